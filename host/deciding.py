@@ -615,8 +615,11 @@ def verify_audit(where: State, key_file: str | None, head: str | None) -> int:
     try:
         key = _verification_key(key_file)
         wanted = None if head is None else read_head(head)
-    except (OSError, ValueError) as problem:
-        print(f"colonnade: {problem.strerror if isinstance(problem, OSError) else problem}", file=sys.stderr)
+    except OSError as problem:
+        print(f"colonnade: {key_file} cannot be read: {problem.strerror}", file=sys.stderr)
+        return WRONG
+    except ValueError as problem:
+        print(f"colonnade: {problem}", file=sys.stderr)
         return WRONG
 
     def work() -> int:

@@ -104,7 +104,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class _RenderedPart:
-    """What one server has in a view."""
+    """The entries of one server in a view."""
 
     entries: tuple[Entry, ...]
     definitions: tuple[bytes, ...]
@@ -127,14 +127,14 @@ class Router:
         self._making: dict[_Key, trio.Event] = {}
         self._seal = seal
         self._lifetime_mark = os.urandom(16)
-        """What cursors are bound to: versions of views are those of one router."""
+        """The mark that cursors are bound to: versions of views belong to one router."""
 
     def has_endpoint(self, server: str) -> bool:
         """Whether there is an endpoint for this one server."""
         return server in self._upstreams
 
     async def answer(self, exchange: Exchange) -> Answer:
-        """What the exchange comes to. Unfinished only if it has a round.
+        """The answer to an exchange: InputRequired only if the exchange has a round.
 
         Raises:
             ColonnadeError: what became of it instead.
@@ -178,11 +178,12 @@ class Router:
         self._log_levels.set_level(caller, level)
 
     def clear_log_level(self, caller: Caller) -> None:
-        """It is over with what it wanted them for."""
+        """The request that needed these is over."""
         self._log_levels.forget(caller)
 
     async def resolve(self, endpoint: str | None, method: str, params: Mapping[str, Raw]) -> ResolvedName:
-        """What a request of `TARGETED` names at this endpoint. Shortly after the start, waits for the server it is for.
+        """Resolve the name in a request of `TARGETED` at this endpoint. Shortly after the start, waits for the server
+        it is for.
 
         Raises:
             InvalidParams: the params name nothing.
@@ -211,7 +212,7 @@ class Router:
         self._gate.forget(caller)
 
     def param_headers(self, tool: ResolvedName) -> tuple[ParamHeader, ...]:
-        """What headers must repeat of the arguments of a tool; nothing if it is none that the caller may know."""
+        """The arguments that headers must repeat for a tool; none if the caller may not know the tool."""
         entry = self._visible(tool)
         return () if entry is None else entry.param_headers or ()
 
@@ -225,7 +226,7 @@ class Router:
     # Listing
 
     async def view(self, caller: Caller, kind: Kind) -> View:
-        """What the caller is shown of `kind` now. Nothing waits between the moment at which it is so and the return;
+        """The view of `kind` for the caller now. Nothing waits between the moment at which it is so and the return;
         only where the lists go on changing faster than they can be made, it is of a moment before, but shows nothing
         that may not be seen by now."""
         key = (caller.endpoint, kind, _tool_format(caller.abilities))
@@ -312,7 +313,7 @@ class Router:
         await self._upstreams.wait_settled(endpoint)
 
     def instructions(self, endpoint: str | None) -> str:
-        """What the servers say about themselves, merged; on a server's own endpoint its own words as they are."""
+        """The instructions of the servers, merged; on a server's own endpoint its own words as they are."""
         if endpoint is not None:
             return self._instructions_of(endpoint) or ""
         parts: list[str] = []
@@ -601,7 +602,7 @@ class Router:
     # Finding the entry
 
     def _resolve(self, endpoint: str | None, kind: Kind, name: str) -> ResolvedName:
-        """What `name` means at the endpoint. What does not exist goes to the gate all the same: see
+        """Resolve `name` at the endpoint. A name that does not exist goes to the gate all the same: see
         `Gate.admit`."""
         if kind is not Kind.RESOURCE:
             return ResolvedName(kind, name, *self._look_up(endpoint, kind, name))
@@ -625,7 +626,7 @@ class Router:
         return server
 
     def _look_up(self, endpoint: str | None, kind: Kind, name: str) -> tuple[str | None, str, Entry | None]:
-        """What is listed under this name at the endpoint, whoever may see it: its server, its own name there, and the
+        """The entry listed under this name at the endpoint, visible or not: its server, its own name there, and the
         entry. If nothing is, the server and the name that the text tells."""
         snapshot = self.catalog.snapshot(kind)
         if endpoint is not None:
@@ -690,7 +691,7 @@ class Router:
 
 
 _Key = tuple[str | None, Kind, "_ToolFormat"]
-"""What a view is of: endpoint, kind and form."""
+"""The key of a view: endpoint, kind and form."""
 
 _ToolFormat = tuple[bool, bool, bool, bool]
 """Which definitions of tools somebody can read: with structured content, of any type; with tasks; and without those

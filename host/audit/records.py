@@ -11,7 +11,9 @@ line.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +32,9 @@ OWN_MEMBERS = frozenset(("v", "seq", "ts", "mono", "kind", "prev", "hash"))
 _TAIL = re.compile(rb',"hash":"(sha256:[0-9a-f]{64})"(?:,"mac":"([0-9a-f]{64})")?}\n?\Z')
 _TAIL_BYTES = 200
 """More than the tail of any line has."""
+_BLOCK = 64 * 1024
+MAX_INDEX = 10_000_000
+"""Files that a chain can have: some seconds of computing keys."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -96,15 +101,52 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jsonl"))
 
 
-def first_and_last(path: Path) -> tuple[Line | None, Line | None]:
-    """The first and the last whole record of a file.
+def first_of(path: Path) -> Line | None:
+    """The first record of a file; None if it has none.
 
     Raises:
         OSError: it cannot be read.
     """
-    first = last = b""
     with path.open("rb") as file:
-        for line in file:
-            if line.endswith(b"\n"):
-                first, last = first or line, line
-    return parse(first), parse(last)
+        return parse(file.readline())
+
+
+def last_of(path: Path) -> Line | None:
+    """The last whole record of a file; None if it has none. Reads the end of the file only.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        size = _BLOCK
+        while True:
+            start = max(0, end - size)
+            file.seek(start)
+            lines = file.read(end - start).split(b"\n")[:-1]  # what follows the last line end is a part of a line
+            if lines and (start == 0 or len(lines) > 1):
+                return parse(lines[-1])
+            if start == 0:
+                return None
+            size *= 8
+
+
+def index_in(record: dict[str, object]) -> int | None:
+    """The place in its chain that the `start` of a sealed file says, if it can be one."""
+    index = record.get("index")
+    return index if type(index) is int and 0 <= index < MAX_INDEX and isinstance(record.get("chain"), str) else None
+
+
+def is_open(path: Path) -> bool:
+    """Whether the process that made the file still has it open; also if that cannot be found out."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -6,17 +6,18 @@ verification still closes. A file that its process has open is never deleted.
 
 from __future__ import annotations
 
-import fcntl
 import os
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from host.audit.records import files, first_and_last
+from host.audit.records import files, first_of, index_in, is_open, last_of
 from host.audit.seal import locked, read_state, with_index, write_state
 
+DELETED = "deleted"
 RETENTION_INTERVAL = 3600.0
 """Seconds between two looks at the files."""
 
@@ -56,29 +57,41 @@ def find_expired(folder: Path, retention: Retention, now: float) -> list[Expired
     Raises:
         OSError: they cannot be read.
     """
-    known = [(path, path.stat()) for path in files(folder)]
+    known = list(_with_status(files(folder)))
     total = sum(status.st_size for _, status in known)
     state = read_state(folder)
     ranges = () if state is None else state.deleted
     found: list[Expired] = []
     for path, status in known:
         why = "age" if now - status.st_mtime > retention.keep else "size" if total > retention.max else ""
-        if not why or _is_open(path):
+        if not why or is_open(path):
             continue
-        first, last = first_and_last(path)
-        index = None
-        if first is not None and state is not None and first.record.get("chain") == state.chain:
-            index = int(str(first.record["index"]))
+        try:
+            first, last = first_of(path), last_of(path)
+        except FileNotFoundError:
+            continue
+        index = (
+            None
+            if first is None or state is None or first.record.get("chain") != state.chain
+            else index_in(first.record)
+        )
+        if index is not None:
             ranges = with_index(ranges, index)
-        seq = 0 if last is None else last.record["seq"]
-        assert isinstance(seq, int)
-        found.append(Expired(path, why, seq, "" if last is None else last.hash, index, ranges))
+        seq, digest = (0, "") if last is None else (int(str(last.record["seq"])), last.hash)
+        found.append(Expired(path, why, seq, digest, index, ranges))
         total -= status.st_size
     return found
 
 
+def _with_status(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+    for path in paths:
+        with suppress(FileNotFoundError):  # another host was faster
+            yield path, path.stat()
+
+
 def remove(folder: Path, expired: Expired) -> None:
-    """Delete the file. For a worker thread.
+    """Delete the file, and note its last record in `deleted` beside the files, since the record of the deletion may be
+    deleted before the file that follows this one. For a worker thread.
 
     Raises:
         OSError: that is not possible.
@@ -89,22 +102,13 @@ def remove(folder: Path, expired: Expired) -> None:
             if state is not None:
                 deleted = with_index(state.deleted, expired.place)
                 write_state(folder, msgspec.structs.replace(state, deleted=deleted))
+    note = msgspec.json.encode({"file": expired.path.name, "last": expired.seq, "last_hash": expired.hash}) + b"\n"
+    descriptor = os.open(folder / DELETED, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "ab") as file:
+        file.write(note)
+        file.flush()
+        os.fsync(file.fileno())
     with suppress(FileNotFoundError):
         expired.path.unlink()
     with suppress(FileNotFoundError):  # beside files of former versions
         expired.path.with_name(expired.path.name + ".head").unlink()
-
-
-def _is_open(path: Path) -> bool:
-    """Whether its process still writes it."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False

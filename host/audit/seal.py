@@ -1,12 +1,14 @@
 """The forward-secure seal of the audit: a chain of keys, each of which is erased once the next one is made.
 
-`colonnade audit init` makes the verification key K, shows it once and keeps none of it. The keys of files follow from
-it: k(0) = K, k(i+1) = H(k(i)), and so do the keys of records from that of their file: m(0) = H(k(i)), m(n+1) = H(m(n)),
-with another prefix in each hash. Only k of the next file is on the disk, and only m of the next record in memory. An
-intruder finds these and cannot go back: he can write anything from then on, but the holder of K sees every change of an
-older record. (systemd's journal is sealed in the same way.)
+`colonnade audit init` makes the verification key K, shows it once and stores none of it. The keys of files follow from
+it: k(0) = H(K), k(i+1) = H(k(i)). The keys of records follow from that of their file: m(0) = H(k(i)), m(n+1) = H(m(n)).
+Each kind of key has a prefix of its own in the hash. Only k of the next file is on the disk, and only m of the next
+record in memory. An intruder finds these and cannot go back: he can write anything from then on, but the holder of K
+sees every change of an older record. (systemd's journal is sealed in the same way.)
 
-    seal         the chain, the index and key of the next file, and the files that were deleted by retention
+    seal         the chain, the index and key of the next file, the files that retention deleted, and those whose end
+                 is still to be noted: each `start` names the last record of all files that have ended since the one
+                 before it, so that no end can be cut off later
     seal.lock    locked while a file takes its key
 """
 
@@ -47,10 +49,15 @@ class SealState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     index: int
     key: str
     deleted: tuple[tuple[int, int], ...] = ()
+    newest: str = ""
+    """The name of the newest file when the last key was taken."""
+    open: tuple[str, ...] = ()
+    """Files whose end no `start` has noted: their processes still wrote them then."""
 
-    def advanced(self) -> SealState:
+    def advanced(self, newest: str, still_open: tuple[str, ...]) -> SealState:
         """The state once the next file has taken its key."""
-        return msgspec.structs.replace(self, index=self.index + 1, key=next_key(bytes.fromhex(self.key)).hex())
+        key = next_key(bytes.fromhex(self.key)).hex()
+        return msgspec.structs.replace(self, index=self.index + 1, key=key, newest=newest, open=still_open)
 
 
 class FileSeal:
@@ -75,7 +82,7 @@ class ChainKeys:
 
     def __init__(self, key: bytes) -> None:
         self.chain = chain_of(key)
-        self._keys = [key]
+        self._keys = [next_key(key)]
 
     def file_key(self, index: int) -> bytes:
         while len(self._keys) <= index:
@@ -128,7 +135,7 @@ def begin_chain(folder: Path, key: bytes, *, again: bool) -> None:
     with locked(folder):
         if read_state(folder) is not None and not again:
             raise SealExists
-        write_state(folder, SealState(chain_of(key), 0, key.hex()))
+        write_state(folder, SealState(chain_of(key), 0, next_key(key).hex()))
 
 
 @contextmanager
@@ -136,7 +143,8 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
     """For the block, no other process takes a key or changes the state.
 
     Raises:
-        OSError: that cannot be had, or another process holds it for LOCK_LIMIT.
+        BlockingIOError: another process holds it for LOCK_LIMIT, or, without `wait`, now.
+        OSError: that cannot be had.
     """
     lock = os.open(folder / "seal.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -147,7 +155,7 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if not wait or time.monotonic() >= deadline:
-                    raise OSError(None, "another process holds seal.lock in the folder of the audit") from None
+                    raise BlockingIOError(None, "another process holds seal.lock in the folder of the audit") from None
             Event().wait(0.005)
         yield
     finally:

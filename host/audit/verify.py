@@ -8,14 +8,28 @@ noted elsewhere: `Report.head` is to be kept for that, and compared by `verify_a
 
 from __future__ import annotations
 
-import fcntl
 import hmac
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from host.audit.records import NO_FORMER_HASH, Line, files, first_and_last, hash_of, parse
+import msgspec
+
+from host.audit.records import (
+    MAX_INDEX,
+    NO_FORMER_HASH,
+    Line,
+    files,
+    first_of,
+    hash_of,
+    index_in,
+    is_open,
+    last_of,
+    parse,
+)
+from host.audit.retention import DELETED
 from host.audit.seal import ChainKeys, FileSeal, read_state
 from host.sanitize import visible
 
@@ -99,7 +113,7 @@ def verify(path: Path) -> Verification:
     Raises:
         OSError: it cannot be read.
     """
-    return _finished(_read(path, None), {})
+    return _finished(_read(path, None, set()), {})
 
 
 def verify_all(folder: Path, key: bytes | None = None, head: Head | None = None) -> Report:
@@ -113,9 +127,12 @@ def verify_all(folder: Path, key: bytes | None = None, head: Head | None = None)
         OSError: they cannot be read.
     """
     keys = None if key is None else ChainKeys(key)
-    chains = [_read(path, keys, head) for path in files(folder)]
-    removed = {name: last for chain in chains for name, last in chain.removed.items()}
-    problems = [] if keys is None else _missing_of_chain(folder, keys, chains)
+    wanted = _ends_said(folder)
+    if head is not None:
+        wanted.setdefault(head.file, set()).add(head.seq)
+    chains = [_read(path, keys, wanted.get(path.name, set())) for path in files(folder)]
+    removed = _noted(folder) | {name: last for chain in chains for name, last in chain.removed.items()}
+    problems = _missing_of_chain(folder, keys, chains) + _cut_off(keys, chains)
     if head is not None:
         problems += _missing_head(head, chains, removed)
     newest = max((chain for chain in chains if chain.records), key=lambda chain: chain.last_ts, default=None)
@@ -127,37 +144,104 @@ def verify_all(folder: Path, key: bytes | None = None, head: Head | None = None)
     )
 
 
-def _missing_of_chain(folder: Path, keys: ChainKeys, chains: list[_Chain]) -> list[str]:
+def _ends_said(folder: Path) -> dict[str, set[int]]:
+    """The records, by file, that the first records of other files name as the last ones."""
+    wanted: dict[str, set[int]] = {}
+    for path in files(folder):
+        first = first_of(path)
+        for name, seq, _ in [] if first is None else _ends_in(first.record):
+            wanted.setdefault(name, set()).add(seq)
+    return wanted
+
+
+def _ends_in(record: dict[str, object]) -> list[tuple[str, int, str]]:
+    ends = record.get("ends")
+    if not isinstance(ends, list):
+        return []
+    return [
+        (each[0], each[1], each[2])
+        for each in ends
+        if isinstance(each, list) and len(each) == 3 and isinstance(each[0], str) and type(each[1]) is int
+    ]
+
+
+def _noted(folder: Path) -> dict[str, tuple[int, str]]:
+    """The last record of each file that retention deleted, as it is noted beside the files."""
+    found: dict[str, tuple[int, str]] = {}
+    try:
+        lines = (folder / DELETED).read_bytes().splitlines()
+    except FileNotFoundError:
+        return found
+    for line in lines:
+        with suppress(msgspec.DecodeError, KeyError, TypeError, ValueError):
+            record = msgspec.json.decode(line, type=dict[str, object])
+            found[str(record["file"])] = int(str(record["last"])), str(record["last_hash"])
+    return found
+
+
+def _trusted(keys: ChainKeys | None, chains: list[_Chain]) -> list[_Chain]:
+    """The files whose records can be believed: with a key, those that are sealed with it."""
+    return [chain for chain in chains if not chain.broken and (keys is None or chain.seal is not None)]
+
+
+def _cut_off(keys: ChainKeys | None, chains: list[_Chain]) -> list[str]:
+    """Sentences about files that have not all the records that they had when another file began."""
+    by_name = {chain.path.name: chain for chain in chains}
+    problems: list[str] = []
+    for later in _trusted(keys, chains):
+        for name, seq, digest in _ends_in(later.start):
+            chain = by_name.get(name)
+            if chain is not None and not chain.broken and chain.hashes.get(seq) != digest:
+                problems.append(
+                    f"record {seq} of {visible(name)}, its last one when {later.path.name} began, is not there"
+                )
+    return problems
+
+
+def _missing_of_chain(folder: Path, keys: ChainKeys | None, chains: list[_Chain]) -> list[str]:
     """Sentences about what the chain shows to be missing or forged."""
-    sealed = [chain for chain in chains if chain.seal is not None and not chain.broken]
-    present = {chain.index for chain in sealed if chain.index is not None}
-    deleted = {index for chain in sealed for first, last in chain.ranges for index in range(first, last + 1)}
     problems: list[str] = []
     try:
         state = read_state(folder)
     except OSError as problem:
         state = None
         problems.append(str(problem.strerror))
-    if state is None or state.chain != keys.chain:
-        if not any(state is not None and state.chain in chain.next_chains for chain in sealed):
-            problems.append("the present chain has another key, and no record of this key's chain announces it")
-        count = max(present, default=-1) + 1
-    else:
-        count = state.index
-        if keys.file_key(count).hex() != state.key:
+    trusted = _trusted(keys, chains)
+    name = keys.chain if keys is not None else None if state is None else state.chain
+    sealed = [chain for chain in trusted if chain.index is not None and chain.start.get("chain") == name]
+    present = {chain.index for chain in sealed if chain.index is not None}
+    deleted = [each for chain in trusted for each in chain.ranges]
+    count = max(present, default=-1) + 1
+    if state is not None and state.chain == name:
+        count = min(state.index, MAX_INDEX)
+        if keys is not None and keys.file_key(count).hex() != state.key:
             problems.append(f"the key of the next file ({count}) in the file `seal` is not the one of the chain")
-    missing = sorted(set(range(count)) - present - deleted)
-    problems += [f"file {index} of the chain is missing, and no record says that it was deleted" for index in missing]
+    elif keys is not None and not any(state is not None and state.chain in chain.next_chains for chain in sealed):
+        problems.append("the present chain has another key, and no record of this key's chain announces it")
+    for first, last in _gaps(count, [*deleted, *((index, index) for index in present)]):
+        which = f"file {first} of the chain is" if first == last else f"files {first} to {last} of the chain are"
+        problems.append(f"{which} missing, and no record says that retention deleted them")
     for index in sorted(present):
         several = [chain for chain in sealed if chain.index == index and chain.records > 1]
         if len(several) > 1:  # a process that was killed while it took its key leaves one with its `start` alone
             names = ", ".join(chain.path.name for chain in several)
             problems.append(f"file {index} of the chain is there twice: {names}")
     begun = min((chain.first_ts for chain in sealed), default=None)
-    for chain in chains:
+    for chain in chains if keys is not None else ():
         if begun is not None and chain.records and not chain.is_sealed and chain.first_ts > begun:
             problems.append(f"{chain.path.name} is not sealed, though the chain began before it")
     return problems
+
+
+def _gaps(count: int, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What of 0 to `count` - 1 is in none of the ranges."""
+    gaps: list[tuple[int, int]] = []
+    expected = 0
+    for first, last in [*sorted(ranges), (count, count)]:
+        if first > expected and expected < count:
+            gaps.append((expected, min(first, count) - 1))
+        expected = max(expected, last + 1)
+    return gaps
 
 
 def _missing_head(head: Head, chains: list[_Chain], removed: dict[str, tuple[int, str]]) -> list[str]:
@@ -165,15 +249,15 @@ def _missing_head(head: Head, chains: list[_Chain], removed: dict[str, tuple[int
         return []
     for chain in chains:
         if chain.path.name == head.file:
-            if chain.head_hash == head.hash:
+            if chain.hashes.get(head.seq) == head.hash:
                 return []
             return [f"record {head.seq} of {head.file} is not there, or another than it was"]
     return [f"{visible(head.file)} is not there, and no record says that it was deleted"]
 
 
-def _read(path: Path, keys: ChainKeys | None, head: Head | None = None) -> _Chain:
+def _read(path: Path, keys: ChainKeys | None, wanted: set[int]) -> _Chain:
+    chain = _Chain(path, is_open(path), keys, wanted)
     with path.open("rb") as file:
-        chain = _Chain(path, _is_locked(file.fileno()), keys, head)
         for line in file:
             if why := chain.add(line):
                 chain.broken = why
@@ -213,17 +297,8 @@ def _finished(chain: _Chain, removed: dict[str, tuple[int, str]]) -> Verificatio
 
 def _last_of(path: Path) -> tuple[int, str]:
     """Number and hash of the last record of a file; (0, "") if it has none."""
-    _, last = first_and_last(path)
+    last = last_of(path)
     return (0, "") if last is None else (int(str(last.record["seq"])), last.hash)
-
-
-def _is_locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
-    return False
 
 
 @dataclass(eq=False)
@@ -233,7 +308,8 @@ class _Chain:
     path: Path
     is_open: bool
     keys: ChainKeys | None
-    head: Head | None
+    wanted: set[int]
+    """Numbers of the records whose hashes are to be kept."""
     records: int = 0
     first: int = 1
     seq: int = 0
@@ -248,11 +324,11 @@ class _Chain:
     """Whether the file says that it is, with whatever key."""
     first_ts: str = ""
     last_ts: str = ""
-    head_hash: str | None = None
+    hashes: dict[int, str] = field(default_factory=dict)
     removed: dict[str, tuple[int, str]] = field(default_factory=dict)
     deletions: list[str] = field(default_factory=list)
     ranges: list[tuple[int, int]] = field(default_factory=list)
-    next_chains: set[object] = field(default_factory=set)
+    next_chains: set[str] = field(default_factory=set)
 
     def add(self, line: bytes) -> str:
         """Take the next line; a sentence for what is wrong with it, or an empty one."""
@@ -287,23 +363,31 @@ class _Chain:
     def _begin(self, record: dict[str, object], seq: int, prev: str) -> None:
         self.start, self.first, self.seq, self.last = record, seq, seq - 1, prev
         self.first_ts = str(record["ts"])
-        index, self.is_sealed = record.get("index"), "chain" in record
-        if self.keys is not None and record.get("chain") == self.keys.chain and isinstance(index, int) and index >= 0:
-            self.seal, self.index = self.keys.seal(index), index
+        self.is_sealed, self.index = "chain" in record, index_in(record)
+        if self.keys is not None and self.index is not None and record.get("chain") == self.keys.chain:
+            self.seal = self.keys.seal(self.index)
 
     def _take(self, parsed: Line, seq: int) -> None:
         record = parsed.record
         self.last, self.seq, self.last_ts = parsed.hash, seq, str(record["ts"])
         self.records += 1
         self.ended = record["kind"] == "stop"
-        if self.head is not None and (self.path.name, seq) == self.head[:2]:
-            self.head_hash = parsed.hash
+        if seq in self.wanted:
+            self.hashes[seq] = parsed.hash
         if record["kind"] == "deleted":
             name = visible(str(record.get("file")))
             self.deletions.append(f"{name}: deleted at {record['ts']} ({visible(str(record.get('why')))})")
-            self.removed[str(record.get("file"))] = (int(str(record.get("last", 0))), str(record.get("last_hash", "")))
-            ranges = record.get("deleted")
-            if isinstance(ranges, list):
-                self.ranges += [(first, last) for first, last in ranges]
+            last, digest = record.get("last"), record.get("last_hash")
+            if type(last) is int and isinstance(digest, str):
+                self.removed[str(record.get("file"))] = last, digest
+            self.ranges += _ranges_in(record)
         elif record["kind"] == "chain":
-            self.next_chains.add(record.get("next"))
+            self.next_chains.add(str(record.get("next")))
+
+
+def _ranges_in(record: dict[str, object]) -> list[tuple[int, int]]:
+    ranges = record.get("deleted")
+    if not isinstance(ranges, list):
+        return []
+    pairs = [each for each in ranges if isinstance(each, list) and [type(end) for end in each] == [int, int]]
+    return [(first, last) for first, last in pairs if 0 <= first <= last]

@@ -13,17 +13,17 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
 import trio
 
-from host.audit.records import NO_FORMER_HASH, OWN_MEMBERS, VERSION, body_of, hash_of, line_of
+from host.audit.records import NO_FORMER_HASH, OWN_MEMBERS, VERSION, body_of, files, hash_of, is_open, last_of, line_of
 from host.audit.retention import RETENTION_INTERVAL, Retention, find_expired, remove
-from host.audit.seal import FileSeal, locked, read_state, write_state
+from host.audit.seal import FileSeal, SealState, locked, read_state, write_state
 from host.errors import AuditUnavailable
 
 ROTATE_AT = 64 * 1024 * 1024
@@ -91,13 +91,14 @@ class Audit:
         return seq
 
     def rotate(self) -> None:
-        """Follow the present file by another one. What fails here is tried again; the present file goes on.
+        """Follow the present file by another one. What fails here can be tried again; the present file goes on.
 
         Raises:
+            BlockingIOError: another process takes a key at this moment.
             OSError: there can be no other file now.
         """
         if self._file is not None and not self._closed:
-            self._start(self._follow(self._file))
+            self._follow(self._file)
 
     def take_unsynced(self) -> list[int]:
         """Descriptors of all that was written since this was last called; whoever calls syncs and closes them."""
@@ -119,7 +120,8 @@ class Audit:
             with suppress(OSError):
                 self._append(self._file, "stop", {})
             self._unsynced.append(self._file.descriptor)
-        sync(self._unsynced)
+        with suppress(OSError):
+            sync(self._unsynced)
 
     def __enter__(self) -> Self:
         return self
@@ -135,43 +137,53 @@ class Audit:
         elif file.was_removed():  # what follows must be found again
             file = self._follow(file)
         if not file.size:
-            self._start(file)
+            with self._sealing(wait=True) as state:
+                self._start(file, state)
         return file
 
     def _follow(self, former: _File) -> _File:
-        fresh = _File(self.folder, former.path.name)
-        try:
-            self._append(former, "stop", {"next": fresh.path.name})
-        except OSError:
-            fresh.discard()
-            raise
-        self._file = fresh
-        self._unsynced.append(former.descriptor)
-        return fresh
+        # In the event loop nobody waits for another process: that asks before anything is changed.
+        with self._sealing(wait=False) as state:
+            fresh = _File(self.folder, former.path.name)
+            try:
+                self._append(former, "stop", {"next": fresh.path.name})
+            except OSError:
+                fresh.discard()
+                raise
+            self._file = fresh
+            self._unsynced.append(former.descriptor)
+            self._start(fresh, state)
+            return fresh
 
-    def _start(self, file: _File) -> None:
+    @contextmanager
+    def _sealing(self, *, wait: bool) -> Iterator[SealState | None]:
+        """For the block, the state of the chain, which no other process changes; None if the audit is not sealed."""
+        if read_state(self.folder) is None:
+            yield None
+            return
+        with locked(self.folder, wait=wait):
+            yield read_state(self.folder)
+
+    def _start(self, file: _File, state: SealState | None) -> None:
         """Write the first record of a file. Where there is a chain, the file takes its next key: first the record is
         on the disk and then the key is gone, so that each index has a file, whatever crashes."""
         fields: dict[str, object] = {"file": file.path.name, "pid": os.getpid()}
         if file.former is not None:
             fields["former"] = file.former
-        if read_state(self.folder) is None:
+        if state is None:
             self._append(file, "start", fields)
             return
-        # In the event loop nobody waits for another process: what asked for the file tries again.
-        with locked(self.folder, wait=file.former is None):
-            state = read_state(self.folder)
-            assert state is not None, "a chain never ends"
-            before = self._seq, self._last
-            file.seal = FileSeal(state.chain, state.index, bytes.fromhex(state.key))
-            try:
-                self._append(file, "start", {**fields, "chain": state.chain, "index": state.index})
-                os.fsync(file.descriptor)
-                write_state(self.folder, state.advanced())
-            except OSError:
-                self._seq, self._last = before
-                file.empty()
-                raise
+        before = self._seq, self._last
+        file.seal = FileSeal(state.chain, state.index, bytes.fromhex(state.key))
+        try:
+            ends, still_open = _ends(self.folder, state)
+            self._append(file, "start", {**fields, "chain": state.chain, "index": state.index, "ends": ends})
+            os.fsync(file.descriptor)
+            write_state(self.folder, state.advanced(file.path.name, still_open))
+        except OSError:
+            self._seq, self._last = before
+            file.empty()
+            raise
 
     def _append(self, file: _File, kind: str, fields: dict[str, object]) -> int:
         now = time.time()
@@ -223,23 +235,55 @@ async def keep_audit(audit: Audit, retention: Callable[[], Retention], on_proble
                 next_look = trio.current_time() + RETENTION_INTERVAL
                 for each in await trio.to_thread.run_sync(find_expired, folder, retention(), time.time()):
                     audit.write("deleted", **each.fields())
+                    await _sync(audit)  # the record must outlive what it is about
                     await trio.to_thread.run_sync(remove, folder, each)
-            unsynced = audit.take_unsynced()
-            if unsynced:
-                await trio.to_thread.run_sync(sync, unsynced)
+            await _sync(audit)
+        except BlockingIOError:
+            pass  # another host takes a key or deletes files: the next second is soon enough
         except (OSError, AuditUnavailable) as problem:
             on_problem(problem)
         await trio.sleep(SYNC_INTERVAL)
 
 
+async def _sync(audit: Audit) -> None:
+    unsynced = audit.take_unsynced()
+    if unsynced:
+        with trio.CancelScope(shield=True):  # the descriptors are ours now
+            await trio.to_thread.run_sync(sync, unsynced)
+
+
 def sync(descriptors: list[int]) -> None:
-    """Put on the disk what was written to these, and close them. What cannot be is found by `verify`."""
-    while descriptors:
-        descriptor = descriptors.pop()
-        with suppress(OSError):
+    """Put on the disk what was written to these, and close them.
+
+    Raises:
+        OSError: something of it could not be put there. All are closed.
+    """
+    problem: OSError | None = None
+    for descriptor in descriptors:
+        try:
             os.fsync(descriptor)
+        except OSError as error:
+            problem = error
         with suppress(OSError):
             os.close(descriptor)
+    if problem is not None:
+        raise problem
+
+
+def _ends(folder: Path, state: SealState) -> tuple[list[list[object]], tuple[str, ...]]:
+    """Name, number and hash of the last record of each file that has ended since the last key was taken, and the names
+    of those that are still open."""
+    ends: list[list[object]] = []
+    still_open: list[str] = []
+    for path in files(folder):
+        if path.name not in state.open and path.name <= state.newest:
+            continue
+        last = None if is_open(path) else last_of(path)
+        if last is None:  # or its process has made it this moment
+            still_open.append(path.name)
+        else:
+            ends.append([path.name, last.record["seq"], last.hash])
+    return ends, tuple(still_open)
 
 
 def _unavailable(problem: OSError) -> AuditUnavailable:

@@ -39,7 +39,7 @@ def memory_cancelled(id: Id | None) -> Failure:
 
 
 class RequestCharge:
-    """What one request is charged with. As a context manager it is released at the end."""
+    """The charge of one request. As a context manager it is released at the end."""
 
     def __init__(self, budget: Budget, owner: Owner) -> None:
         self._scope: trio.CancelScope | None = None
@@ -105,7 +105,7 @@ class RequestCharge:
             self._scope.cancel("its memory is needed elsewhere")
 
     def release(self) -> None:
-        """It is over."""
+        """Release the charge."""
         self._held.release()
 
     def __enter__(self) -> RequestCharge:

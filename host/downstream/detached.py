@@ -109,7 +109,7 @@ class OpenServerRequest:
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """What a call needs that may become a task."""
+    """Settings of a call that may become a task."""
 
     server: str
     """Id of the server that it is for, fit for a header: the task's id begins with it."""
@@ -154,9 +154,9 @@ class DetachedCall:
         self.owner = owner
         self.size = size
         self.result: Raw | None = None
-        """Of its work. If it is over with neither result nor error, it was cancelled."""
+        """The result of its work. A call that ended with neither result nor error was cancelled."""
         self.error: ColonnadeError | None = None
-        """What its work raised. Raise a copy: the error itself must not hold the stacks of all who got it."""
+        """The exception of its work. Raise a copy: the exception itself must not keep the stacks of all who got it."""
         self.is_over = False
         self.life = trio.CancelScope()
         """Around everything that is done for it. Its deadline is that of what is kept."""
@@ -183,7 +183,7 @@ class DetachedCall:
 
         # As a task
         self.id = ""
-        """What its client knows the task by; empty if the call cannot become one."""
+        """The id of the task for its client; empty if the call cannot become a task."""
         self.created: Task | None = None
         """The task as it was when the call became one; None until then."""
         self.notices: Callable[[Notification], None] | None = None

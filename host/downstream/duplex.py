@@ -63,7 +63,7 @@ class DuplexSession:
             self._dispatch(message)
 
     def reject(self, why: str) -> None:
-        """What came could not be read at all."""
+        """A message could not be parsed at all."""
         self._enqueue(Failure(ErrorBody(PARSE_ERROR, why)))
 
     def _dispatch(self, message: Message | Malformed) -> None:

@@ -1,4 +1,4 @@
-"""What one client knows of the lists, and the notices that are due when they are no longer so."""
+"""The views of the lists that one client was shown, and the notifications that are due when they change."""
 
 from __future__ import annotations
 

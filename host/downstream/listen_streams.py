@@ -31,8 +31,8 @@ Enqueue = Callable[[Notification], bool]
 
 
 class _ListenHandle:
-    """What is told goes to the stream, marked as the subscription's. Implements `host.exchange.ClientHandle`, but
-    nobody is asked by it."""
+    """Sends notifications to the stream, tagged with the subscription's id. Implements `host.exchange.ClientHandle`,
+    but nobody is asked by it."""
 
     def __init__(self, id: Id, enqueue: Enqueue) -> None:
         self._id = id
@@ -102,7 +102,7 @@ async def listen(
 
 
 def requested_filter(params: Mapping[str, Raw], abilities: Abilities) -> Filter:
-    """What a subscription is to be told of.
+    """The events that a subscription asks for.
 
     Raises:
         InvalidParams: it does not say so.

@@ -1,4 +1,4 @@
-"""What a handshake client and Colonnade know of each other between two messages: a session, over stdio or HTTP alike.
+"""A session: the state that a handshake client and Colonnade share between two messages, over stdio or HTTP.
 
 A session turns a request into an exchange, answers what belongs to the hop itself (initialize, ping, cancels), puts
 servers' questions to its client, and tells it when its own view of the lists has changed. It knows no transport:
@@ -67,8 +67,8 @@ Say = Callable[[Notification | Request], bool]
 
 
 class StandingStream:
-    """What is said to a client outside any request: now, if it listens. Of notices that only say that something
-    changed, the newest of each waits until it does.
+    """Messages to a client outside any request: sent now, if the client listens. Of notices that only say that
+    something changed, the newest of each waits until it does.
 
     Args:
         memory, owner: what those that wait are charged to, until `close`. When the memory is needed elsewhere, they are
@@ -242,7 +242,7 @@ class Session:
         self.standing_events: EventStream | None = None
         """Where that goes over Streamable HTTP."""
         self.level: str | None = None
-        """What it wants of log messages."""
+        """The log level that the client asked for."""
         self.history = History(memory, client_owner(identity))
         self.ended = trio.Event()
         self.last_used = trio.current_time()
@@ -332,7 +332,7 @@ class Session:
         return self.opening is not None and self.opening.revision.has_batches
 
     def messages_in(self, received: ParsedInput) -> tuple[list[Message | Malformed], bool]:
-        """What the client said; and whether that was a batch, which only clients of one revision may send."""
+        """The messages of a body, and whether they were a batch, which clients of one revision only may send."""
         if received.batch is not None and self.sends_batches:
             return received.batch, True
         return [received.message], False

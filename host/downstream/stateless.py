@@ -72,7 +72,7 @@ Tell = Callable[[Notification], object]
 
 @dataclass(frozen=True, slots=True)
 class StatelessClient:
-    """What a transport knows of whoever sends a request; see `Caller`."""
+    """The sender of a request, as the transport knows it; see `Caller`."""
 
     name: str
     endpoint: str | None
@@ -105,7 +105,7 @@ class _RequestHandle:
 
 
 class _StateBinding:
-    """What a state is good for: this request, but for what is said of it, of this client at this endpoint."""
+    """The binding of a state: this request without its `_meta`, of this client, at this endpoint."""
 
     def __init__(self, caller: Caller, method: str, params: Mapping[str, Raw]) -> None:
         self._caller = caller
@@ -338,7 +338,7 @@ def _url_answers(
     method: str,
     abilities: Abilities,
 ) -> MrtrRound | Answer:
-    """What becomes of a call that needs these pages to be visited first: it is sent again once all of them were.
+    """The outcome of a call whose user must visit these pages first: the call is sent again once all were visited.
 
     Raises:
         Forbidden: the user did not want to visit one.

@@ -38,7 +38,7 @@ def status(
 
 
 def usage() -> dict[str, int | None]:
-    """What this process uses, which nobody can read from outside: open `descriptors` and how many there may be, and the
+    """Resources of this process that cannot be read from outside: open `descriptors` and how many there may be, and the
     resident `memory` in bytes, now and at its peak. None where the system does not tell (outside Linux)."""
     unknown = dict.fromkeys(("descriptors", "max_descriptors", "memory", "memory_peak"))
     try:

@@ -87,7 +87,8 @@ class _Stdio:
             await self._writer.write_when_room(one_line(write(message)))
 
     def enqueue(self, message: Message) -> bool:
-        """What must not wait: refusals, progress, questions. A client that reads so little misses some of it."""
+        """Send what must not wait: refusals, progress, server requests. A client that reads too slowly misses some of
+        it."""
         try:
             self._writer.write_line(one_line(write(message)))
         except PipeStalled:
@@ -112,7 +113,8 @@ async def _read(channel: DuplexSession, stdin: int) -> None:
 
 
 async def _receive(fd: int) -> bytes:
-    """What comes in at `fd`, nothing at its end. A pipe, socket or terminal is waited for; a file never blocks."""
+    """The bytes that come in at `fd`, empty at its end. A pipe, socket or terminal is waited for; a file never
+    blocks."""
     await trio.lowlevel.checkpoint()
     while True:
         try:

@@ -149,8 +149,8 @@ class Tasks:
     # Stateless clients
 
     def options(self, caller: Caller, method: str, target: ResolvedName) -> TaskOptions | None:
-        """What a call needs that may become a task: it calls a tool, its caller takes tasks, and its server makes some.
-        None for any other."""
+        """The settings of a call that may become a task: it calls a tool, its caller takes tasks, and its server makes
+        some. None for any other."""
         if method != TOOLS_CALL.name or not caller.abilities.tasks:
             return None
         server = self._router.task_server(target)
@@ -229,7 +229,7 @@ def _detailed_status(call: DetachedCall) -> Raw:
 
 
 def _inputs(call: DetachedCall) -> _Asked | None:
-    """What it asks, as a stateless client may have it."""
+    """The server requests of a task, in the form of stateless revisions."""
     if call.task.status is not Status.INPUT_REQUIRED:
         return None
     return {key: stateless_form(*each) for key, each in call.server_requests.items()}

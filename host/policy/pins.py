@@ -192,6 +192,10 @@ class Pins:
         self._moved: set[str] = set()
         self._unwritten: dict[tuple[str, str], str] = {}
         """By server and kind, why what is offered anew is not stored, so that nobody can decide about it yet."""
+        self._unstored_holds: dict[tuple[str, str, str], tuple[_Decide, _Plan | None]] = {}
+        """By server, kind and name, rejections and revocations that hold in memory alone."""
+        self._unstored: str | None = None
+        """Why they are not stored."""
         run_inline(self._take(run_inline(store.read_definitions(0))))
         self._moved.clear()
 
@@ -199,7 +203,7 @@ class Pins:
     def problem(self) -> str | None:
         """A sentence for people if what was approved is not known (then nothing is approved), or if nothing new can be
         stored (then it is held back)."""
-        return self._lost or next(iter(self._unwritten.values()), None)
+        return self._lost or next(iter(self._unwritten.values()), None) or self._unstored
 
     def set_trust_levels(self, trusts: Mapping[str, Trust]) -> None:
         """From now on these hold. What they approve by themselves is approved with the next `observe`."""
@@ -375,6 +379,7 @@ class Pins:
         about it, or the store cannot be relied on any more. Costs next to nothing if neither is so."""
         yield from self._refresh()
         yield from self._store_unwritten()
+        yield from self._store_holds()
         moved, self._moved = self._moved, set()
         return moved
 
@@ -415,6 +420,8 @@ class Pins:
             return changed
 
         yield from self._carry_out(server, decide)
+        for kind, name, _ in shown:
+            self._unstored_holds.pop((server, kind, name), None)
 
     def reject(self, server: str, kind: str, name: str, fingerprint: str) -> Steps[None]:
         """It stays held back, marked as rejected, and no trust that is less than full lifts that. This process holds it
@@ -439,7 +446,7 @@ class Pins:
                 offered = OfferedDefinition(fingerprint, offer.raw.decode(), self._wall())
             return {kind: {name: StoredItem(approved=approved, offered=offered, rejected=fingerprint, closed=True)}}
 
-        return self._hold(server, decide)
+        return self._hold(server, kind, name, decide)
 
     def revoke(self, server: str, kind: str, name: str) -> Steps[None]:
         """Take an approval back: the item is new again, and a person must approve it, also at a standard server. This
@@ -458,7 +465,7 @@ class Pins:
             offered = item.offered or OfferedDefinition(pin.fingerprint, pin.definition, self._wall())
             return {kind: {name: StoredItem(offered=offered, rejected=item.rejected, closed=True)}}
 
-        return self._hold(server, decide)
+        return self._hold(server, kind, name, decide)
 
     def _shown(self, server: str, kind: str, name: str, item: StoredItem | None, fingerprint: str) -> _Offer:
         """The present offer, which must be the one that was shown."""
@@ -469,13 +476,33 @@ class Pins:
             raise StaleDecision(f"{_named(server, kind, name)} has changed since it was shown: look at it again")
         return offer
 
-    def _hold(self, server: str, decide: _Decide) -> Steps[None]:
+    def _hold(self, server: str, kind: str, name: str, decide: _Decide) -> Steps[None]:
         plan = None
         if self._lost is None:
             with suppress(StaleDecision):  # as far as is known here, before another look at the store
                 plan = self._plan(server, decide)
                 self._apply(plan)
-        return self._carry_out(server, decide, plan, at_once=True)
+        return self._store_hold((server, kind, name), decide, plan)
+
+    def _store_hold(self, key: tuple[str, str, str], decide: _Decide, plan: _Plan | None) -> Steps[None]:
+        try:
+            yield from self._carry_out(key[0], decide, plan, at_once=True)
+        except StateError as problem:
+            self._unstored_holds[key] = decide, plan
+            self._unstored = f"{problem}; what was rejected or revoked is not stored, so another host may allow it"
+            raise
+
+    def _store_holds(self) -> Steps[None]:
+        """Store the rejections and revocations that could not be stored when they were made."""
+        for key, (decide, plan) in list(self._unstored_holds.items()):
+            try:
+                yield from self._carry_out(key[0], decide, plan, at_once=True)
+            except StateError:
+                return
+            except StaleDecision:
+                pass  # what is stored now, or what is offered now, holds the item
+            self._unstored_holds.pop(key, None)
+        self._unstored = None
 
     def _carry_out(
         self, server: str, decide: _Decide, plan: _Plan | None = None, *, at_once: bool = False
@@ -590,6 +617,9 @@ class Pins:
         self._revision, self._closed_servers = found.revision, found.closed_servers
         for (server, kind), items in changed.items():
             self._put(server, kind, items)
+        for (server, _, _), (decide, _) in self._unstored_holds.items():
+            with suppress(StaleDecision):
+                self._apply(self._plan(server, decide))
         if found.complete or found.lost is not None or self._lost is not None:
             yield from self._take_lost(found.lost, before)
             return

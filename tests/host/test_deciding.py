@@ -11,7 +11,7 @@ import pytest
 from config import Channel, load
 from host import deciding
 from host.audit.writer import open_audit
-from host.deciding import DONE, EXIT_CODES, FAILED, UNREACHED, DecisionScope, short_fingerprint
+from host.deciding import DONE, EXIT_CODES, FAILED, UNREACHED, WRONG, DecisionScope, short_fingerprint
 from host.journal import Journal
 from host.policy.confirmations import ConfirmationQueue, PendingConfirmation
 from host.policy.decision_log import DecisionLog
@@ -209,3 +209,42 @@ def test_looking_takes_nothing_back_though_the_configuration_cannot_be_read(
     file.write_text(kept)
     assert deciding.grants(where) == DONE
     assert id in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_the_audit_is_sealed_once_and_verified_with_its_key(
+    where: DecisionScope, state: State, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The key is printed once and kept nowhere; a wrong one, and what is none, is said."""
+    assert deciding.init_audit(state, again=False) == DONE
+    key, told = capsys.readouterr()
+    assert "Keep it elsewhere" in told
+    assert deciding.init_audit(state, again=False) == FAILED
+    assert "sealed already; --again" in capsys.readouterr().err
+    deciding.decide(where, "approve", [], "gh", sure=True)
+    (tmp_path / "key").write_text(key)
+    assert not any(key.strip().encode() in path.read_bytes() for path in state.path.rglob("*") if path.is_file())
+    assert deciding.verify_audit(state, str(tmp_path / "key"), None) == DONE
+    assert ", sealed\n" in capsys.readouterr().out
+    (tmp_path / "key").write_text("0" * 64)
+    assert deciding.verify_audit(state, str(tmp_path / "key"), None) == FAILED
+    assert "has another key" in capsys.readouterr().out
+    for given, head in ((str(tmp_path / "nowhere"), None), (None, "no head")):
+        assert deciding.verify_audit(state, given, head) == WRONG
+    said = capsys.readouterr().err
+    assert "nowhere cannot be read: No such file" in said
+    assert "expected a head" in said
+    path = next(each for each in state.audit.glob("*.jsonl") if '"by":"terminal"' in each.read_text())
+    (tmp_path / "key").write_text(key)
+    assert deciding.init_audit(state, again=True) == DONE
+    assert deciding.verify_audit(state, str(tmp_path / "key"), None) == DONE, "the former key goes on to verify"
+    path.unlink()
+    assert deciding.verify_audit(state, str(tmp_path / "key"), None) == FAILED
+
+
+def test_no_process_below_a_host_begins_another_chain(
+    state: State, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(deciding, "refusal_reason", lambda peer, hosts: "processes that a host started may not decide")
+    assert deciding.init_audit(state, again=False) == FAILED
+    assert "may not decide" in capsys.readouterr().err
+    assert not (state.audit / "seal").exists()

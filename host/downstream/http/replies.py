@@ -174,12 +174,12 @@ class EventStream:
         self._moved.unpark_all()
 
     def detach_reader(self) -> None:
-        """Whoever reads reads no more: another will."""
+        """The present reader stops; another one will read."""
         self._readers += 1
         self._moved.unpark_all()
 
     def reopen(self) -> None:
-        """It was not the end: its client is here again."""
+        """The client has resumed the stream."""
         self.ended_at = None
         self._held.idle = False
 
@@ -216,7 +216,7 @@ class EventStream:
             self._pouring.cancel("the memory of the stream is needed elsewhere")
 
     def close(self) -> None:
-        """Nobody comes back for it: it is charged no longer than somebody reads it."""
+        """No client can resume it: it is charged only while a client reads it."""
         self._closed = True
         if self._pouring is None:
             self._events.clear()

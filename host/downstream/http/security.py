@@ -191,7 +191,7 @@ def _accepts(given: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
 
 
 def _accepts_type(taken: Mapping[str, bool], kind: str) -> bool:
-    """What is said about the kind itself counts before what is said about all kinds (RFC 9110, 12.5.1)."""
+    """The quality of a media type: its own entry counts before those with wildcards (RFC 9110, 12.5.1)."""
     ranges = (kind, f"{kind.split('/')[0]}/*", "*/*")
     return next((taken[each] for each in ranges if each in taken), False)
 

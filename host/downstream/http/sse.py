@@ -158,8 +158,8 @@ class HttpSse:
 
 
 class _EventQueue:
-    """What waits to be read by the client of a session. It is charged until it was taken; when the memory is needed
-    elsewhere, the session ends.
+    """Messages that wait to be read by the client of a session. It is charged until it was taken; when the memory is
+    needed elsewhere, the session ends.
 
     Args:
         scope: holds the session.
@@ -184,7 +184,7 @@ class _EventQueue:
         self._moved.unpark_all()
 
     def enqueue(self, message: Message) -> bool:
-        """What must not wait. A client that reads so little misses it."""
+        """Send a message that must not wait. A client that reads too slowly misses it."""
         if self._size > MAX_KEPT:
             return False
         try:
@@ -194,8 +194,8 @@ class _EventQueue:
         return True
 
     async def send(self, message: Message) -> None:
-        """What is never lost: while the client does not read, it waits. An answer for which there is no memory becomes
-        an error that says so."""
+        """Send a message that is never lost: while the client does not read, it waits. An answer for which there is no
+        memory becomes an error that says so."""
         while self._size > MAX_KEPT:
             await self._moved.park()
         data = write(message)

@@ -37,7 +37,7 @@ _STATUSES = {
     UnsupportedVersion.code: 400,
     MethodNotFound.code: 404,
 }
-"""Of errors that have one (2026-07-28, "Error Codes"); every other is an answer like any."""
+"""HTTP statuses of the errors that have one (2026-07-28, "Error Codes"); all others are sent with 200."""
 
 
 class StatelessHttp:
@@ -75,8 +75,8 @@ class StatelessHttp:
     async def _judged(
         self, http_request: HttpRequest, request: Request, client: StatelessClient
     ) -> tuple[Mapping[str, Raw], Envelope, ResolvedName | None]:
-        """What the request says of itself, once everything that may be wrong with it has been looked for, in this
-        order: the envelope, the headers, the revision, the headers of a tool's own. A method that there is not is
+        """The statements of a request about itself, once everything that may be wrong with it has been looked for, in
+        this order: the envelope, the headers, the revision, the headers of a tool's own. A method that there is not is
         refused by whoever answers. And the tool that it calls, if it calls one."""
         target = None
         try:
@@ -168,7 +168,7 @@ class StatelessHttp:
 
 
 def _client_of(http_request: HttpRequest) -> StatelessClient:
-    """Whoever has a token is one client, wherever it comes from; of those who have none, each request is one."""
+    """All requests with one token are one client; without a token, each request is a client of its own."""
     if http_request.identity is None:
         return StatelessClient("a stateless client", http_request.endpoint, None, None, object())
     return StatelessClient(

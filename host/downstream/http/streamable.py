@@ -334,7 +334,7 @@ def _check_version(headers: Headers, settled: str, id: Id | None) -> None:
 
 
 def _deliver(session: Session, message: Message | Malformed) -> None:
-    """What is answered with nothing: a notification, or the answer to a question of ours."""
+    """Take a message that gets no answer: a notification, or the response to a server request."""
     if isinstance(message, Notification):
         session.on_notification(message)
     elif not isinstance(message, Request):

@@ -233,7 +233,7 @@ def test_killed_in_the_middle_of_writing(folder: Path) -> None:
             said = [int(line) for line in process.stdout.read().splitlines() if line]
         found = verify(path)
         assert found.integrity is Integrity.UNFINISHED
-        assert found.why == "its process ended without a last record"
+        assert found.why.startswith("its process ended ")
         assert found.seq >= max(said, default=0)
         # What a write that was cut in the middle leaves behind is noted, and harms nothing before it.
         whole = path.read_bytes()

@@ -902,6 +902,49 @@ def test_what_is_held_back_is_so_at_once_and_stays_so_if_it_cannot_be_stored(
     assert (stood(pins, "x"), stood(other, "x")) == ([APPROVED], [APPROVED])
 
 
+@pytest.mark.parametrize("decision", ["reject", "revoke"])
+@pytest.mark.parametrize("meanwhile", ["nothing", "another process changes the item", "another approves another item"])
+def test_what_was_held_back_and_not_stored_is_stored_once_that_is_possible(
+    meanwhile: str, decision: str, state: Path, open_pins: Opener
+) -> None:
+    """It holds in memory all the time, whatever else is read."""
+    pins, other = open_pins(), open_pins()
+    for each in (pins, other):
+        run_inline(each.observe("a", "tool", tools(x=1, y=1)))
+    if decision == "reject":
+        for each in (pins, other):
+            run_inline(each.observe("a", "tool", tools(x=2, y=2)))
+    shown = pins.fingerprint("a", "tool", "x") or ""
+    storing = pins.reject("a", "tool", "x", shown) if decision == "reject" else pins.revoke("a", "tool", "x")
+    with locked(state), pytest.raises(StateError):
+        run_inline(storing)
+    assert "is not stored, so another host may allow it" in str(pins.problem)
+    if meanwhile != "nothing":
+        name = "x" if meanwhile == "another process changes the item" else "y"
+        run_inline(other.observe("a", "tool", tools(x=3, y=3)))
+        run_inline(other.approve("a", "tool", name, other.fingerprint("a", "tool", name) or "", "console"))
+    run_inline(pins.observe("a", "prompt", tools(p=1)))
+    assert stood(pins, "x") != [APPROVED]
+    run_inline(pins.reread())
+    assert pins.problem is None
+    assert stood(pins, "x") != [APPROVED]
+    if meanwhile != "another process changes the item":
+        third = open_pins()
+        run_inline(third.observe("a", "tool", tools(x=2 if decision == "reject" else 1, y=1)))
+        assert stood(third, "x") != [APPROVED]
+        assert {each.name: each.rejected for each in third.held()}["x"] is (decision == "reject")
+
+
+def test_an_approval_counts_more_than_a_former_rejection_that_was_not_stored(state: Path, open_pins: Opener) -> None:
+    pins = open_pins()
+    run_inline(pins.observe("a", "tool", tools(x=1)))
+    with locked(state), pytest.raises(StateError):
+        run_inline(pins.revoke("a", "tool", "x"))
+    run_inline(pins.approve("a", "tool", "x", pins.fingerprint("a", "tool", "x") or "", "console"))
+    run_inline(pins.reread())
+    assert stood(pins, "x") == stood(open_pins(), "x") == [APPROVED]
+
+
 # Bounds
 
 
