@@ -1,9 +1,8 @@
-"""What has changed between two readings of a file: which servers must begin anew, and which are only judged anew.
+"""The difference between two readings of a file: servers to restart, and servers with another policy.
 
-What may be reached, and limits but that of a message, are looked up with every request. All else that a server says was
-made into what runs:
-its process or its session, what it was told that it may ask for, the clients that speak with it, and how they are kept.
-So a change of anything else restarts it, be it only its title or its timeout.
+Consent and limits, except for the limit of a message, are looked up with every request, so a change of them needs no
+restart. All other keys of a server were used to start its process or session. A change of any of them restarts the
+server, even if it is only the title or the timeout.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ class Difference:
 
 
 def difference(old: Config, new: Config) -> Difference:
-    """What is to be done when `new` takes the place of `old`. A server that is switched off is there all the same:
-    switching it on or off is a restart."""
+    """The changes to make when `new` replaces `old`. Enabling or disabling a server restarts it."""
     both = {
         server: _changed(old.servers[server], spec) for server, spec in new.servers.items() if server in old.servers
     }

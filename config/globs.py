@@ -13,7 +13,7 @@ MAX_LENGTH = 8192
 """Longer texts are not held against patterns: that takes time which grows with their length."""
 
 MAX_STEPS = 2_000
-"""How many sets of places `Globs.matches_everything` looks at."""
+"""The largest number of sets of places that `Globs.matches_everything` looks at."""
 
 _TOKEN = re.compile(r"\*+|.", re.DOTALL)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.*?-]*:")

@@ -57,7 +57,7 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None)
     except ValidationError as error:
         found = error.errors(include_input=False, include_url=False)
         report = _Report(document, desktop)
-        # A key that is missing may be there misspelt, and then the misspelling explains it.
+        # A key that is missing may be there misspelt: the misspelling explains it and comes first.
         for details in sorted(found, key=lambda details: details["type"] == "missing"):
             report.add(details)
     if config is None or document.problems:
@@ -98,7 +98,7 @@ class _Report:
             self._note(self._key(place), place, details["msg"])
         else:
             place = self._deepest(place)
-            text = sentence(details, _value(self._document.root, place))
+            text = sentence(details, _value(self._document.root, place), known_keys(path))
             self._note(self._document.places[place].value, place, text)
 
     def _add_missing(self, path: KeyPath) -> None:
@@ -111,12 +111,12 @@ class _Report:
             self._note(self._document.places[above].value, path, text)
 
     def _unknown_key(self, path: KeyPath, place: KeyPath) -> str:
-        """What is wrong with a key that the model does not know; empty if another problem says it."""
+        """The error for a key that the model does not know; empty if another problem explains it."""
         key = str(path[-1])
         known = known_keys(path[:-1])
         if key not in known:
             meant = did_you_mean(key, known, '"')
-            return f"unknown key; {meant or 'known are ' + ', '.join(known)}"
+            return f"unknown key; {meant or 'known keys: ' + ', '.join(known)}"
         # The key belongs to a server of the other kind.
         server = _value(self._document.root, place[:-1])
         assert isinstance(server, dict)
@@ -140,7 +140,7 @@ class _Report:
         return path
 
     def _key(self, path: KeyPath) -> Mark:
-        """Where the last key of a path stands."""
+        """The mark of the last key of a path."""
         place = self._document.places[self._deepest(path)]
         return place.key or place.value
 

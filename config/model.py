@@ -111,7 +111,7 @@ class _Strict:
 
 
 def _key(description: str, default: Any = None, **schema: Any) -> Any:
-    """What an editor shows of a key. `default` is the default as the file would say it; it changes no value."""
+    """The description and default of a key, for editors. `default` is written as in the file; it changes no value."""
     more = schema if default is None else {**schema, "default": default}
     return Field(description=description, json_schema_extra=more)
 
@@ -150,7 +150,7 @@ class Trust(StrEnum):
 
 
 class Isolation(StrEnum):
-    """Who shares an instance of a server (a process or a session): all clients, the requests of one, or nobody."""
+    """Sharing of an instance of a server (a process or a session): by all clients, the requests of one, or nobody."""
 
     SHARED = "shared"
     PER_CLIENT = "per-client"
@@ -158,7 +158,7 @@ class Isolation(StrEnum):
 
 
 class Protocol(StrEnum):
-    """How a connection to a server begins: with a handshake or, in the stateless revisions, without.
+    """The start of a connection to a server: with a handshake or, in the stateless revisions, without.
 
     Auto sends `server/discover`, and makes a handshake if the server does not know it. Legacy always makes a handshake,
     for servers that exit or fall silent on `server/discover`. Modern never makes one.
@@ -170,7 +170,7 @@ class Protocol(StrEnum):
 
 
 class Channel(StrEnum):
-    """Where a person may answer."""
+    """A place where a person may answer."""
 
     CONSOLE = "console"
     TERMINAL = "terminal"
@@ -178,7 +178,7 @@ class Channel(StrEnum):
 
 
 class AuditDetail(StrEnum):
-    """How much the audit keeps of the arguments of calls."""
+    """The amount of the arguments of calls that the audit keeps."""
 
     DIGEST = "digest"
     FULL = "full"
@@ -210,7 +210,7 @@ class Condition:
     checks: tuple[Check, ...]
 
 
-_NOT_SAID: Any = object()
+_UNSET: Any = object()
 
 
 @dataclass(frozen=True)
@@ -221,36 +221,36 @@ class Checks(_Strict):
         **_STRICT, json_schema_extra={"minProperties": 1, "dependentSchemas": {"absent": {"maxProperties": 1}}}
     )
 
-    eq: Annotated[JsonScalar, _key("The argument is this value, of this JSON type.")] = _NOT_SAID
-    in_: Annotated[JsonScalars, Field(validation_alias="in", description="It is one of these values.")] = _NOT_SAID
-    prefix: Annotated[Affix, _key("It is text that begins with this.")] = _NOT_SAID
-    suffix: Annotated[Affix, _key("It is text that ends with this.")] = _NOT_SAID
+    eq: Annotated[JsonScalar, _key("The argument is this value, of this JSON type.")] = _UNSET
+    in_: Annotated[JsonScalars, Field(validation_alias="in", description="It is one of these values.")] = _UNSET
+    prefix: Annotated[Affix, _key("It is text that begins with this.")] = _UNSET
+    suffix: Annotated[Affix, _key("It is text that ends with this.")] = _UNSET
     glob: Annotated[Pattern, _key("It is text that the pattern matches as a whole; * is any characters, ? is one.")] = (
-        _NOT_SAID
+        _UNSET
     )
     range: Annotated[Range, _key("It is a number from the first to the second, both included; null is no limit.")] = (
-        _NOT_SAID
+        _UNSET
     )
     max_len: Annotated[
         Length, _key("It is text of at most this many characters, or a list of at most this many items.")
-    ] = _NOT_SAID
-    type: Annotated[TypeName, _key("It has this JSON type.")] = _NOT_SAID
-    absent: Annotated[Absent, _key("It is missing.")] = _NOT_SAID
+    ] = _UNSET
+    type: Annotated[TypeName, _key("It has this JSON type.")] = _UNSET
+    absent: Annotated[Absent, _key("It is missing.")] = _UNSET
     path_under: Annotated[AbsolutePaths, _key("It is the absolute path of one of these folders, or below one.")] = (
-        _NOT_SAID
+        _UNSET
     )
-    host_in: Annotated[HostNames, _key("It is a URL of one of these hosts, or one of these hosts.")] = _NOT_SAID
+    host_in: Annotated[HostNames, _key("It is a URL of one of these hosts, or one of these hosts.")] = _UNSET
 
-    def said(self) -> tuple[Check, ...]:
+    def present(self) -> tuple[Check, ...]:
         """The checks that the file has, in the order of this class."""
-        return tuple(Check(op, value) for op, name in CHECKS.items() if (value := getattr(self, name)) is not _NOT_SAID)
+        return tuple(Check(op, value) for op, name in CHECKS.items() if (value := getattr(self, name)) is not _UNSET)
 
     @model_validator(mode="after")
     def _sensible(self) -> Self:
-        said = self.said()
-        if not said:
+        present = self.present()
+        if not present:
             raise expected("at least one check", "an empty map", "for instance {prefix: draft-}")
-        if len(said) > 1 and self.absent is not _NOT_SAID:
+        if len(present) > 1 and self.absent is not _UNSET:
             raise InvalidValue("an absent argument has no value to check; write absent alone, or remove it")
         return self
 
@@ -275,7 +275,7 @@ def _conditions(when: Mapping[str, Checks]) -> tuple[Condition, ...]:
         first = names.setdefault(pointer(name), name)
         if first != name:
             raise InvalidValue(f'"{clip(first)}" and "{clip(name)}" are the same argument; remove one')
-    made = (Condition(pointer(name), checks.said()) for name, checks in when.items())
+    made = (Condition(pointer(name), checks.present()) for name, checks in when.items())
     return tuple(sorted(made, key=lambda condition: condition.path))
 
 
@@ -783,7 +783,7 @@ def _distinct_tokens(tokens: Mapping[str, Secret]) -> Mapping[str, Secret]:
 
 @dataclass(frozen=True)
 class Auth(_Strict):
-    """Who may use the endpoint: access tokens by the names of their callers."""
+    """Access tokens by the names of their callers: only these callers may use the endpoint."""
 
     tokens: Annotated[
         FrozenMap[TokenName, Token],
@@ -843,7 +843,7 @@ def _unique_answers(answers: tuple[Channel, ...]) -> tuple[Channel, ...]:
 
 @dataclass(frozen=True)
 class AskSpec(_Strict):
-    """Who confirms calls, and within how many seconds."""
+    """The people who confirm calls, and the seconds they have for it."""
 
     answers: Annotated[
         tuple[Channel, ...],

@@ -1,4 +1,4 @@
-"""What can be wrong with a configuration file, and the one exception that says it.
+"""Problems of a configuration file, and the one exception that lists them.
 
 A problem has a place in the file and a sentence for the person who mends it. It never holds the text of a value that
 may be secret: the code that makes a problem decides what may be shown, and `clip` keeps a shown word short and on one

@@ -153,7 +153,7 @@ class Expander:
 
 
 def _unknown_form(inside: str) -> str:
-    """What to write instead; repeats no more than a name, since the rest may be a secret in the wrong place."""
+    """The error for an unknown form. It repeats a name at most, since the rest may be a secret in the wrong place."""
     if bare := _BARE.fullmatch(inside):
         return f"${{{clip(bare['name'])}}} is not a known form; write ${{env:{clip(bare['name'])}}}"
     prefix, colon, _ = inside.partition(":")

@@ -52,12 +52,14 @@ def schema() -> Json:
 
 
 def known_keys(path: KeyPath) -> list[str]:
-    """The keys that may stand in the map at this place of the file; empty where keys are free."""
+    """The keys that may stand in the map at this place of the file, required ones first; empty where keys are free."""
     document = _schema_once()
     nodes = list(_alternatives(document, document))
     for part in path:
         nodes = [below for node in nodes for child in _below(node, part) for below in _alternatives(child, document)]
-    return list(dict.fromkeys(key for node in nodes for key in node.get("properties", ())))
+    return list(
+        dict.fromkeys(key for part in ("required", "properties") for node in nodes for key in node.get(part, ()))
+    )
 
 
 # A file may have thousands of unknown keys, and making the schema takes 10 ms.
@@ -65,7 +67,7 @@ _schema_once = cache(schema)
 
 
 def _below(node: Json, part: str | int | None) -> Iterator[Any]:
-    """What the schema says of an entry or an item."""
+    """The schema of an entry of a map, or of the items of a list."""
     if isinstance(part, int):
         yield node.get("items")
     elif part in node.get("properties", {}):

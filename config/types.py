@@ -91,14 +91,24 @@ def errors_below(problems: Iterable[tuple[tuple[str | int, ...], PydanticCustomE
         raise ValidationError.from_exception_data("configuration", lines, hide_input=True)
 
 
-_WRONG_KINDS = {"dataclass_type": "a map", "dict_type": "a map", "mapping_type": "a map", "tuple_type": "a list"}
+_WRONG_KINDS = {
+    "dataclass_type": "a map",
+    "dict_type": "a map such as {name: value}",
+    "mapping_type": "a map such as {name: value}",
+    "tuple_type": "a list such as [one, two]",
+}
 
 
-def sentence(details: ErrorDetails, value: object) -> str:
-    """The sentence for an error. `value` is what was read at its place; only a word in the place of one is quoted."""
+def sentence(details: ErrorDetails, value: object, keys: Iterable[str] = ()) -> str:
+    """The sentence for an error.
+
+    `value` is what was read at its place; only a word in the place of one is quoted. `keys` are those that a map may
+    have there.
+    """
     what = _WRONG_KINDS.get(details["type"])
     if what is not None:
-        return str(expected(what, kind_of(value)))
+        known = ", ".join(keys)
+        return str(expected(what, kind_of(value), f"known keys: {known}" if known else ""))
     if details["type"] not in ("enum", "literal_error"):
         return details["msg"]
     words = re.findall("'(.*?)'", details["ctx"]["expected"])
@@ -113,7 +123,8 @@ def sentence(details: ErrorDetails, value: object) -> str:
 def fill_in(value: object, info: ValidationInfo, what: str = "text") -> Expanded:
     """The text of a value with its references filled in. Refuses maps, lists and nothing."""
     if not isinstance(value, str) or is_null(value):
-        raise expected(what, kind_of(value), 'write "" for empty text' if is_null(value) else "")
+        empty = 'write "" for empty text' if what == "text" else "give a value, or remove it"
+        raise expected(what, kind_of(value), empty if is_null(value) else "")
     expander = info.context
     assert isinstance(expander, Expander)
     try:
@@ -231,7 +242,7 @@ def _within(minimum: float, maximum: float, what: str) -> AfterValidator:
 
 @dataclass(frozen=True)
 class Rate:
-    """So many in so many seconds."""
+    """A largest count within a number of seconds."""
 
     count: int
     seconds: float
@@ -480,7 +491,7 @@ def _read_json_scalar(value: object, info: ValidationInfo) -> str | int | float 
         if not value:
             raise expected(what, "nothing", 'write "" for empty text, or null')
         if _NEARLY_JSON.fullmatch(value):
-            word = value.lower()
+            word = "null" if value == "~" else value.lower()
             meant = f"{word} or " if word in _JSON_WORDS else "a number as JSON writes it, or "
             raise expected(what, f'"{clip(value)}"', f"write {meant}the text in quotes")
         value = str(value)  # text like any other, which may look like nothing no longer

@@ -57,7 +57,7 @@ def kind_of(value: object) -> str:
 
 
 class Place(NamedTuple):
-    """Where a value stands, and the key before it; the items of a list have none."""
+    """The marks of a value and of the key before it; the items of a list have no key."""
 
     value: Mark
     key: Mark | None = None

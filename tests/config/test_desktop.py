@@ -168,12 +168,12 @@ def test_own_keys_beside_and_inside(tmp_path: Path) -> None:
         ({"Big": {"command": "x", "enabled": "no"}}, "mcpServers.Big.enabled: expected true or false"),
         ({"Big": {"command": "x", "disabled": [1]}}, "mcpServers.Big.disabled: expected true or false, found a list"),
         ({"Big": "x"}, "mcpServers.Big: expected a map, found text"),
-        ([{"name": "a"}], "mcpServers: expected a map, found a list"),
+        ([{"name": "a"}], "mcpServers: expected a map such as {name: value}, found a list"),
         ({}, "mcpServers: there is no server to serve"),
     ],
 )
 def test_wrong_files(tmp_path: Path, servers: object, said: str) -> None:
-    """What the file says of known fields must be right; it is named by the file's own words."""
+    """Known fields must be right; a wrong one is named as it stands in the file."""
     found = lines(tmp_path, dump(servers))
     assert any(said in line for line in found), found
 

@@ -158,6 +158,6 @@ def test_what_matches_everything(patterns: list[str], uris: bool, everything: bo
 
 
 def test_many_patterns_that_might_together_match_everything_take_no_long() -> None:
-    """Which of the last characters were an `a` can be in very many ways."""
+    """The automaton has very many states: one for each choice of the last characters that were an `a`."""
     globs = Globs(["*a" + "?" * 30, "?*"], uris=NAMES)
     assert_costs_less(lambda: globs.matches_everything(), 0.5)

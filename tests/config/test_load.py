@@ -126,7 +126,7 @@ WORDS = st.text(st.characters(blacklist_categories=("Cs", "Cc"), blacklist_chara
 @given(st.lists(WORDS, min_size=1).filter(lambda words: words[0][:1] not in ("", "~")))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 def test_a_quoted_command_line_gives_its_words_back(tmp_path: Path, words: list[str]) -> None:
-    """What a shell would split is split alike; `${` is written `$${`."""
+    """A command is split as a shell would split it; `${` is written `$${`."""
     line = shlex.join(words).replace("${", "$${")
     text = "servers:\n  a:\n    command: '" + line.replace("'", "''") + "'\n"
     spec = stdio(load_text(tmp_path, text), "a")
@@ -152,7 +152,7 @@ servers:
         "3:3: servers.Time: a server id is at most 20 lower-case letters and digits, with single dashes between, "
         'and begins with a letter, for instance "time"',
         '3:36: servers.Time.env.A: expected text, found nothing; write "" for empty text',
-        "4:32: servers.git.args: expected a list, found text",
+        "4:32: servers.git.args: expected a list such as [one, two], found text",
         '4:40: servers.git.timeuot: unknown key; did you mean "timeout"?',
         "5:21: servers.notes.command: this cannot be split into words (no closing quotation); write it as a list",
         "6:47: servers.remote.timeout: expected a duration such as 500ms, 60s, 5m or 1h, "
@@ -160,7 +160,8 @@ servers:
         '7:49: servers.gh.consent.tools.alow: unknown key; did you mean "allow"?',
         '7:60: servers.gh.consent.promts: unknown key; did you mean "prompts"?',
         '7:86: servers.gh.disabled: expected true or false, found "yes"; write true',
-        "8:11: servers.bare: expected a map, found text",
+        "8:11: servers.bare: expected a map, found text; known keys: command, url, title, timeout, start_timeout, "
+        "consent, trust, limits, protocol, isolation, max_instances, idle_timeout, disabled, args, env, cwd, headers",
         "9:3: servers.none: expected exactly one of command and url, found neither",
     ]
 
@@ -171,8 +172,8 @@ servers:
         ("listen: {}", '1:1: servers: the key "servers" is missing'),
         ("server: {}", '1:1: server: unknown key; did you mean "servers"?'),
         ("servers: {}", "1:10: servers: there is no server to serve"),
-        ("servers:", "1:9: servers: expected a map, found nothing"),
-        ("servers: [a]", "1:10: servers: expected a map, found a list"),
+        ("servers:", "1:9: servers: expected a map such as {name: value}, found nothing"),
+        ("servers: [a]", "1:10: servers: expected a map such as {name: value}, found a list"),
         ("servers: {a__b: {command: x}}", "1:11: servers.a__b: a server id"),
         ("servers: {abcdefghijklmnopqrstu: {command: x}}", "1:11: servers.abcdefghijklmnopqrstu: a server id"),
         ("servers: {a-: {command: x}}", "1:11: servers.a-: a server id"),
@@ -214,7 +215,7 @@ CONSENT = "servers: {{a: {{command: x, consent: {{{}}}}}}}"
     ],
 )
 def test_a_rule_that_stands_twice(tmp_path: Path, kind: str, written: str, said: str) -> None:
-    """It says nothing, in its own list or beside a stronger one; it is named with its place."""
+    """The second one has no effect, in its own list or beside a stronger one; it is reported with its place."""
     found = lines(tmp_path, CONSENT.format(kind.format(written)))
     assert len(found) == 1
     assert said in found[0]
@@ -391,7 +392,7 @@ def test_switch_from_the_environment(tmp_path: Path) -> None:
 
 
 def test_the_result_is_frozen(tmp_path: Path) -> None:
-    """Nobody changes a configuration once it is read."""
+    """A configuration cannot be changed once it is read."""
     made: Config = load_text(tmp_path, "servers: {a: {command: x}}")
     with pytest.raises(AttributeError):
         made.start_grace = 1.0  # type: ignore[misc]

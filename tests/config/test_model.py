@@ -108,7 +108,7 @@ def test_consent(tmp_path: Path, written: str, made: Consent) -> None:
         ("{sampling: {allow: []}}", "consent.sampling: expected allow, ask or deny, found a map"),
         ("{sampling: asks}", 'consent.sampling: expected allow, ask or deny, found "asks"; did you mean ask?'),
         ("{tools: {default: none}}", 'consent.tools.default: expected allow, ask or deny, found "none"'),
-        ("{tools: {allow: a}}", "consent.tools.allow: expected a list, found text"),
+        ("{tools: {allow: a}}", "consent.tools.allow: expected a list such as [one, two], found text"),
         ("{tools: {allow: ['']}}", "consent.tools.allow[0]: expected a pattern, found empty text"),
         ("{tools: {ask: [{name: ''}]}}", "consent.tools.ask[0].name: expected a pattern, found empty text"),
         ("{roots: {deny: ['']}}", "consent.roots.deny[0]: expected a pattern, found empty text"),
@@ -119,7 +119,7 @@ def test_consent(tmp_path: Path, written: str, made: Consent) -> None:
         ),
         ("{tools: {allow: [{when: {a: b}}]}}", 'consent.tools.allow[0].name: the key "name" is missing; it is the pat'),
         ("{tools: {allow: [{name: a, wen: {}}]}}", 'consent.tools.allow[0].wen: unknown key; did you mean "when"?'),
-        ("{resources: {ask: [{name: a, uri: b}]}}", "consent.resources.ask[0].name: unknown key; known are uri"),
+        ("{resources: {ask: [{name: a, uri: b}]}}", "consent.resources.ask[0].name: unknown key; known keys: uri"),
         (
             "{resources: {ask: [{uri: a, when: {b: c}}]}}",
             "consent.resources.ask[0].when: a URI has no arguments, so when has no meaning here; remove it",
@@ -175,7 +175,7 @@ def test_when(tmp_path: Path, written: str, made: list[Condition]) -> None:
 
 @pytest.mark.parametrize(("written", "closed"), [("", False), (", closed: false", False), (", closed: true", True)])
 def test_closed(tmp_path: Path, written: str, closed: bool) -> None:
-    """It stands beside when."""
+    """The key stands beside when."""
     assert rule(tmp_path, f"when: {{a: b}}{written}") == Rule("t", (Condition("/a", (Check("eq", "b"),)),), closed)
 
 
@@ -186,8 +186,8 @@ def test_closed(tmp_path: Path, written: str, closed: bool) -> None:
             "when: {}",
             "allow[0].when: expected a map of arguments, found an empty map; remove it, or name an argument",
         ),
-        ("when: a", "allow[0].when: expected a map, found text"),
-        ("when: [a]", "allow[0].when: expected a map, found a list"),
+        ("when: a", "allow[0].when: expected a map such as {name: value}, found text"),
+        ("when: [a]", "allow[0].when: expected a map such as {name: value}, found a list"),
         ("when: {a: {}}", "allow[0].when.a: expected at least one check, found an empty map"),
         ("when: {a: {prefx: b}}", 'allow[0].when.a.prefx: unknown key; did you mean "prefix"?'),
         ("when: {a: {_in: [b]}}", 'allow[0].when.a._in: unknown key; did you mean "in"?'),
@@ -202,7 +202,7 @@ def test_closed(tmp_path: Path, written: str, closed: bool) -> None:
     ],
 )
 def test_wrong_when(tmp_path: Path, written: str, said: str) -> None:
-    """What would test nothing, or something else than it says."""
+    """Conditions that would test nothing, or something else than they say."""
     found = lines(tmp_path, TOOL.format(written))
     assert len(found) == 1
     assert said in found[0]
@@ -253,7 +253,7 @@ def test_ask(tmp_path: Path, written: str, made: AskSpec) -> None:
     [
         ("{answers: []}", "ask.answers: nobody could confirm; name at least one of console, terminal, client"),
         ("{answers: [client, client]}", "ask.answers: a name is in the list twice; remove one"),
-        ("{answers: console}", "ask.answers: expected a list, found text"),
+        ("{answers: console}", "ask.answers: expected a list such as [one, two], found text"),
         ("{answers: [consol]}", "ask.answers[0]: expected console, terminal or client, found"),
         ("{timeout: 0s}", "ask.timeout: expected a duration from 1s to 1h"),
         ("{timeout: 61m}", "ask.timeout: expected a duration from 1s to 1h"),
@@ -310,7 +310,7 @@ def test_wrong_consoles(tmp_path: Path, written: str, said: str) -> None:
 
 
 def test_nobody_answers_at_a_console_that_is_off(tmp_path: Path) -> None:
-    """Whoever names it means it to be there; by default it is simply not."""
+    """An answer that names the console needs it; the default answers do not."""
     found = lines(tmp_path, TOP.format("ask: {answers: [terminal, console]}\nconsole: off"))
     assert found == ["2:27: ask.answers[1]: the console is off, so nobody can confirm there; remove it from the list"]
     for ask in ("", "ask: {}\n", "ask: {timeout: 5m}\n", "ask: {answers: [client]}\n"):
@@ -318,7 +318,7 @@ def test_nobody_answers_at_a_console_that_is_off(tmp_path: Path) -> None:
 
 
 def test_audit(tmp_path: Path) -> None:
-    """What calls were given is not kept unless the file says so."""
+    """Arguments of calls are not kept in full unless the file says so."""
     written = ("", "audit: {}", "audit: {arguments: digest}", "audit: {arguments: full}")
     made = [load_text(tmp_path, TOP.format(said)).audit.arguments for said in written]
     assert made == [AuditDetail.DIGEST, AuditDetail.DIGEST, AuditDetail.DIGEST, AuditDetail.FULL]
@@ -391,7 +391,7 @@ def test_a_shared_server_has_no_instances_to_count_or_stop(tmp_path: Path, isola
 
 
 def test_a_misspelt_isolation_is_not_taken_for_none(tmp_path: Path) -> None:
-    """What only follows from a mistake is not said beside it."""
+    """A problem that only follows from a mistake is not reported beside it."""
     found = lines(tmp_path, STDIO.format("isolation: per-clint, max_instances: 4"))
     assert len(found) == 1
     assert found[0].endswith('found "per-clint"; did you mean per-client?')
@@ -423,8 +423,8 @@ def test_tokens(tmp_path: Path) -> None:
         ("{}", 'listen.auth.tokens: the key "tokens" is missing; it names who may use the endpoint'),
         ("", "listen.auth: expected a map, found nothing"),
         ("secret", "listen.auth: expected a map, found text"),
-        (f"{{tokens: [{TOKEN}]}}", "listen.auth.tokens: expected a map, found a list"),
-        (f"{{tokens: {TOKEN}}}", "listen.auth.tokens: expected a map, found text"),
+        (f"{{tokens: [{TOKEN}]}}", "listen.auth.tokens: expected a map such as {name: value}, found a list"),
+        (f"{{tokens: {TOKEN}}}", "listen.auth.tokens: expected a map such as {name: value}, found text"),
         (f"{{tokens: {{a b: {TOKEN}}}}}", "listen.auth.tokens: a token's name is 1 to 64 letters"),
         (f"{{tokens: {{'': {TOKEN}}}}}", "listen.auth.tokens: a token's name is 1 to 64 letters"),
         (f"{{tokens: {{{'a' * 65}: {TOKEN}}}}}", "listen.auth.tokens: a token's name is 1 to 64 letters"),
@@ -443,7 +443,7 @@ def test_wrong_tokens(tmp_path: Path, written: str, said: str) -> None:
 
 
 def test_a_misspelt_tokens(tmp_path: Path) -> None:
-    """What is missing is said, and which key it may be."""
+    """The missing key is reported, and beside it the key that was probably meant."""
     assert [line.partition(": ")[2] for line in lines(tmp_path, LISTEN.format("auth: {token: {}}"))] == [
         'listen.auth.tokens: the key "tokens" is missing; it names who may use the endpoint',
         'listen.auth.token: unknown key; did you mean "tokens"?',
@@ -451,7 +451,7 @@ def test_a_misspelt_tokens(tmp_path: Path) -> None:
 
 
 def test_a_token_in_the_place_of_a_name_is_not_repeated(tmp_path: Path) -> None:
-    """Whoever writes the two the wrong way round does not find the token in a log."""
+    """A token written where its name belongs does not get into a log."""
     found = lines(tmp_path, LISTEN.format(f"auth: {{tokens: {{{TOKEN}: laptop}}}}"))
     assert len(found) == 1
     assert "listen.auth.tokens: a token has 16 to 4096 characters" in found[0]
@@ -478,7 +478,7 @@ def test_a_wrong_token_is_the_only_problem_of_an_address_beyond_loopback(tmp_pat
 
 
 def test_the_older_transport_can_be_switched_off(tmp_path: Path) -> None:
-    """It is served unless the file says otherwise."""
+    """HTTP+SSE is served unless the file says otherwise."""
     made = [load_text(tmp_path, LISTEN.format(said)).listen.sse for said in ("", "sse: true", "sse: false")]
     assert made == [True, True, False]
 
@@ -501,7 +501,7 @@ def test_servers_can_be_built_by_hand() -> None:
 
 
 def test_an_endpoint_asks_nobody_by_default() -> None:
-    """What it knows of tokens is safe to show."""
+    """The default needs no token, and a repr shows none."""
     assert Listen().tokens == {}
     assert Listen().sse
     assert "t0ken" not in repr(Listen(auth=Auth({"me": Secret("t0ken")})))

@@ -69,7 +69,7 @@ def documented() -> list[str]:
 
 
 def test_schema_is_a_schema() -> None:
-    """It passes the metaschema, and every call gives a dictionary of its own."""
+    """The schema passes the metaschema, and every call gives a dictionary of its own."""
     jsonschema.Draft202012Validator.check_schema(config.schema())
     config.schema().clear()
     assert config.schema()["required"] == ["servers"]

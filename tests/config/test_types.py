@@ -129,7 +129,7 @@ def test_wrong_words(tmp_path: Path, written: str, said: str) -> None:
     ],
 )
 def test_wrong_token_texts(tmp_path: Path, written: str, said: str) -> None:
-    """What could not be sent in a header, or is guessed too soon."""
+    """Tokens that could not be sent in a header, or would be guessed too soon."""
     found = lines(tmp_path, f"servers: {{a: {{command: x}}}}\nlisten:\n  auth:\n    tokens:\n      me: {written}\n")
     assert len(found) == 1
     assert said in found[0]
@@ -138,7 +138,7 @@ def test_wrong_token_texts(tmp_path: Path, written: str, said: str) -> None:
 
 @pytest.mark.parametrize("token", ["x" * 16, "x" * 4096, "!\"#$%&'()*+,-./:;<=>?@[]^_`{|}~"])
 def test_token_texts(tmp_path: Path, token: str) -> None:
-    """Whatever a header can carry."""
+    """Every character that a header can carry."""
     listen = load_text(tmp_path, LISTEN.format("auth: {tokens: {me: '${env:T}'}}"), {"T": token}).listen
     assert listen.tokens["me"].reveal() == token
 
@@ -317,7 +317,7 @@ def test_wrong_urls(tmp_path: Path, url: str, said: str) -> None:
     ],
 )
 def test_wrong_headers(tmp_path: Path, header: str, said: str) -> None:
-    """What could split a request, or is not the file's to say."""
+    """Headers that could split a request, or that the file may not set."""
     assert said in lines(tmp_path, HTTP.format(f"headers: {{{header}}}"), {"LINES": "a\nb", "A": "a"})[0]
 
 
@@ -339,7 +339,7 @@ def test_env_values_may_hold_line_breaks_and_no_nul(tmp_path: Path) -> None:
         ("command: ~", "found nothing"),
         ("command: [a, [b]]", "command[1]: expected text, found a list"),
         ("command: [a, ~]", "command[1]: expected text, found nothing"),
-        ("command: a, args: {b: c}", "args: expected a list, found a map"),
+        ("command: a, args: {b: c}", "args: expected a list such as [one, two], found a map"),
         ("command: a, args: [[b]]", "args[0]: expected text, found a list"),
         ("command: a, title: ''", "title: expected one line"),
         ('command: a, title: "x\\ny"', "title: expected one line"),
@@ -416,7 +416,7 @@ def test_wrong_rates(tmp_path: Path, key: str, written: str, said: str) -> None:
     ],
 )
 def test_sizes(tmp_path: Path, written: str, size: int) -> None:
-    """Of 1000 or of 1024."""
+    """Units of 1000 and of 1024."""
     assert load_text(tmp_path, STDIO.format(f"limits: {{result: {written}}}")).servers["a"].limits.result == size
 
 
@@ -484,9 +484,10 @@ def test_values_of_conditions(tmp_path: Path, written: str, value: object) -> No
     ("written", "said"),
     [
         *((word, f'"{word}"; write {word.lower()} or the text in quotes') for word in ("True", "FALSE", "Null")),
+        ("~", '"~"; write null or the text in quotes'),
         *(
             (word, f'"{word}"; write a number as JSON writes it, or the text in quotes')
-            for word in ("~", "012", ".5", "5.", "+1", "0x1F", "0o17", "1_000", ".inf", "-.Inf", ".NaN", "01.5", "1.e3")
+            for word in ("012", ".5", "5.", "+1", "0x1F", "0o17", "1_000", ".inf", "-.Inf", ".NaN", "01.5", "1.e3")
         ),
         ("1e999", "this number is too large"),
         ("1" * 301, "this number has more than 300 digits"),
@@ -501,7 +502,7 @@ def test_values_of_conditions(tmp_path: Path, written: str, value: object) -> No
     ],
 )
 def test_wrong_values_of_conditions(tmp_path: Path, written: str, said: str) -> None:
-    """What one reader takes for a number or a truth and the next for text is neither."""
+    """Words that one reader takes for a number or a boolean, and another for text, are refused."""
     found = lines(tmp_path, WHEN.format(written))
     assert len(found) == 1
     assert said.removeprefix("a.in").removeprefix("a:") in found[0]
@@ -604,7 +605,7 @@ def test_checks(tmp_path: Path, written: str, value: object) -> None:
     ],
 )
 def test_wrong_checks(tmp_path: Path, written: str, said: str) -> None:
-    """What would never hold, always hold, or hold for something else than it says."""
+    """Checks that would never hold, always hold, or hold for something else than they say."""
     found = lines(tmp_path, WHEN.format(written), ENV)
     assert len(found) == 1
     assert said in found[0]

@@ -62,7 +62,7 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
 
 
 def test_byte_order_mark_and_crlf_are_fine(tmp_path: Path) -> None:
-    """What Windows editors write is read."""
+    """A byte order mark and CRLF, as Windows editors write them, are read."""
     text = b"\xef\xbb\xbfservers:\r\n  a:\r\n    command: x\r\n"
     assert stdio(load_text(tmp_path, text), "a").program.reveal() == "x"
 
@@ -139,7 +139,7 @@ def test_half_a_surrogate_pair(tmp_path: Path) -> None:
 
 
 def test_scalars_keep_their_text(tmp_path: Path) -> None:
-    """What another parser takes for a number, a time or a truth stays as written."""
+    """Scalars that other parsers take for numbers, times or booleans stay as written."""
     file = tmp_path / "c.yaml"
     file.write_text("a: no\nb: 1.10\nc: 12:30:45\nd: 012\ne: 'null'\nf: ~\ng: 2001-01-01\nh: 0x1F\ni: |\n  no\n")
     values = read(file).root
