@@ -5,37 +5,45 @@ here imports the host.
 """
 
 from config.diff import Difference, difference
-from config.form import schema
-from config.interpolate import Secret
 from config.load import load
 from config.model import (
     AskSpec,
+    AuditDetail,
+    AuditSpec,
+    Auth,
     Channel,
     Check,
     Condition,
     Config,
     Consent,
     ConsoleSpec,
+    Elicitation,
     HttpServer,
     Isolation,
     KindConsent,
     Limits,
     Listen,
     Protocol,
-    Rate,
     Rule,
     ServerSpec,
     StdioServer,
     Trust,
+    UriConsent,
+    UriRule,
     Verdict,
-    is_loopback,
-    is_protocol_header,
 )
 from config.problems import ConfigError, Problem
+from config.references import Secret
+from config.schema import schema
+from config.types import Address, Rate, is_loopback, is_protocol_header
 from config.when import WhenError, read_when
 
 __all__ = [
+    "Address",
     "AskSpec",
+    "AuditDetail",
+    "AuditSpec",
+    "Auth",
     "Channel",
     "Check",
     "Condition",
@@ -44,6 +52,7 @@ __all__ = [
     "Consent",
     "ConsoleSpec",
     "Difference",
+    "Elicitation",
     "HttpServer",
     "Isolation",
     "KindConsent",
@@ -57,6 +66,8 @@ __all__ = [
     "ServerSpec",
     "StdioServer",
     "Trust",
+    "UriConsent",
+    "UriRule",
     "Verdict",
     "WhenError",
     "difference",

@@ -1,18 +1,14 @@
-"""A desktop host's file (`mcpServers`) read as ours: the tree is rewritten, then judged like any other.
+"""A desktop host's file (`mcpServers`) rewritten as ours, then judged like any other.
 
-This file knows the fields desktop hosts write and which of them mean something here. What it does not know it
-reports and leaves out, because such files are shared with other programs; what it knows must be right. It never
-looks into values.
+This file knows the fields that desktop hosts write and which of them mean something here. Unknown fields are reported
+and left out, because such files are shared with other programs; known fields must be right. No value is quoted.
 """
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import dataclass, field, replace
-
 from config.naming import make_id
-from config.problems import Mark, clip
-from config.source import List, Map, Node, Scalar, kind_of
+from config.problems import KeyPath, clip, did_you_mean
+from config.yaml import Document, Plain, is_null, kind_of
 
 TOP_KEY = "mcpServers"
 OWN_TOP_KEYS = frozenset({"listen", "start_grace", "ask", "console", "audit", "memory"})
@@ -24,134 +20,139 @@ _KIND_KEYS = ("type", "transport")
 # Which transport a url speaks is found out by asking it: what the file says of it changes nothing.
 _TYPES = ("stdio", "http", "sse", "streamable-http", "streamableHttp", "streamable_http")
 
-Entries = dict[str, tuple[Scalar, Node]]
+Entries = dict[str, object]
 
 
-@dataclass
 class DesktopFile:
-    """A rewritten tree, what to tell the person, and what is wrong as (mark, where, text)."""
+    """The values of a document in our form. One that is in our form already stays as it is.
 
-    root: Map
-    notices: list[str] = field(default_factory=list)
-    problems: list[tuple[Mark, str, str]] = field(default_factory=list)
+    `notices` tell the person what was renamed and ignored; problems are noted in the document. `written` leads back
+    from a place of our form to the place in the file.
+    """
 
+    def __init__(self, document: Document) -> None:
+        self.is_one = TOP_KEY in document.root
+        self.notices: list[str] = []
+        self._document = document
+        self._names: dict[str, str] = {}
+        """The names of the servers by the ids that were made of them."""
+        self._switches: dict[str, str] = {}
+        """By id of a server that is switched off: the key that says so."""
+        self.root = self._rewrite(document.root) if self.is_one else document.root
 
-def is_desktop(root: Map) -> bool:
-    """Whether the file has the form of a desktop host."""
-    return TOP_KEY in root.entries
+    def written(self, path: KeyPath) -> KeyPath:
+        """The place in the file of a place in our form."""
+        if not self.is_one or path[:1] != ("servers",):
+            return path
+        if len(path) == 1 or path[1] not in self._names:
+            return (TOP_KEY, *path[1:])
+        id = str(path[1])
+        below = path[2:]
+        if below[:1] == ("disabled",):
+            below = (self._switches[id], *below[1:])
+        return (TOP_KEY, self._names[id], *below)
 
+    def _problem(self, path: KeyPath, text: str, *, of_key: bool = False) -> None:
+        place = self._document.places[path]
+        mark = place.key if of_key and place.key else place.value
+        self._document.add(mark, text, ".".join(clip(str(part)) for part in path))
 
-def rewrite(root: Map) -> DesktopFile:
-    """The tree of a file with `mcpServers` as the tree of one with `servers`. Raises nothing, quotes no value."""
-    result = DesktopFile(root)
-    entries: Entries = {}
-    for name, (key, value) in root.entries.items():
-        if name == TOP_KEY:
-            servers = _servers(value, result) if isinstance(value, Map) else value
-            entries["servers"] = (replace(key, text="servers", alias=TOP_KEY), servers)
-        elif name == "servers":
-            result.problems.append(
-                (key.mark, "servers", "a file holds either servers or mcpServers; move them into one")
-            )
-        elif name in OWN_TOP_KEYS:
-            entries[name] = (key, value)
+    def _rewrite(self, root: Entries) -> Entries:
+        entries: Entries = {}
+        for name, value in root.items():
+            if name == TOP_KEY:
+                entries["servers"] = self._servers(value) if isinstance(value, dict) else value
+            elif name == "servers":
+                text = "a file can have only one of servers and mcpServers; move all servers into one"
+                self._problem((name,), text, of_key=True)
+            elif name in OWN_TOP_KEYS:
+                entries[name] = value
+            else:
+                self.notices.append(f"{clip(name)}: not known here, ignored")
+        return entries
+
+    def _servers(self, servers: Entries) -> Entries:
+        entries: Entries = {}
+        for name, value in servers.items():
+            path = (TOP_KEY, name)
+            id = make_id(name)
+            server = self._server(value, name, id) if isinstance(value, dict) else value
+            if not id:
+                text = "the name holds no letter or digit to make an id of; rename it"
+                self._problem(path, text, of_key=True)
+            elif id in entries:
+                text = f'"{clip(self._names[id])}" and "{clip(name)}" would both be served as {id}; rename one'
+                self._problem(path, text, of_key=True)
+            else:
+                if id != name:
+                    self.notices.append(f"{clip(name)} is served as {id}")
+                entries[id] = server
+                self._names[id] = name
+        return entries
+
+    def _server(self, server: Entries, name: str, id: str) -> object:
+        """The server in our form."""
+        path = (TOP_KEY, name)
+        where = f"{TOP_KEY}.{clip(name)}"
+        for key in _KIND_KEYS:
+            self._check_kind(server, (*path, key))
+        entries: Entries = {}
+        for key, value in server.items():
+            if is_null(value):
+                continue  # hosts write null for what is not set
+            if key == "trust" and isinstance(value, Plain) and value in ("true", "false"):
+                self.notices.append(
+                    f"{where}.trust: a switch of other hosts, ignored; here it is trusted, standard or untrusted"
+                )
+            elif key in _SERVER_KEYS or key in _OWN_SERVER_KEYS:
+                entries[key] = value
+            elif key == "timeout":
+                self.notices.append(f"{where}.timeout: ignored, since hosts count it in different units")
+            elif key not in (*_KIND_KEYS, "disabled", "enabled"):
+                self.notices.append(f"{where}.{clip(key)}: not known here, ignored")
+        if isinstance(entries.get("command"), str):
+            # A desktop host's command is the program alone, even if it holds spaces.
+            entries.setdefault("args", [])
+        off = self._switched_off(server, path)
+        if off is None:
+            return entries
+        self._switches.setdefault(id, off)
+        return _escape_references({**entries, "disabled": Plain("true")})
+
+    def _check_kind(self, server: Entries, path: tuple[str, ...]) -> None:
+        if path[-1] not in server:
+            return
+        kind = server[path[-1]]
+        what = "stdio, http or sse"
+        if not isinstance(kind, str) or is_null(kind):
+            self._problem(path, f"expected {what}, found {kind_of(kind)}")
+        elif kind not in _TYPES:
+            hint = did_you_mean(kind, _TYPES, '"')
+            self._problem(path, f'expected {what}, found "{clip(kind)}"{f"; {hint}" if hint else ""}')
         else:
-            result.notices.append(f"{key.shown}: not known here, ignored")
-    result.root = Map(entries, root.mark)
-    return result
+            expected, other = ("command", "url") if kind == "stdio" else ("url", "command")
+            if expected not in server and other in server:
+                self._problem(path, f"{clip(kind)} needs {expected}, found {other}")
+
+    def _switched_off(self, server: Entries, path: KeyPath) -> str | None:
+        """The key that switches the server off: `disabled` or `enabled`, if either says so."""
+        off = None
+        for key, turned_off_by in (("disabled", "true"), ("enabled", "false")):
+            if key not in server:
+                continue
+            value = server[key]
+            if not isinstance(value, Plain) or value not in ("true", "false"):
+                found = "something else" if isinstance(value, str) and not is_null(value) else kind_of(value)
+                self._problem((*path, key), f"expected true or false, found {found}")
+            elif value == turned_off_by:
+                off = key
+        return off
 
 
-def _servers(servers: Map, result: DesktopFile) -> Map:
-    entries: Entries = {}
-    for name, (key, value) in servers.entries.items():
-        where = f"{TOP_KEY}.{key.shown}"
-        server = _server(value, where, result) if isinstance(value, Map) else value
-        made_id = make_id(name)
-        if not made_id:
-            result.problems.append((key.mark, where, "the name holds no letter or digit to make an id of; rename it"))
-        elif made_id in entries:
-            first = entries[made_id][0].shown
-            result.problems.append(
-                (key.mark, where, f'"{first}" and "{key.shown}" would both be served as {made_id}; rename one')
-            )
-        else:
-            if made_id != name:
-                result.notices.append(f"{key.shown} is served as {made_id}")
-            entries[made_id] = (replace(key, text=made_id, alias=name), server)
-    return Map(entries, servers.mark)
-
-
-def _server(server: Map, where: str, result: DesktopFile) -> Node:
-    """The server in our form."""
-    for name in _KIND_KEYS:
-        _check_kind(server, name, where, result)
-    entries: Entries = {}
-    for name, (key, value) in server.entries.items():
-        if isinstance(value, Scalar) and value.is_null:
-            continue  # hosts write null for what is not set
-        if name == "trust" and _bool_text(value) is not None:
-            result.notices.append(
-                f"{where}.trust: a switch of other hosts, ignored; here it is trusted, standard or untrusted"
-            )
-        elif name in _SERVER_KEYS or name in _OWN_SERVER_KEYS:
-            entries[name] = (key, value)
-        elif name == "timeout":
-            result.notices.append(f"{where}.timeout: ignored, since hosts count it in different units")
-        elif name not in (*_KIND_KEYS, "disabled", "enabled"):
-            result.notices.append(f"{where}.{key.shown}: not known here, ignored")
-    _merge_disabled(server, entries, where, result)
-    command = entries.get("command")
-    if command is not None and isinstance(command[1], Scalar) and "args" not in entries:
-        # A desktop host's command is the program alone, even if it holds spaces.
-        entries["args"] = (Scalar("args", True, command[0].mark), List((), command[0].mark))
-    made_server = Map(entries, server.mark)
-    return _escape_references(made_server) if "disabled" in entries else made_server
-
-
-def _escape_references(node: Node) -> Node:
+def _escape_references(value: object) -> object:
     """The same with every `${...}` taken literally: what is switched off may name variables that are long gone."""
-    if isinstance(node, Map):
-        return Map({name: (key, _escape_references(value)) for name, (key, value) in node.entries.items()}, node.mark)
-    if isinstance(node, List):
-        return List(tuple(_escape_references(item) for item in node.items), node.mark)
-    return replace(node, text=node.text.replace("${", "$${"))
-
-
-def _bool_text(value: Node) -> str | None:
-    """`true` or `false` as it was written; None for anything else."""
-    return value.text if isinstance(value, Scalar) and value.plain and value.text in ("true", "false") else None
-
-
-def _check_kind(server: Map, name: str, where: str, result: DesktopFile) -> None:
-    kind = server.get(name)
-    if kind is None:
-        return
-    place = f"{where}.{name}"
-    if not isinstance(kind, Scalar) or kind.is_null:
-        result.problems.append((kind.mark, place, f"expected stdio, http or sse, found {kind_of(kind)}"))
-    elif kind.text not in _TYPES:
-        meant = difflib.get_close_matches(kind.text.lower(), _TYPES, 1)
-        hint = f'; did you mean "{meant[0]}"?' if meant else ""
-        result.problems.append((kind.mark, place, f'expected stdio, http or sse, found "{kind.shown}"{hint}'))
-    else:
-        expected, other = ("command", "url") if kind.text == "stdio" else ("url", "command")
-        if expected not in server.entries and other in server.entries:
-            result.problems.append((kind.mark, place, f"{clip(kind.text)} needs {expected}, found {other}"))
-
-
-def _merge_disabled(server: Map, entries: Entries, where: str, result: DesktopFile) -> None:
-    """Join `disabled` and `enabled` into our `disabled`: off if either says so."""
-    off = None
-    for name, turned_off_by in (("disabled", "true"), ("enabled", "false")):
-        entry = server.entries.get(name)
-        if entry is None:
-            continue
-        value = entry[1]
-        switch = _bool_text(value)
-        if switch is None:
-            found = "something else" if isinstance(value, Scalar) else kind_of(value)
-            result.problems.append((value.mark, f"{where}.{name}", f"expected true or false, found {found}"))
-        elif switch == turned_off_by:
-            off = entry
-    if off is not None:
-        entries["disabled"] = (replace(off[0], text="disabled", alias=off[0].text), Scalar("true", True, off[1].mark))
+    if isinstance(value, dict):
+        return {name: _escape_references(below) for name, below in value.items()}
+    if isinstance(value, list):
+        return [_escape_references(item) for item in value]
+    return type(value)(value.replace("${", "$${")) if isinstance(value, str) else value

@@ -1,9 +1,8 @@
-"""What has changed between two readings of a file: which servers must begin anew, and which are only judged anew.
+"""The difference between two readings of a file: servers to restart, and servers with another policy.
 
-What may be reached, and limits but that of a message, are looked up with every request. All else that a server says was
-made into what runs:
-its process or its session, what it was told that it may ask for, the clients that speak with it, and how they are kept.
-So a change of anything else restarts it, be it only its title or its timeout.
+Consent and limits, except for the limit of a message, are looked up with every request, so a change of them needs no
+restart. All other keys of a server were used to start its process or session. A change of any of them restarts the
+server, even if it is only the title or the timeout.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ _NO_RESTART_FIELDS = frozenset(
     {"consent", "limits"}
 )  # what trust says of texts and instructions, a connection is made with
 _RESTART_KEYS = ("listen", "start_grace", "console")
-_LIVE_KEYS = {"ask": ("ask",), "audit": ("audit_arguments", "audit_keep", "audit_max"), "memory": ("memory",)}
-"""Keys of the file that hold as soon as it is read, and the fields they come to."""
+_LIVE_KEYS = ("ask", "audit", "memory")  # hold as soon as the file is read
 
 
 @dataclass(frozen=True)
@@ -40,8 +38,7 @@ class Difference:
 
 
 def difference(old: Config, new: Config) -> Difference:
-    """What is to be done when `new` takes the place of `old`. A server that is switched off is there all the same:
-    switching it on or off is a restart."""
+    """The changes to make when `new` replaces `old`. Enabling or disabling a server restarts it."""
     both = {
         server: _changed(old.servers[server], spec) for server, spec in new.servers.items() if server in old.servers
     }
@@ -50,11 +47,7 @@ def difference(old: Config, new: Config) -> Difference:
         removed=tuple(server for server in old.servers if server not in new.servers),
         restart=tuple(server for server, keys in both.items() if keys - _NO_RESTART_FIELDS),
         policy_changed=tuple(server for server, keys in both.items() if keys & _POLICY_FIELDS),
-        applied=tuple(
-            f"{key} has changed"
-            for key, fields in _LIVE_KEYS.items()
-            if any(getattr(old, field) != getattr(new, field) for field in fields)
-        ),
+        applied=tuple(f"{key} has changed" for key in _LIVE_KEYS if getattr(old, key) != getattr(new, key)),
         deferred=tuple(
             f"{key} has changed: that takes effect with the next start"
             for key in _RESTART_KEYS
@@ -72,7 +65,7 @@ def _changed(old: ServerSpec, new: ServerSpec) -> frozenset[str]:
     for fields, spec in ((before, old), (after, new)):
         consent = spec.consent
         fields["consent"] = repr((consent.tools, consent.resources, consent.prompts))
-        fields["questions"] = repr((consent.sampling, consent.form, consent.url, consent.roots))
+        fields["questions"] = repr((consent.sampling, consent.elicitation, consent.roots))
         fields["message"] = spec.limits.message  # a connection is opened with it
     missing = object()
     return frozenset(name for name in {*before, *after} if before.get(name, missing) != after.get(name, missing))

@@ -1,4 +1,4 @@
-"""The patterns of the file: anchored globs over names and URIs, what they match, and whether some make one needless.
+"""The patterns of the file: anchored globs over names and URIs, and what they match.
 
 In names `*` stands for any characters; in URIs it stops at `/`, and `**` does not. `?` is one character (in URIs not
 `/`). There is no escape: every other character stands for itself.
@@ -7,13 +7,13 @@ In names `*` stands for any characters; in URIs it stops at `/`, and `**` does n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 MAX_LENGTH = 8192
 """Longer texts are not held against patterns: that takes time which grows with their length."""
 
-MAX_STEPS = 20_000
-"""How long `covers` looks for an answer; as many steps take some 20 ms."""
+MAX_STEPS = 2_000
+"""The largest number of sets of places that `Globs.matches_everything` looks at."""
 
 _TOKEN = re.compile(r"\*+|.", re.DOTALL)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.*?-]*:")
@@ -71,6 +71,22 @@ class Globs:
             left ^= lowest
         return found
 
+    def matches_everything(self) -> bool:
+        """Whether there is no text that none of the patterns matches. False if `MAX_STEPS` are too few to see that."""
+        waiting = [self._start]
+        seen = set(waiting)
+        for places in waiting:
+            if not places & self._end or len(seen) > MAX_STEPS:
+                return False
+            if places & self._absorbing:
+                continue
+            for char in (_OTHER, *self._moves):
+                after = self._step(places, char)
+                if after not in seen:
+                    seen.add(after)
+                    waiting.append(after)
+        return True
+
     def _final(self, text: str) -> int:
         places = self._start
         for char in text:
@@ -85,45 +101,8 @@ class Globs:
         return (places & leaving) << 1 | places & staying
 
 
-def covers(stronger: Iterable[str], weaker: str, *, uris: bool) -> bool:
-    """Whether every text that `weaker` matches is matched by one of `stronger`.
-
-    Both automata are walked side by side, `stronger` as the set of places it can be in. There can be very many such
-    sets: what is not settled after MAX_STEPS is False.
-    """
-    one, many = Globs((weaker,), uris=uris), Globs(stronger, uris=uris)
-    alphabet = [_OTHER, *{*one._moves, *many._moves}]
-    waiting = [(one._start, many._start)]
-    seen = set(waiting)
-    steps = 0
-    while waiting:
-        place, places = waiting.pop()
-        if not places or (place & one._end and not places & many._end):
-            return False  # from every place `weaker` can come to its end, with nothing left of `stronger`
-        if places & many._absorbing:
-            continue
-        for char in alphabet:
-            steps += 1
-            if steps > MAX_STEPS:
-                return False
-            after = many._step(places, char)
-            for next_place in _bits(one._step(place, char)):
-                pair = (next_place, after)
-                if pair not in seen:
-                    seen.add(pair)
-                    waiting.append(pair)
-    return True
-
-
 def normalize_case(text: str, host_pattern: re.Pattern[str] = _HOST_PREFIX) -> str:
     """A URI with what is the same in upper and lower case in lower case: the scheme, and the host of those schemes that
     have host names, which `host_pattern` finds."""
     found = host_pattern.match(text) or _SCHEME.match(text)
     return text if found is None else found[0].lower() + text[found.end() :]
-
-
-def _bits(places: int) -> Iterator[int]:
-    while places:
-        lowest = places & -places
-        yield lowest
-        places ^= lowest

@@ -1,16 +1,22 @@
-"""What can be wrong with a configuration file, and the one exception that says it.
+"""Problems of a configuration file, and the one exception that lists them.
 
-A problem knows its place and a sentence for the person who will mend it. It never holds the text of a value that may
-be secret: whoever makes one decides what may be shown, and `clip` is how a shown word is kept short and on one line.
+A problem has a place in the file and a sentence for the person who mends it. It never holds the text of a value that
+may be secret: the code that makes a problem decides what may be shown, and `clip` keeps a shown word short and on one
+line.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 LONGEST_QUOTE = 40
+
+KeyPath = tuple[str | int | None, ...]
+"""The way from the top of a file to a value: keys of maps and indexes of lists. None stands for a key that was
+refused."""
 
 
 class Mark(NamedTuple):
@@ -47,3 +53,9 @@ def clip(word: str) -> str:
     """A word from the file, fit for one line of a message: printable and at most forty characters."""
     line = "".join(character if character.isprintable() else "?" for character in word)
     return line if len(line) <= LONGEST_QUOTE else line[: LONGEST_QUOTE - 1] + "…"
+
+
+def did_you_mean(found: str, words: Iterable[str], quote: str = "") -> str:
+    """The remedy for a word that is nearly one of those that may stand here; empty if it is near none."""
+    meant = difflib.get_close_matches(found.lower(), tuple(words), 1)
+    return f"did you mean {quote}{meant[0]}{quote}?" if meant else ""

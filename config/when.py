@@ -10,54 +10,57 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, RootModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from config.form import ChecksForm, WhenForm, conditions, known_keys
-from config.interpolate import Expander
-from config.model import Condition
-from config.problems import Mark, clip
-from config.source import Scalar
-from config.values import did_you_mean
-
-_NOWHERE = Mark(1, 1)
+from config.model import CHECKS, Condition, When
+from config.problems import clip, did_you_mean
+from config.references import Expander
+from config.types import sentence
+from config.yaml import Plain
 
 
 class WhenError(ValueError):
     """Conditions that cannot be read; the text is a sentence for whoever wrote them."""
 
 
+class _When(RootModel[When]):
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+
 def read_when(when: Mapping[str, object]) -> tuple[Condition, ...]:
     """The conditions of a decoded JSON object such as `{"owner": {"in": ["acme"]}}`. Raises `WhenError`."""
     try:
-        nodes = _nodes(when)
+        written = _as_written(when)
     except ValueError:
         raise WhenError("a number has too many digits") from None  # Python refuses to write it out
     try:
-        form = WhenForm.model_validate({"when": nodes}, context=Expander({}, Path("/")))
+        return _When.model_validate(written, context=Expander({}, Path("/"))).root
     except ValidationError as error:
-        raise WhenError("; ".join(_sentence(details) for details in error.errors(include_url=False))) from None
-    return conditions(form.when)
+        found = error.errors(include_url=False, include_input=False)
+        raise WhenError("; ".join(_sentence(details, written) for details in found)) from None
 
 
-def _nodes(value: object) -> object:
-    """A decoded value as the readers of the form take it."""
+def _as_written(value: object) -> object:
+    """A decoded value as a file in JSON would have it."""
     if isinstance(value, dict):
-        return {key: _nodes(below) for key, below in value.items()}
+        return {key: _as_written(below) for key, below in value.items()}
     if isinstance(value, list):
-        return [_nodes(item) for item in value]
-    if isinstance(value, str):
-        return Scalar(value.replace("${", "$${"), False, _NOWHERE)
-    return Scalar(json.dumps(value), True, _NOWHERE)
+        return [_as_written(item) for item in value]
+    return value.replace("${", "$${") if isinstance(value, str) else Plain(json.dumps(value))
 
 
-def _sentence(details: ErrorDetails) -> str:
-    _, *path = details["loc"]
-    where = ".".join(clip(str(part)) for part in path if part != "[key]")
-    text = details["msg"]
-    if details["type"] == "extra_forbidden":
-        ops = known_keys(ChecksForm)
-        text = f"there is no such check; {did_you_mean(str(path[-1]), ops) or 'there are ' + ', '.join(ops)}"
-    elif details["type"] in ("model_type", "dict_type"):
+def _sentence(details: ErrorDetails, value: object) -> str:
+    path = [part for part in details["loc"] if part != "[key]"]
+    for part in path:
+        if isinstance(value, dict):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int):
+            value = value[part]
+    where = ".".join(clip(str(part)) for part in path)
+    text = sentence(details, value)
+    if details["type"] == "unexpected_keyword_argument":
+        text = f"there is no such check; {did_you_mean(str(path[-1]), CHECKS) or 'there are ' + ', '.join(CHECKS)}"
+    elif details["type"] == "dataclass_type":
         text = "expected a map of checks, or a value"
     return f"{where}: {text}" if where else text

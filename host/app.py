@@ -17,9 +17,8 @@ from pathlib import Path
 
 import trio
 
-from config import Config, ConfigError, load
+from config import AuditDetail, Config, ConfigError, is_loopback, load
 from config.diff import difference
-from config.model import is_loopback
 from host.admin.login import ConsoleSessions
 from host.admin.socket import open_admin_socket
 from host.admin.state import HostAdmin
@@ -112,7 +111,7 @@ class Host:
         self.runtime.catalog.set_servers(list(config.servers))
         self.runtime.gate.authorizer.confirmations.spec = config.ask
         self.memory.total = config.memory
-        self.runtime.gate.decision_log.full_arguments = config.audit_arguments
+        self.runtime.gate.decision_log.full_arguments = config.audit.arguments is AuditDetail.FULL
         self.runtime.gate.replace(config.servers)
         self.upstreams.apply(config.servers, diff.restart)
         with suppress(StateError):  # a problem of the grants, which is shown; it is tried again
@@ -153,7 +152,7 @@ async def open_host(
     memory = Budget(config.memory, trio.current_time)
     with (
         announce_host(state.hosts, config.source),
-        open_audit(state.audit, full=config.audit_arguments) as audit,
+        open_audit(state.audit, full=config.audit.arguments is AuditDetail.FULL) as audit,
         open_store(state, config.source) as store,
     ):
         decision_log = DecisionLog(audit, journal)
@@ -202,7 +201,7 @@ async def open_host(
                     nursery.start_soon(
                         keep_audit,
                         audit,
-                        lambda: Retention(host.config.audit_keep, host.config.audit_max),
+                        lambda: Retention(host.config.audit.keep, host.config.audit.max),
                         partial(on_crash, "keeping the audit"),
                     )
                     nursery.start_soon(admin.run)
@@ -282,7 +281,7 @@ async def _open_own_console(
     if spec is None:
         yield None
         return
-    if bound is not None and spec.address is None and is_loopback(host.config.listen.host):
+    if bound is not None and spec.address is None and is_loopback(host.config.listen.address.host):
         app = _console_at(host, bound, stop)
         if announce is not None:
             announce(f"The console is at {host.admin.console_url()} (this link opens it once)")

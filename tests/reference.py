@@ -13,7 +13,7 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from config import Check, Condition, Consent, KindConsent, Rule, Trust, Verdict
+from config import Check, Condition, Consent, Elicitation, KindConsent, Rule, Trust, Verdict
 from tests import uri_models
 
 TABLE = """
@@ -50,11 +50,11 @@ class Opinion:
 def opinion(consent: Consent, trust: Trust, word: str, name: str, given: object) -> Opinion:
     """`word` is that of the kind in the file."""
     if word in ("sampling", "form"):
-        verdict = getattr(consent, word)
-        if verdict is not None:
-            return Opinion(str(verdict), said="word")
+        configured = consent.elicitation.form if word == "form" else consent.sampling
+        if configured is not None:
+            return Opinion(str(configured), said="word")
         return Opinion(by_trust(word, trust), said="trust")
-    kind: KindConsent = getattr(consent, word)
+    kind: KindConsent = consent.elicitation.url if word == "url" else getattr(consent, word)
     if word == "url" and trust != "trusted" and not is_page(name):
         return Opinion("deny", said="page", shown=False)
     if (kind.allow or kind.ask or kind.deny) and len(name) > LONGEST:
@@ -416,7 +416,8 @@ def cases(random: Random) -> Iterator[Case]:
 def a_consent(random: Random) -> Consent:
     kinds = {word: a_kind(random, word) for word in ("tools", "prompts", "resources", "url", "roots")}
     words = {word: random.choice((None, *Verdict)) for word in ("sampling", "form")}
-    return Consent(**kinds, **words)  # type: ignore[arg-type]  # each is of the kind that its word is for
+    elicitation = Elicitation(words.pop("form"), kinds.pop("url"))
+    return Consent(**kinds, **words, elicitation=elicitation)  # type: ignore[arg-type]  # each has the type of its key
 
 
 def a_kind(random: Random, word: str) -> KindConsent:

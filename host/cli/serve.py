@@ -38,7 +38,7 @@ def serve(selection: Selection, file: str, stdio: bool, log_level: str) -> int:
         from host.wire.port import bind
 
         try:
-            bound = bind(config.listen.host, config.listen.port)
+            bound = bind(*config.listen.address)
         except OSError as error:
             raise CommandFailed(f"{error.strerror}; another port is set under listen.address", WRONG) from error
     # With --stdio, states and the log both go to standard error.
@@ -48,7 +48,8 @@ def serve(selection: Selection, file: str, stdio: bool, log_level: str) -> int:
         if bound is not None:
             from host.version import VERSION
 
-            address = f"[{config.listen.host}]" if ":" in config.listen.host else config.listen.host
+            host = config.listen.address.host
+            address = f"[{host}]" if ":" in host else host
             url = f"http://{address}:{bound.getsockname()[1]}{config.listen.path}"
             out.write(f"Colonnade {VERSION} serves {count_servers(config)} at {url}\n")
         # The port listens; the rest of the program is imported only now.

@@ -148,7 +148,7 @@ def launch_of(spec: ServerSpec) -> Launch:
     """The launch identity of a server as things are now: the file system is asked."""
     if isinstance(spec, HttpServer):
         return Launch(_declared(["url", spec.url.reveal()]))
-    words = [spec.program.reveal(), *(arg.reveal() for arg in spec.args)]
+    words = [word.reveal() for word in spec.command]
     env = child_environment({name: value.reveal() for name, value in spec.env.items()})
     declared = spec.declared or _declared(["command", words, sorted(spec.env), str(spec.cwd)])
     return Launch(declared, _resolved(words[0], env, str(spec.cwd)))

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import trio
 
-from config.model import Limits, Rate, Trust
+from config import Limits, Rate, Trust
 from host.errors import TooLarge, TooManyRequests
 from host.jsonrpc.raw import encode
 

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from config import Check, Condition, Consent, KindConsent, Rule, Trust, Verdict
-from config.globs import MAX_LENGTH, Globs, covers
+from config.globs import MAX_LENGTH, Globs
 from host.policy.conditions import UNREADABLE as UNREADABLE
 from host.policy.conditions import conditions_hold, display_path, explain_conditions, parse_address
 from host.policy.uris import TooManyVariants, UriVariant, uri_variants
@@ -81,10 +81,12 @@ class Rules:
         # A template is judged like the resources it makes.
         self._by_kind[Kind.TEMPLATE] = self._by_kind[Kind.RESOURCE]
         # Nothing is read by these: a browser visits the page as it is written, and a server is told the root so.
-        self._pages = _KindRules("elicitation.url", consent.url, trust, _COSTLY_DEFAULTS, uris=True, slashes_count=True)
+        self._pages = _KindRules(
+            "elicitation.url", consent.elicitation.url, trust, _COSTLY_DEFAULTS, uris=True, slashes_count=True
+        )
         self._roots = _KindRules("roots", consent.roots, trust, _HARMLESS_DEFAULTS, uris=True, slashes_count=True)
         self._sampling = _word_decision("sampling", consent.sampling, trust, _COSTLY_DEFAULTS)
-        self._form = _word_decision("elicitation.form", consent.form, trust, _HARMLESS_DEFAULTS)
+        self._form = _word_decision("elicitation.form", consent.elicitation.form, trust, _HARMLESS_DEFAULTS)
         self._https_pages_only = trust is not Trust.TRUSTED
         self._visibility_cache: dict[tuple[Kind, str], bool] = {}
         self._most_permissive = {
@@ -253,7 +255,7 @@ class _KindRules:
     def most_permissive(self) -> RuleDecision:
         """The best verdict that any name can get. `**` in a deny list leaves no name."""
         denied = [line.rule.pattern for line in self._rules if line.verdict is Verdict.DENY]
-        if denied and covers(denied, "**", uris=self._uris):
+        if Globs(denied, uris=self._uris).matches_everything():
             return self._rules[0].decision
         return max((*self._rules, self._default), key=lambda line: (line.order[0], -line.order[1])).decision
 

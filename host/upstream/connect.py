@@ -92,7 +92,7 @@ def _drop_reporter(spec: HttpServer, journal: Journal) -> Callable[[str, str], N
 async def _open_stdio_link(
     spec: StdioServer, keeper: Keeper, journal: Journal, turns: Turns, hold: HoldingFactory
 ) -> AsyncIterator[Link]:
-    argv = [spec.program.reveal(), *(arg.reveal() for arg in spec.args)]
+    argv = [word.reveal() for word in spec.command]
     env = child_environment({name: value.reveal() for name, value in spec.env.items()})
     try:
         async with keeper.open_child(argv, env=env, cwd=str(spec.cwd), grace=STOP_GRACE) as child:

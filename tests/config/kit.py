@@ -23,7 +23,7 @@ def load_text(
 def problems(
     folder: Path, text: str | bytes, environ: Mapping[str, str] | None = None, name: str = "c.yaml"
 ) -> tuple[Problem, ...]:
-    """What is wrong with `text`; fails if nothing is."""
+    """The problems of `text`; fails if there is none."""
     with pytest.raises(ConfigError) as caught:
         load_text(folder, text, environ, name)
     return caught.value.problems

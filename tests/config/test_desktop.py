@@ -7,7 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from config import AskSpec, Channel, Consent, Isolation, KindConsent, Limits, Listen, Rate, Rule, StdioServer, Trust
+from config import (
+    Address,
+    AskSpec,
+    AuditDetail,
+    Channel,
+    Consent,
+    Isolation,
+    KindConsent,
+    Limits,
+    Listen,
+    Rate,
+    Rule,
+    StdioServer,
+    Trust,
+)
 from tests.config.kit import http, lines, load_text, stdio
 
 
@@ -34,7 +48,7 @@ def test_a_usual_file(tmp_path: Path) -> None:
     made = load_text(tmp_path, text, {"TOKEN": "t"}, "desktop.json")
     assert list(made.servers) == ["github", "my-server", "plain"]
     github = stdio(made, "github")
-    assert [arg.reveal() for arg in github.args] == ["-y", "@x/github", "8080"]
+    assert [word.reveal() for word in github.command[1:]] == ["-y", "@x/github", "8080"]
     assert {name: value.reveal() for name, value in github.env.items()} == {"TOKEN": "t", "ALSO": "t", "NO": "n"}
     assert github.timeout == 60.0
     assert http(made, "my-server").headers["A"].reveal() == "b"
@@ -54,8 +68,8 @@ def test_a_usual_file(tmp_path: Path) -> None:
 def test_command_is_the_program_alone(tmp_path: Path) -> None:
     """A string is never split here, with or without args; a list is taken too."""
     made = load_text(tmp_path, dump({"a": {"command": "my program"}, "b": {"command": ["x", "y"]}}))
-    assert (stdio(made, "a").program.reveal(), stdio(made, "a").args) == ("my program", ())
-    assert [arg.reveal() for arg in stdio(made, "b").args] == ["y"]
+    assert [word.reveal() for word in stdio(made, "a").command] == ["my program"]
+    assert [word.reveal() for word in stdio(made, "b").command] == ["x", "y"]
 
 
 @pytest.mark.parametrize("key", ["type", "transport"])
@@ -106,7 +120,7 @@ def test_limits_and_who_answers_are_ours(tmp_path: Path) -> None:
     made = load_text(tmp_path, dump({"a": server}, **more))
     assert made.servers["a"].limits == Limits(Rate(60, 60.0), 2)
     assert made.servers["a"].consent.tools == KindConsent(ask=(Rule("*"),))
-    assert (made.ask, made.console, made.audit_arguments) == (AskSpec((Channel.CLIENT,), 5.0), None, True)
+    assert (made.ask, made.console, made.audit.arguments) == (AskSpec((Channel.CLIENT,), 5.0), None, AuditDetail.FULL)
     assert made.notices == ()
     server["limits"] = {"calls": 60}
     assert "mcpServers.a.limits.calls: expected a rate" in lines(tmp_path, dump({"a": server}))[0]
@@ -116,7 +130,7 @@ def test_own_keys_beside_and_inside(tmp_path: Path) -> None:
     """listen, start_grace and consent are ours and held to our rules."""
     server = {"command": "x", "consent": {"tools": {"allow": ["a"]}}}
     made = load_text(tmp_path, dump({"a": server}, listen={"address": "127.0.0.1:0"}, start_grace="1s"))
-    assert (made.listen, made.start_grace) == (Listen(port=0), 1.0)
+    assert (made.listen, made.start_grace) == (Listen(address=Address("127.0.0.1", 0)), 1.0)
     assert made.servers["a"].consent == Consent(tools=KindConsent((Rule("a"),)))
     server["consent"] = {"tools": {"alow": ["a"]}}
     found = lines(tmp_path, dump({"A b": server}, listen={"port": 1}))
@@ -154,12 +168,12 @@ def test_own_keys_beside_and_inside(tmp_path: Path) -> None:
         ({"Big": {"command": "x", "enabled": "no"}}, "mcpServers.Big.enabled: expected true or false"),
         ({"Big": {"command": "x", "disabled": [1]}}, "mcpServers.Big.disabled: expected true or false, found a list"),
         ({"Big": "x"}, "mcpServers.Big: expected a map, found text"),
-        ([{"name": "a"}], "mcpServers: expected a map, found a list"),
-        ({}, "mcpServers: there is nothing to serve"),
+        ([{"name": "a"}], "mcpServers: expected a map such as {name: value}, found a list"),
+        ({}, "mcpServers: there is no server to serve"),
     ],
 )
 def test_wrong_files(tmp_path: Path, servers: object, said: str) -> None:
-    """What the file says of known fields must be right; it is named by the file's own words."""
+    """Known fields must be right; a wrong one is named as it stands in the file."""
     found = lines(tmp_path, dump(servers))
     assert any(said in line for line in found), found
 
@@ -167,7 +181,7 @@ def test_wrong_files(tmp_path: Path, servers: object, said: str) -> None:
 def test_both_forms_in_one_file(tmp_path: Path) -> None:
     """Neither half is silently left out."""
     found = lines(tmp_path, '{"mcpServers": {"a": {"command": "x"}}, "servers": {"b": {"command": "x"}}}')
-    assert any("either servers or mcpServers" in line for line in found)
+    assert any("only one of servers and mcpServers" in line for line in found)
 
 
 def test_long_names_are_shortened_alike_every_time(tmp_path: Path) -> None:
@@ -195,7 +209,7 @@ def test_null_is_what_hosts_write_for_nothing(tmp_path: Path) -> None:
     servers = {"a": {"command": "x", "args": None, "env": None, "cwd": None, "url": None, "headers": None}}
     made = load_text(tmp_path, dump(servers))
     assert isinstance(made.servers["a"], StdioServer)
-    assert made.servers["a"].args == ()
+    assert [word.reveal() for word in made.servers["a"].command] == ["x"]
     assert made.notices == ()
 
 

@@ -1,4 +1,4 @@
-"""What a changed file means for what runs: each key of a server, each at the top, and nothing if nothing changed."""
+"""Differences between two readings of a file: each key of a server, each at the top, and nothing if nothing changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read(folder: Path, *servers: str, top: str = "", environ: dict[str, str] | N
 
 
 RESTARTS = {
-    "program": (PROGRAM, "command: [y], isolation: per-call"),
+    "command": (PROGRAM, "command: [y], isolation: per-call"),
     "args": (PROGRAM, "command: [x, y], isolation: per-call"),
     "env": (PROGRAM, f"{PROGRAM}, env: {{A: b}}"),
     "cwd": (PROGRAM, f"{PROGRAM}, cwd: y"),
@@ -53,7 +53,7 @@ def test_every_field_of_a_server_is_tried_here() -> None:
 
 @pytest.mark.parametrize("key", [*RESTARTS, *JUDGED, *BOTH])
 def test_one_changed_key(tmp_path: Path, key: str) -> None:
-    """It concerns its own server alone, forwards and backwards."""
+    """The change concerns its own server alone, forwards and backwards."""
     before, after = {**RESTARTS, **JUDGED, **BOTH}[key]
     old, new = (read(tmp_path, "z: command: q", f"a: {keys}", "b: url: 'http://b/'") for keys in (before, after))
     made = Difference(
@@ -94,7 +94,7 @@ def test_what_only_looks_another_way_is_no_change(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("before", "after"), [("1", "true"), ("1", "'1'"), ("0", "false"), ("[1]", "[true]")])
 def test_types_in_conditions_are_told_apart(tmp_path: Path, before: str, after: str) -> None:
-    """What Python takes for equal is another rule."""
+    """Rules differ even where Python takes their values for equal."""
     old, new = (
         read(tmp_path, f"a: command: x, consent: {{tools: {{deny: [{{name: t, when: {{a: {value}}}}}]}}}}")
         for value in (before, after)

@@ -1,4 +1,5 @@
-"""The model alone: what may be built without a file, and what it says about itself."""
+"""The keys of the file, and the frozen objects that they become: what is read, what is refused, and what may be built
+without a file."""
 
 from __future__ import annotations
 
@@ -6,12 +7,488 @@ from pathlib import Path
 
 import pytest
 
-from config import Consent, HttpServer, KindConsent, Listen, Secret, StdioServer, is_loopback
+from config import (
+    Address,
+    AskSpec,
+    AuditDetail,
+    Auth,
+    Channel,
+    Check,
+    Condition,
+    Consent,
+    ConsoleSpec,
+    Elicitation,
+    HttpServer,
+    Isolation,
+    KindConsent,
+    Limits,
+    Listen,
+    Protocol,
+    Rate,
+    Rule,
+    Secret,
+    StdioServer,
+    Trust,
+    UriConsent,
+    UriRule,
+    Verdict,
+    is_loopback,
+)
+from tests.config.kit import lines, load_text
+
+LISTEN = "servers: {{a: {{command: x}}}}\nlisten: {{{}}}"
+STDIO = "servers: {{a: {{command: x, {}}}}}"
+TOKEN = "0123456789abcdef"
+
+
+ALLOW, ASK, DENY = (KindConsent(default=verdict) for verdict in Verdict)
+ALLOW_URIS, ASK_URIS, DENY_URIS = (UriConsent(default=verdict) for verdict in Verdict)
+RULES = tuple(Rule(pattern) for pattern in ("a", "b*"))
+URI_RULES = tuple(UriRule(pattern) for pattern in ("a", "b*"))
+
+
+@pytest.mark.parametrize(
+    ("written", "made"),
+    [
+        ("allow", Consent(ALLOW, ALLOW_URIS, ALLOW)),
+        ("ask", Consent(ASK, ASK_URIS, ASK)),
+        ("deny", Consent(DENY, DENY_URIS, DENY)),
+        ("{}", Consent()),
+        ("{tools: {}}", Consent()),
+        ("{tools: deny}", Consent(tools=DENY)),
+        ("{tools: 'ask', prompts: {allow: []}}", Consent(tools=ASK, prompts=KindConsent(()))),
+        (
+            "{resources: {allow: [a, 'b*'], ask: ['a/**'], deny: [c]}}",
+            Consent(resources=UriConsent(URI_RULES, (UriRule("a/**"),), (UriRule("c"),))),
+        ),
+        ("{resources: {allow: [{uri: a}, 'b*']}}", Consent(resources=UriConsent(URI_RULES))),
+        ("{tools: {allow: [{name: a}, 'b*'], default: ask}}", Consent(tools=KindConsent(RULES, default=Verdict.ASK))),
+        ("{tools: {ask: [a, 'b*']}}", Consent(tools=KindConsent(ask=RULES))),
+        ("{tools: {default: deny}}", Consent(tools=DENY)),
+        ("{tools: {deny: ['*']}}", Consent(tools=KindConsent(deny=(Rule("*"),)))),
+        ("{tools: {deny: [no, 1.10]}}", Consent(tools=KindConsent(deny=(Rule("no"), Rule("1.10"))))),
+        ("{sampling: ask}", Consent(sampling=Verdict.ASK)),
+        ("{elicitation: deny}", Consent(elicitation=Elicitation(form=Verdict.DENY, url=DENY_URIS))),
+        ("{elicitation: {form: allow}}", Consent(elicitation=Elicitation(form=Verdict.ALLOW))),
+        ("{elicitation: {url: ask}}", Consent(elicitation=Elicitation(url=ASK_URIS))),
+        (
+            "{elicitation: {url: {allow: [a, {uri: 'b*'}]}}}",
+            Consent(elicitation=Elicitation(url=UriConsent(URI_RULES))),
+        ),
+        ("{roots: allow}", Consent(roots=ALLOW_URIS)),
+        (
+            "{roots: {deny: [a, 'b*'], default: allow}}",
+            Consent(roots=UriConsent(deny=URI_RULES, default=Verdict.ALLOW)),
+        ),
+    ],
+)
+def test_consent(tmp_path: Path, written: str, made: Consent) -> None:
+    """One word for all, one word for a kind, or lists; an empty allow list lets nothing through."""
+    assert load_text(tmp_path, STDIO.format(f"consent: {written}")).servers["a"].consent == made
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (
+            "alow",
+            "consent: expected allow, ask, deny, or a map of tools, resources, prompts, sampling, elicitation and",
+        ),
+        ("alow", 'found "alow"; did you mean allow?'),
+        ("yes", 'found "yes"'),
+        ("[allow]", "consent: expected a map, found a list"),
+        ("{tool: allow}", 'consent.tool: unknown key; did you mean "tools"?'),
+        ("{tools: denied}", 'found "denied"; did you mean deny?'),
+        ("{tools: {alow: []}}", 'consent.tools.alow: unknown key; did you mean "allow"?'),
+        ("{roots: {alow: []}}", 'consent.roots.alow: unknown key; did you mean "allow"?'),
+        ("{elicitation: {forms: ask}}", 'consent.elicitation.forms: unknown key; did you mean "form"?'),
+        ("{elicitation: {form: {allow: []}}}", "consent.elicitation.form: expected allow, ask or deny, found a map"),
+        ("{elicitation: {url: {aks: []}}}", 'consent.elicitation.url.aks: unknown key; did you mean "ask"?'),
+        ("{elicitation: always}", "consent.elicitation: expected allow, ask, deny, or a map of form and url"),
+        ("{sampling: {allow: []}}", "consent.sampling: expected allow, ask or deny, found a map"),
+        ("{sampling: asks}", 'consent.sampling: expected allow, ask or deny, found "asks"; did you mean ask?'),
+        ("{tools: {default: none}}", 'consent.tools.default: expected allow, ask or deny, found "none"'),
+        ("{tools: {allow: a}}", "consent.tools.allow: expected a list such as [one, two], found text"),
+        ("{tools: {allow: ['']}}", "consent.tools.allow[0]: expected a pattern, found empty text"),
+        ("{tools: {ask: [{name: ''}]}}", "consent.tools.ask[0].name: expected a pattern, found empty text"),
+        ("{roots: {deny: ['']}}", "consent.roots.deny[0]: expected a pattern, found empty text"),
+        ("{tools: {allow: [[a]]}}", "consent.tools.allow[0]: expected a pattern, or a map of name and when, found a l"),
+        (
+            "{resources: {allow: [[a]]}}",
+            "consent.resources.allow[0]: expected a pattern, or a map of uri, found a list",
+        ),
+        ("{tools: {allow: [{when: {a: b}}]}}", 'consent.tools.allow[0].name: the key "name" is missing; it is the pat'),
+        ("{tools: {allow: [{name: a, wen: {}}]}}", 'consent.tools.allow[0].wen: unknown key; did you mean "when"?'),
+        ("{resources: {ask: [{name: a, uri: b}]}}", "consent.resources.ask[0].name: unknown key; known keys: uri"),
+        (
+            "{resources: {ask: [{uri: a, when: {b: c}}]}}",
+            "consent.resources.ask[0].when: a URI has no arguments, so when has no meaning here; remove it",
+        ),
+        (
+            "{roots: {ask: [{uri: a, closed: true}]}}",
+            "consent.roots.ask[0].closed: a URI has no arguments, so closed has no meaning here",
+        ),
+        ("{elicitation: {url: {ask: [{uri: a, when: {b: c}}]}}}", "consent.elicitation.url.ask[0].when: a URI has"),
+        ("{tools: }", "consent.tools: expected allow, ask, deny, or a map of rules, found nothing"),
+    ],
+)
+def test_wrong_consent(tmp_path: Path, written: str, said: str) -> None:
+    """A rule that would silently do nothing is refused."""
+    found = lines(tmp_path, STDIO.format(f"consent: {written}"))
+    assert any(said in line for line in found), found
+
+
+# Conditions on arguments.
+
+TOOL = "servers: {{a: {{command: x, consent: {{tools: {{allow: [{{name: t, {}}}]}}}}}}}}"
+
+
+def rule(folder: Path, written: str) -> Rule:
+    made = load_text(folder, TOOL.format(written)).servers["a"].consent.tools
+    assert made.allow is not None
+    return made.allow[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "made"),
+    [
+        ("owner: acme", [Condition("/owner", (Check("eq", "acme"),))]),
+        ("owner: {eq: acme}", [Condition("/owner", (Check("eq", "acme"),))]),
+        ("owner: [acme, 1]", [Condition("/owner", (Check("in", ("acme", 1)),))]),
+        ("owner: {in: [acme]}", [Condition("/owner", (Check("in", ("acme",)),))]),
+        ("/user/name: a", [Condition("/user/name", (Check("eq", "a"),))]),
+        ("user/name: a", [Condition("/user~1name", (Check("eq", "a"),))]),
+        ("a~b: a", [Condition("/a~0b", (Check("eq", "a"),))]),
+        ("/a~0b: a", [Condition("/a~0b", (Check("eq", "a"),))]),
+        ("/: a", [Condition("/", (Check("eq", "a"),))]),
+        ("b: x, a: y", [Condition("/a", (Check("eq", "y"),)), Condition("/b", (Check("eq", "x"),))]),
+        (
+            "a: {suffix: .md, max_len: 40, prefix: draft-}",
+            [Condition("/a", (Check("prefix", "draft-"), Check("suffix", ".md"), Check("max_len", 40)))],
+        ),
+    ],
+)
+def test_when(tmp_path: Path, written: str, made: list[Condition]) -> None:
+    """By name or by pointer; a value by itself is eq, a list is in; the order in the file means nothing."""
+    assert rule(tmp_path, f"when: {{{written}}}") == Rule("t", tuple(made))
+
+
+@pytest.mark.parametrize(("written", "closed"), [("", False), (", closed: false", False), (", closed: true", True)])
+def test_closed(tmp_path: Path, written: str, closed: bool) -> None:
+    """The key stands beside when."""
+    assert rule(tmp_path, f"when: {{a: b}}{written}") == Rule("t", (Condition("/a", (Check("eq", "b"),)),), closed)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (
+            "when: {}",
+            "allow[0].when: expected a map of arguments, found an empty map; remove it, or name an argument",
+        ),
+        ("when: a", "allow[0].when: expected a map such as {name: value}, found text"),
+        ("when: [a]", "allow[0].when: expected a map such as {name: value}, found a list"),
+        ("when: {a: {}}", "allow[0].when.a: expected at least one check, found an empty map"),
+        ("when: {a: {prefx: b}}", 'allow[0].when.a.prefx: unknown key; did you mean "prefix"?'),
+        ("when: {a: {_in: [b]}}", 'allow[0].when.a._in: unknown key; did you mean "in"?'),
+        ("when: {a: {in_: [b]}}", 'allow[0].when.a.in_: unknown key; did you mean "in"?'),
+        ("when: {a: {regex: b}}", "allow[0].when.a.regex: unknown key; "),
+        ("when: {a: {absent: true, type: string}}", "allow[0].when.a: an absent argument has no value to check"),
+        ("when: {'': b}", "allow[0].when.: expected the name of an argument, or a JSON pointer"),
+        ("when: {'${env:A}': b}", "expected the name of an argument, or a JSON pointer"),
+        ("when: {/a~b: b}", "allow[0].when./a~b: in a JSON pointer ~ is written ~0"),
+        ("when: {a: 1, /a: 2}", 'allow[0].when: "a" and "/a" are the same argument; remove one'),
+        ("closed: true", "allow[0].closed: closed refuses arguments that when does not name"),
+    ],
+)
+def test_wrong_when(tmp_path: Path, written: str, said: str) -> None:
+    """Conditions that would test nothing, or something else than they say."""
+    found = lines(tmp_path, TOOL.format(written))
+    assert len(found) == 1
+    assert said in found[0]
+
+
+def test_a_wrong_when_is_the_only_problem_of_a_closed_rule(tmp_path: Path) -> None:
+    found = lines(tmp_path, TOOL.format("when: {a: {eqq: 1}}, closed: true"))
+    assert ["when.a.eqq: unknown key" in line for line in found] == [True]
+
+
+# Limits.
+
+
+def test_limits(tmp_path: Path) -> None:
+    """Each is none unless the file says it."""
+    written = (
+        "{calls: 60/min, concurrent: 8, result: 1MiB, sampling: 20/h, sampling_tokens: 100000/day, message: 64MiB}"
+    )
+    made = load_text(tmp_path, f"servers: {{a: {{command: x, limits: {written}}}, b: {{command: x, limits: {{}}}}}}")
+    assert made.servers["a"].limits == Limits(
+        Rate(60, 60.0), 8, 1048576, Rate(20, 3600.0), Rate(100_000, 86400.0), 64 * 1048576
+    )
+    assert made.servers["b"].limits == Limits()
+    assert 'limits.call: unknown key; did you mean "calls"?' in lines(tmp_path, STDIO.format("limits: {call: 1/s}"))[0]
+    assert "limits: expected a map, found text" in lines(tmp_path, STDIO.format("limits: 1/s"))[0]
+
+
+# Who answers, the console, the audit.
+
+TOP = "servers: {{a: {{command: x}}}}\n{}"
+
+
+@pytest.mark.parametrize(
+    ("written", "made"),
+    [
+        ("", AskSpec()),
+        ("ask: {}", AskSpec((Channel.CONSOLE, Channel.TERMINAL), 50.0)),
+        ("ask: {answers: [client], timeout: 1s}", AskSpec((Channel.CLIENT,), 1.0)),
+        ("ask: {answers: [client, console], timeout: 1h}", AskSpec((Channel.CLIENT, Channel.CONSOLE), 3600.0)),
+    ],
+)
+def test_ask(tmp_path: Path, written: str, made: AskSpec) -> None:
+    assert load_text(tmp_path, TOP.format(written)).ask == made
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("{answers: []}", "ask.answers: nobody could confirm; name at least one of console, terminal, client"),
+        ("{answers: [client, client]}", "ask.answers: a name is in the list twice; remove one"),
+        ("{answers: console}", "ask.answers: expected a list such as [one, two], found text"),
+        ("{answers: [consol]}", "ask.answers[0]: expected console, terminal or client, found"),
+        ("{timeout: 0s}", "ask.timeout: expected a duration from 1s to 1h"),
+        ("{timeout: 61m}", "ask.timeout: expected a duration from 1s to 1h"),
+        ("{answer: [client]}", 'ask.answer: unknown key; did you mean "answers"?'),
+        ("console", "ask: expected a map, found text"),
+    ],
+)
+def test_wrong_ask(tmp_path: Path, written: str, said: str) -> None:
+    found = lines(tmp_path, TOP.format(f"ask: {written}"))
+    assert len(found) == 1
+    assert said in found[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "made"),
+    [
+        ("", ConsoleSpec()),
+        ("console: on", ConsoleSpec()),
+        ("console: true", ConsoleSpec()),
+        ("console: {}", ConsoleSpec()),
+        ("console: off", None),
+        ("console: 'off'", None),
+        ("console: false", None),
+        ("console: {address: 'localhost:0'}", ConsoleSpec(Address("127.0.0.1", 0))),
+        ("console: {address: '[::1]:9000'}", ConsoleSpec(Address("::1", 9000))),
+    ],
+)
+def test_console(tmp_path: Path, written: str, made: ConsoleSpec | None) -> None:
+    """On, off, or somewhere on this machine."""
+    assert load_text(tmp_path, TOP.format(written)).console == made
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("offf", 'console: expected on, off, or a map with an address, found "offf"; did you mean off?'),
+        ("", "console: expected on, off, or a map with an address, found nothing"),
+        ("[off]", "console: expected a map, found a list"),
+        ("{adress: '127.0.0.1:1'}", 'console.adress: unknown key; did you mean "address"?'),
+        ("{address: '127.0.0.1'}", "console.address: expected an address such as 127.0.0.1:8808"),
+        (
+            "{address: '0.0.0.0:1'}",
+            "console.address: the console can approve programs, so only this machine may reach it",
+        ),
+        ("{address: '10.1.2.3:1'}", "expected a loopback address such as 127.0.0.1:0"),
+    ],
+)
+def test_wrong_consoles(tmp_path: Path, written: str, said: str) -> None:
+    """No other machine reaches it, not even with tokens."""
+    tokens = f"listen: {{auth: {{tokens: {{a: '${{env:T}}'}}}}}}\nconsole: {written}"
+    found = lines(tmp_path, TOP.format(tokens), {"T": TOKEN})
+    assert len(found) == 1
+    assert said in found[0]
+
+
+def test_nobody_answers_at_a_console_that_is_off(tmp_path: Path) -> None:
+    """An answer that names the console needs it; the default answers do not."""
+    found = lines(tmp_path, TOP.format("ask: {answers: [terminal, console]}\nconsole: off"))
+    assert found == ["2:27: ask.answers[1]: the console is off, so nobody can confirm there; remove it from the list"]
+    for ask in ("", "ask: {}\n", "ask: {timeout: 5m}\n", "ask: {answers: [client]}\n"):
+        assert load_text(tmp_path, TOP.format(f"{ask}console: off")).console is None
+
+
+def test_audit(tmp_path: Path) -> None:
+    """Arguments of calls are not kept in full unless the file says so."""
+    written = ("", "audit: {}", "audit: {arguments: digest}", "audit: {arguments: full}")
+    made = [load_text(tmp_path, TOP.format(said)).audit.arguments for said in written]
+    assert made == [AuditDetail.DIGEST, AuditDetail.DIGEST, AuditDetail.DIGEST, AuditDetail.FULL]
+
+
+@pytest.mark.parametrize(
+    ("written", "keep", "size"),
+    [
+        ("{}", 90 * 86400.0, 1 << 30),
+        ("{keep: 1h, max: 128MiB}", 3600.0, 128 << 20),
+        ("{keep: 3650d, max: 1024GiB}", 3650 * 86400.0, 1 << 40),
+        ("{max: 1GB}", 90 * 86400.0, 1_000_000_000),
+    ],
+)
+def test_how_much_of_the_audit_is_kept(tmp_path: Path, written: str, keep: float, size: int) -> None:
+    made = load_text(tmp_path, TOP.format(f"audit: {written}")).audit
+    assert (made.keep, made.max) == (keep, size)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("{keep: 59m}", "audit.keep: expected a duration from 1h to 3650d"),
+        ("{keep: 3651d}", "audit.keep: expected a duration from 1h to 3650d"),
+        ("{max: 127MiB}", "audit.max: expected a size from 128MiB to 1024GiB"),
+        ("{max: 1gib}", 'audit.max: expected a size such as 512MiB or 1GiB, found "1gib"; write GiB'),
+    ],
+)
+def test_wrong_sizes_and_ages_of_the_audit(tmp_path: Path, written: str, said: str) -> None:
+    found = lines(tmp_path, TOP.format(f"audit: {written}"))
+    assert len(found) == 1
+    assert said in found[0]
+    found = lines(tmp_path, TOP.format("audit: {arguments: all}"))
+    assert found == ['2:20: audit.arguments: expected digest or full, found "all"']
+    assert 'did you mean "arguments"?' in lines(tmp_path, TOP.format("audit: {argument: full}"))[0]
+
+
+# Trust, isolation and protocol.
+
+
+@pytest.mark.parametrize("server", ["command: x", "url: 'http://h/'"])
+def test_a_server_says_whom_it_trusts_and_who_shares_it(tmp_path: Path, server: str) -> None:
+    """Both kinds of server take all four, and the defaults are the same for both."""
+    own = "trust: trusted, isolation: per-call, max_instances: 3, idle_timeout: 2h"
+    made = load_text(tmp_path, f"servers: {{a: {{{server}}}, b: {{{server}, {own}}}}}").servers
+    assert [(s.trust, s.isolation, s.max_instances, s.idle_timeout) for s in made.values()] == [
+        (Trust.STANDARD, Isolation.SHARED, 16, 300.0),
+        (Trust.TRUSTED, Isolation.PER_CALL, 3, 7200.0),
+    ]
+
+
+@pytest.mark.parametrize("server", ["command: x", "url: 'http://h/'"])
+def test_a_server_says_how_to_begin_with_it(tmp_path: Path, server: str) -> None:
+    """Both kinds of server, and by default it is found out."""
+    made = load_text(tmp_path, f"servers: {{a: {{{server}}}, b: {{{server}, protocol: legacy}}}}").servers
+    assert [s.protocol for s in made.values()] == [Protocol.AUTO, Protocol.LEGACY]
+
+
+@pytest.mark.parametrize("isolation", ["", "isolation: shared, "])
+@pytest.mark.parametrize("key", ["max_instances: 4", "idle_timeout: 5m"])
+def test_a_shared_server_has_no_instances_to_count_or_stop(tmp_path: Path, isolation: str, key: str) -> None:
+    """A key that would do nothing is refused, with what to write instead."""
+    found = lines(tmp_path, STDIO.format(isolation + key))
+    assert len(found) == 1
+    name = key.partition(":")[0]
+    assert f"servers.a.{name}: {name}" in found[0]
+    assert found[0].endswith(
+        "dedicated instances, and a shared server has none; write isolation: per-client or per-call"
+    )
+
+
+def test_a_misspelt_isolation_is_not_taken_for_none(tmp_path: Path) -> None:
+    """A problem that only follows from a mistake is not reported beside it."""
+    found = lines(tmp_path, STDIO.format("isolation: per-clint, max_instances: 4"))
+    assert len(found) == 1
+    assert found[0].endswith('found "per-clint"; did you mean per-client?')
+
+
+# Tokens.
+
+
+def test_tokens(tmp_path: Path) -> None:
+    """By name, from outside or from the file, without the line break that ends a file."""
+    (tmp_path / "desk.token").write_text(f"{TOKEN}-desk\n")
+    tokens = f"{{laptop: '${{env:T}}', desk: '${{file:desk.token}}', a.b_c@D-1: {TOKEN}-own}}"
+    made = load_text(tmp_path, LISTEN.format(f"auth: {{tokens: {tokens}}}"), {"T": TOKEN})
+    assert {name: token.reveal() for name, token in made.listen.tokens.items()} == {
+        "laptop": TOKEN,
+        "desk": f"{TOKEN}-desk",
+        "a.b_c@D-1": f"{TOKEN}-own",
+    }
+    assert TOKEN not in repr(made.listen) + str(made.listen) + repr(made)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (
+            "{tokens: {}}",
+            "listen.auth.tokens: there is no token, so every request would be refused; name one, for instance",
+        ),
+        ("{}", 'listen.auth.tokens: the key "tokens" is missing; it names who may use the endpoint'),
+        ("", "listen.auth: expected a map, found nothing"),
+        ("secret", "listen.auth: expected a map, found text"),
+        (f"{{tokens: [{TOKEN}]}}", "listen.auth.tokens: expected a map such as {name: value}, found a list"),
+        (f"{{tokens: {TOKEN}}}", "listen.auth.tokens: expected a map such as {name: value}, found text"),
+        (f"{{tokens: {{a b: {TOKEN}}}}}", "listen.auth.tokens: a token's name is 1 to 64 letters"),
+        (f"{{tokens: {{'': {TOKEN}}}}}", "listen.auth.tokens: a token's name is 1 to 64 letters"),
+        (f"{{tokens: {{{'a' * 65}: {TOKEN}}}}}", "listen.auth.tokens: a token's name is 1 to 64 letters"),
+        ("{tokens: {a: short}}", "listen.auth.tokens.a: a token has 16 to 4096 characters; `openssl"),
+        ("{tokens: {a: '${env:NONE}'}}", "listen.auth.tokens.a: the environment variable NONE is not set"),
+        (f"{{tokens: {{a: {TOKEN}, b: '${{env:T}}'}}}}", 'listen.auth.tokens: "a" and "b" have the same token'),
+    ],
+)
+def test_wrong_tokens(tmp_path: Path, written: str, said: str) -> None:
+    """Each in its place and its words, and never with the token."""
+    text = f"servers: {{a: {{command: x}}}}\nlisten:\n  auth: {written}\n"
+    found = lines(tmp_path, text, {"T": TOKEN})
+    assert len(found) == 1
+    assert said in found[0]
+    assert TOKEN not in found[0]
+
+
+def test_a_misspelt_tokens(tmp_path: Path) -> None:
+    """The missing key is reported, and beside it the key that was probably meant."""
+    assert [line.partition(": ")[2] for line in lines(tmp_path, LISTEN.format("auth: {token: {}}"))] == [
+        'listen.auth.tokens: the key "tokens" is missing; it names who may use the endpoint',
+        'listen.auth.token: unknown key; did you mean "tokens"?',
+    ]
+
+
+def test_a_token_in_the_place_of_a_name_is_not_repeated(tmp_path: Path) -> None:
+    """A token written where its name belongs does not get into a log."""
+    found = lines(tmp_path, LISTEN.format(f"auth: {{tokens: {{{TOKEN}: laptop}}}}"))
+    assert len(found) == 1
+    assert "listen.auth.tokens: a token has 16 to 4096 characters" in found[0]
+    assert TOKEN not in found[0]
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:1", "[::]:1", "192.168.1.2:1", "[2001:db8::1]:1"])
+def test_an_address_beyond_loopback_needs_tokens(tmp_path: Path, address: str) -> None:
+    """In whichever order the two stand; without tokens the sentence says how to name one."""
+    auth = f"auth: {{tokens: {{a: {TOKEN}}}}}"
+    for both in (f'{auth}, address: "{address}"', f'address: "{address}", {auth}'):
+        listen = load_text(tmp_path, LISTEN.format(both)).listen
+        assert listen.address.host == address.removesuffix(":1").strip("[]")
+    found = lines(tmp_path, LISTEN.format(f'address: "{address}"'))
+    assert len(found) == 1
+    assert "listen.address: an address beyond loopback is open to other machines, so it needs access tokens" in found[0]
+    assert 'listen.auth.tokens; name one, for instance auth: {tokens: {laptop: "${env:LAPTOP_TOKEN}"}}' in found[0]
+
+
+def test_a_wrong_token_is_the_only_problem_of_an_address_beyond_loopback(tmp_path: Path) -> None:
+    """The address would be fine with it."""
+    found = lines(tmp_path, LISTEN.format('address: "0.0.0.0:1", auth: {tokens: {a: short}}'))
+    assert ["listen.auth.tokens.a" in line for line in found] == [True]
+
+
+def test_the_older_transport_can_be_switched_off(tmp_path: Path) -> None:
+    """HTTP+SSE is served unless the file says otherwise."""
+    made = [load_text(tmp_path, LISTEN.format(said)).listen.sse for said in ("", "sse: true", "sse: false")]
+    assert made == [True, True, False]
+
+
+# Objects that are built without a file.
 
 
 def test_servers_can_be_built_by_hand() -> None:
     """A host embedded in a program needs no file; the defaults are those of the file."""
-    child = StdioServer(id="a", program=Secret("/bin/x", shown="x"), args=(Secret("k"),), cwd=Path("/"))
+    child = StdioServer(id="a", command=(Secret("/bin/x", shown="x"), Secret("k")), cwd=Path("/"))
     remote = HttpServer(id="b", url=Secret("http://h/?k", shown="http://h/"))
     assert repr(child) == "<StdioServer a: x (1 argument)>"
     assert repr(remote) == "<HttpServer b: http://h/>"
@@ -19,15 +496,15 @@ def test_servers_can_be_built_by_hand() -> None:
     assert (child.env, remote.headers, remote.consent) == ({}, {}, Consent())
     assert (child.trust, child.isolation, child.max_instances, child.idle_timeout) == ("standard", "shared", 16, 300.0)
     assert (child.protocol, remote.protocol) == ("auto", "auto")
-    assert child == StdioServer(id="a", program=Secret("/bin/x"), args=(Secret("k"),), cwd=Path("/"))
+    assert child == StdioServer(id="a", command=(Secret("/bin/x"), Secret("k")), cwd=Path("/"))
     assert len({child, child}) == 1
 
 
 def test_an_endpoint_asks_nobody_by_default() -> None:
-    """What it knows of tokens is safe to show."""
+    """The default needs no token, and a repr shows none."""
     assert Listen().tokens == {}
     assert Listen().sse
-    assert "t0ken" not in repr(Listen(tokens={"me": Secret("t0ken")}))
+    assert "t0ken" not in repr(Listen(auth=Auth({"me": Secret("t0ken")})))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,19 @@ def test_wrong_conditions(when: dict[str, object], said: str) -> None:
     with pytest.raises(WhenError) as caught:
         read_when(when)
     assert said in str(caught.value)
+
+
+def test_no_planted_secret_is_in_an_error_of_conditions() -> None:
+    """Arguments of a call, from which a person makes conditions, may hold secrets."""
+    secret = "l1teral-canary-0123"
+    wrong: list[dict[str, object]] = [
+        {"a": {"prefix": [secret]}},
+        {"a": {"range": [1, 2, secret]}},
+        {"a": {"path_under": [[secret]]}},
+        {"a": {"max_len": {"x": secret}}},
+        {"a": {"eq": [secret]}},
+    ]
+    for when in wrong:
+        with pytest.raises(WhenError) as caught:
+            read_when(when)
+        assert secret not in "".join(traceback.format_exception(caught.value))

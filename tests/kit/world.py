@@ -19,7 +19,7 @@ import trio
 from msgspec import Raw
 
 from config import AskSpec, Consent, ServerSpec, StdioServer
-from config.interpolate import Secret
+from config.references import Secret
 from host.catalog import Catalog
 from host.downstream.sessions import Session
 from host.exchange import Answer, Caller, Exchange, MrtrRound, NoClient
@@ -68,7 +68,7 @@ class ScriptedServer:
         **spec: Any,
     ) -> None:
         self.spec = StdioServer(
-            id=id, program=Secret("scripted"), args=(), cwd=Path("/"), env={}, consent=consent or Consent(), **spec
+            id=id, command=(Secret("scripted"),), cwd=Path("/"), env={}, consent=consent or Consent(), **spec
         )
         self.id = id
         self.lists: dict[str, list[dict[str, Any]]] = {

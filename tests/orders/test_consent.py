@@ -580,7 +580,12 @@ class Machine:
             player.spec = replace(player.spec, consent=consent, trust=trust)
 
     def _config(self) -> Config:
-        return Config(SOURCE, Listen(), 3.0, {id: player.spec for id, player in self.players.items()})
+        return Config(
+            source=SOURCE,
+            listen=Listen(),
+            start_grace=3.0,
+            servers={id: player.spec for id, player in self.players.items()},
+        )
 
     async def _client(self, at: int) -> Listener:
         made = await self.world.client(identity=IDENTITIES[at], capabilities=ABILITIES[at])

@@ -19,7 +19,20 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Channel, Check, Condition, Config, Consent, KindConsent, Listen, Rate, Rule, Trust, Verdict
+from config import (
+    Channel,
+    Check,
+    Condition,
+    Config,
+    Consent,
+    Elicitation,
+    KindConsent,
+    Listen,
+    Rate,
+    Rule,
+    Trust,
+    Verdict,
+)
 from config.model import Limits
 from host.admin.state import HostAdmin
 from host.admin.status import status
@@ -95,7 +108,10 @@ def reread(world: World, **changes: Any) -> None:
 
 
 HIDDEN = Consent(
-    tools=kind(deny=["wipe*"]), resources=kind(deny=["x://wipe*"]), prompts=kind(deny=["wipe*"]), form=Verdict.DENY
+    tools=kind(deny=["wipe*"]),
+    resources=kind(deny=["x://wipe*"]),
+    prompts=kind(deny=["wipe*"]),
+    elicitation=Elicitation(form=Verdict.DENY),
 )
 REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("tools/call", {"name": "NAME", "arguments": {"a": 1}}),
@@ -735,7 +751,7 @@ def _texts(value: object) -> list[str]:
 
 def office_of(world: World) -> HostAdmin:
     servers = {id: server.spec for id, server in world.servers.items()}
-    config = Config(SOURCE, Listen(), 3.0, servers)
+    config = Config(source=SOURCE, listen=Listen(), start_grace=3.0, servers=servers)
     return HostAdmin(lambda: config, world.runtime, world.upstreams, stdio=False)
 
 

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Isolation, Listen, Secret, Trust
+from config import Auth, Isolation, Listen, Secret, Trust
 from host.downstream.call_store import CallStore, open_call_store
 from host.downstream.detached import GATHER_DELAY, PARKED_LIFETIME, REPLAY_LIFETIME
 from host.downstream.http.app import open_http_endpoint
@@ -290,7 +290,10 @@ class Machine:
                 )
 
             # Both serve the same calls: what belongs to a name is nothing to those who have none.
-            guarded, public = await face(Listen(tokens={"ada": Secret("ada-0123456789abcdef")})), await face(Listen())
+            guarded, public = (
+                await face(Listen(auth=Auth({"ada": Secret("ada-0123456789abcdef")}))),
+                await face(Listen()),
+            )
             streamable = attrgetter("__self__._doors")(guarded)["/mcp"].__self__
             self._open_sessions: dict[str, Session] = streamable._sessions._open
             async with trio.open_nursery() as self._requests:

@@ -54,7 +54,7 @@ class RequestGuard:
     """Holds requests against the addresses we are known by, the pages that may ask and the tokens we gave."""
 
     def __init__(self, listen: Listen) -> None:
-        self._hosts = frozenset((*(host.lower() for host in listen.hosts), *_literal(listen.host)))
+        self._hosts = frozenset((*(host.lower() for host in listen.hosts), *_literal(listen.address.host)))
         self._origins = frozenset(origin.lower() for origin in listen.origins)
         self._tokens = tuple((name, _digest(token.reveal())) for name, token in listen.tokens.items())
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from config import Channel, Consent, HttpServer, Trust
-from config.interpolate import Secret
+from config.references import Secret
 from host.admin.decisions import PolicyAdmin
 from host.admin.schema import AdminError
 from host.policy.gate import Gate

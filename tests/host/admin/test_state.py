@@ -35,7 +35,9 @@ def server(**more: Any) -> ScriptedServer:
 
 
 def admin_of(world: World) -> HostAdmin:
-    config = Config(SOURCE, Listen(), 3.0, {id: each.spec for id, each in world.servers.items()})
+    config = Config(
+        source=SOURCE, listen=Listen(), start_grace=3.0, servers={id: each.spec for id, each in world.servers.items()}
+    )
     return HostAdmin(lambda: config, world.runtime, world.upstreams, stdio=False)
 
 

@@ -9,7 +9,7 @@ import trio
 from mcp_types.methods import parse_server_notification, validate_server_result
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Consent, Isolation, Listen, Secret
+from config import Auth, Consent, Isolation, Listen, Secret
 from host.downstream.http import replies
 from host.downstream.list_changes import SPACING
 from host.downstream.listen_streams import AGREEMENT_TIMEOUT
@@ -28,7 +28,7 @@ ID = f"{IO}subscriptionId"
 ALL_LISTS: dict[str, Any] = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
 SUBSCRIBABLE = {"tools": {"listChanged": True}, "resources": {"listChanged": True, "subscribe": True}}
 OK: dict[str, Any] = {"content": []}
-TOKENS = Listen(tokens={name: Secret(f"{name}-0123456789abcdef") for name in ("desk", "laptop")})
+TOKENS = Listen(auth=Auth({name: Secret(f"{name}-0123456789abcdef") for name in ("desk", "laptop")}))
 DESK = {"authorization": "Bearer desk-0123456789abcdef"}
 LAPTOP = {"authorization": "Bearer laptop-0123456789abcdef"}
 

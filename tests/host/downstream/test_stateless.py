@@ -17,7 +17,7 @@ from mcp_types.methods import CACHEABLE_METHODS
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Consent, Isolation, Listen, Secret, Trust
+from config import Auth, Consent, Isolation, Listen, Secret, Trust
 from host.downstream import call_store, stateless
 from host.downstream.detached import PARKED_LIFETIME, REPLAY_LIFETIME
 from host.downstream.stateless import STATE_LIFETIME, SUPPORTED_METHODS
@@ -43,7 +43,7 @@ ALL: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "
 CALL: dict[str, Any] = {"name": "a__x", "arguments": {"k": 1, "deep": {"b": [1, 2], "a": "\u00e9"}}}
 DESK = {"authorization": "Bearer desk-0123456789abcdef"}
 LAPTOP = {"authorization": "Bearer laptop-0123456789abcdef"}
-TOKENS = Listen(tokens={name: Secret(f"{name}-0123456789abcdef") for name in ("desk", "laptop")})
+TOKENS = Listen(auth=Auth({name: Secret(f"{name}-0123456789abcdef") for name in ("desk", "laptop")}))
 INVALID = -32602
 KEY = bytes(range(KEY_BYTES))
 

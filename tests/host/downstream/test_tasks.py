@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Listen, Secret
+from config import Auth, Listen, Secret
 from host.downstream.detached import DEFAULT_TTL_MS, MAX_TTL_MS, MIN_TTL_MS, PARKED_LIFETIME, REPLAY_LIFETIME
 from tests.kit.asgi import Connection, Response, open_http_app
 from tests.kit.tasks import (
@@ -38,7 +38,7 @@ SAMPLE = {"method": "sampling/createMessage", "params": {"messages": [], "maxTok
 YES = {"action": "accept", "content": {}}
 DESK = {"authorization": "Bearer desk-0123456789abcdef"}
 LAPTOP = {"authorization": "Bearer laptop-0123456789abcdef"}
-TOKENS = Listen(tokens={name: Secret(f"{name}-0123456789abcdef") for name in ("desk", "laptop")})
+TOKENS = Listen(auth=Auth({name: Secret(f"{name}-0123456789abcdef") for name in ("desk", "laptop")}))
 NO_SUCH = "there is no such task (any more)"
 TOLD = "notifications/tasks/status"
 NOTIFIED = "notifications/tasks"

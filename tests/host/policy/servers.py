@@ -21,7 +21,7 @@ from config import (
     ServerSpec,
     Trust,
 )
-from config.interpolate import Secret
+from config.references import Secret
 from host.errors import StaleApproval, Unconfirmed
 from host.exchange import Answered, Caller, Exchange, InputRequired, MrtrRound, NoClient
 from host.jsonrpc.messages import Request

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from config import Check, Condition, Consent, HttpServer, KindConsent, Rate, Rule, Trust
-from config.interpolate import Secret
 from config.model import Limits
+from config.references import Secret
 from host.jsonrpc.raw import encode
 from host.policy.explain import explain, grant_as_data, held_as_data
 from host.policy.fingerprint import arguments_digest

@@ -137,8 +137,7 @@ def test_arguments_are_digested_alike_and_none_are_not_empty_ones() -> None:
 def stdio(program: str, *args: str, cwd: Path = Path("/"), env: dict[str, str] | None = None) -> StdioServer:
     return StdioServer(
         id="a",
-        program=Secret(program),
-        args=tuple(Secret(arg) for arg in args),
+        command=(Secret(program), *map(Secret, args)),
         cwd=cwd,
         env={name: Secret(value) for name, value in (env or {}).items()},
     )

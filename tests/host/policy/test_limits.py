@@ -13,7 +13,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.model import Limits, Rate, Trust
+from config import Limits, Rate, Trust
 from host.errors import TooLarge, TooManyRequests
 from host.policy.limits import DEFAULT_SAMPLING, MAX_QUEUE, QUEUE_TIMEOUT, Meter
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config import Check, Condition, Consent, KindConsent, Rule, Trust, Verdict
+from config import Check, Condition, Consent, Elicitation, KindConsent, Rule, Trust, Verdict
 from config.globs import MAX_LENGTH, Globs
 from host.policy import rules as module
 from host.policy.rules import HTTPS_PAGES_ONLY, UNREADABLE, RuleDecision, Rules
@@ -297,7 +297,9 @@ def test_of_many_readings_one_rule_is_named_whatever_their_order() -> None:
 
 
 def test_whether_a_person_may_still_be_asked_by_a_rule() -> None:
-    judge = Rules(Consent(tools=CREATE, prompts=KindConsent(default=ASK), form=ASK), Trust.STANDARD)
+    judge = Rules(
+        Consent(tools=CREATE, prompts=KindConsent(default=ASK), elicitation=Elicitation(form=ASK)), Trust.STANDARD
+    )
     assert judge.has_rule('tools.ask: create_* when {"draft": {"eq": false}}')
     assert judge.has_rule("prompts.default")
     assert judge.has_rule("elicitation.form: ask")
@@ -397,7 +399,9 @@ def test_what_a_server_may_ask_goes_by_trust(
 
 
 def test_a_word_replaces_the_trust_level() -> None:
-    judge = Rules(Consent(sampling=ALLOW, form=DENY, url=KindConsent(default=ALLOW)), Trust.UNTRUSTED)
+    judge = Rules(
+        Consent(sampling=ALLOW, elicitation=Elicitation(form=DENY, url=KindConsent(default=ALLOW))), Trust.UNTRUSTED
+    )
     assert judge.evaluate_server_request(ServerRequest.SAMPLING) == RuleDecision(ALLOW, "sampling: allow", False)
     assert judge.evaluate_server_request(ServerRequest.FORM) == RuleDecision(DENY, "elicitation.form: deny", False)
     assert judge.evaluate_server_request(ServerRequest.URL, PAGE) == RuleDecision(
@@ -432,14 +436,14 @@ def test_nobody_is_sent_to_what_is_no_safe_page(uri: str) -> None:
             KindConsent(allow=listed("**")),
             KindConsent(listed(uri)),
         ):
-            assert Rules(Consent(url=lists), trust).evaluate_server_request(ServerRequest.URL, uri) == RuleDecision(
-                DENY, HTTPS_PAGES_ONLY, False
-            )
+            assert Rules(Consent(elicitation=Elicitation(url=lists)), trust).evaluate_server_request(
+                ServerRequest.URL, uri
+            ) == RuleDecision(DENY, HTTPS_PAGES_ONLY, False)
     assert Rules(Consent(), Trust.TRUSTED).evaluate_server_request(ServerRequest.URL, uri).verdict is ALLOW
     if uri and len(uri) <= MAX_LENGTH:
-        denied = Rules(Consent(url=KindConsent(deny=listed(uri))), Trust.TRUSTED).evaluate_server_request(
-            ServerRequest.URL, uri
-        )
+        denied = Rules(
+            Consent(elicitation=Elicitation(url=KindConsent(deny=listed(uri)))), Trust.TRUSTED
+        ).evaluate_server_request(ServerRequest.URL, uri)
         assert denied.verdict is DENY
 
 
@@ -467,7 +471,10 @@ def test_a_page_may_be_asked_for(uri: str) -> None:
         ASK, "trust: standard", False
     )
     assert (
-        Rules(Consent(url=KindConsent(default=ALLOW))).evaluate_server_request(ServerRequest.URL, uri).verdict is ALLOW
+        Rules(Consent(elicitation=Elicitation(url=KindConsent(default=ALLOW))))
+        .evaluate_server_request(ServerRequest.URL, uri)
+        .verdict
+        is ALLOW
     )
 
 
@@ -488,7 +495,13 @@ def test_a_page_may_be_asked_for(uri: str) -> None:
     ],
 )
 def test_no_spelling_leads_to_another_page(uri: str) -> None:
-    judge = Rules(Consent(url=KindConsent(allow=listed("https://*.example.com/ok/**", "https://*.example.com/"))))
+    judge = Rules(
+        Consent(
+            elicitation=Elicitation(
+                url=KindConsent(allow=listed("https://*.example.com/ok/**", "https://*.example.com/"))
+            )
+        )
+    )
     assert judge.evaluate_server_request(ServerRequest.URL, "https://api.example.com/ok/x").verdict is ALLOW
     assert judge.evaluate_server_request(ServerRequest.URL, uri).verdict is DENY
 
@@ -496,7 +509,7 @@ def test_no_spelling_leads_to_another_page(uri: str) -> None:
 def test_pages_and_roots_are_judged_by_their_patterns() -> None:
     judge = Rules(
         Consent(
-            url=KindConsent(allow=listed("https://a.example/**"), deny=listed("**/admin/**")),
+            elicitation=Elicitation(url=KindConsent(allow=listed("https://a.example/**"), deny=listed("**/admin/**"))),
             roots=KindConsent(allow=listed("file:///home/me/project"), ask=listed("file:///home/me/*")),
         )
     )
@@ -527,7 +540,7 @@ def test_pages_and_roots_are_judged_by_their_patterns() -> None:
     ],
 )
 def test_without_a_page_it_is_the_one_that_pleases_most(lists: KindConsent, verdict: Verdict) -> None:
-    judge = Rules(Consent(url=lists))
+    judge = Rules(Consent(elicitation=Elicitation(url=lists)))
     assert judge.evaluate_server_request(ServerRequest.URL).verdict is verdict
     assert judge.allows_server_request(ServerRequest.URL) is (verdict is not DENY)
 
@@ -844,7 +857,9 @@ def test_what_a_server_may_take_for_something_else_is_not_allowed_by_a_pattern_f
 def test_pages_and_roots_may_end_in_a_slash() -> None:
     judge = Rules(
         Consent(
-            url=KindConsent(allow=listed("https://h/ok/**", "https://h/cb?*"), deny=listed("https://h/ok/admin")),
+            elicitation=Elicitation(
+                url=KindConsent(allow=listed("https://h/ok/**", "https://h/cb?*"), deny=listed("https://h/ok/admin"))
+            ),
             roots=KindConsent(allow=listed("file:///home/me/**"), deny=listed("file:///home/me/.ssh")),
         )
     )

@@ -11,6 +11,7 @@ from msgspec import Raw
 from config import (
     Channel,
     Consent,
+    Elicitation,
     Trust,
     Verdict,
 )
@@ -41,8 +42,16 @@ async def test_an_untrusted_server_may_ask_nothing_and_any_other_perhaps(questio
 
 @pytest.mark.parametrize("question", list(ServerRequest))
 async def test_consent_says_what_a_server_may_ask_whatever_its_trust(question: ServerRequest) -> None:
-    closed = Consent(sampling=Verdict.DENY, form=Verdict.DENY, url=kind(default="deny"), roots=kind(default="deny"))
-    opening = Consent(sampling=Verdict.ASK, form=Verdict.ASK, url=kind(ask=["**"]), roots=kind(allow=["file:///x"]))
+    closed = Consent(
+        sampling=Verdict.DENY,
+        elicitation=Elicitation(form=Verdict.DENY, url=kind(default="deny")),
+        roots=kind(default="deny"),
+    )
+    opening = Consent(
+        sampling=Verdict.ASK,
+        elicitation=Elicitation(form=Verdict.ASK, url=kind(ask=["**"])),
+        roots=kind(allow=["file:///x"]),
+    )
     servers = {"a": spec("a", closed, Trust.TRUSTED), "b": spec("b", opening, Trust.UNTRUSTED)}
     with gate(servers) as opened:
         assert (opened.server_requests.allows("a", question), opened.server_requests.allows("b", question)) == (
@@ -77,13 +86,17 @@ async def test_what_costs_something_a_person_must_have_agreed_to_before_it_is_pu
                 await opened.server_requests.admit("open", question, params, DESK)
             with auto_answering(opened):
                 permit = await opened.server_requests.admit("open", question, params, DESK)
-            opened.replace(with_server("open", consent=Consent(sampling=Verdict.DENY, url=kind(default="deny"))))
+            opened.replace(
+                with_server(
+                    "open", consent=Consent(sampling=Verdict.DENY, elicitation=Elicitation(url=kind(default="deny")))
+                )
+            )
             with pytest.raises(StaleApproval), opened.server_requests.dispatch(permit):
                 pytest.fail("it was put")
 
 
 async def test_pages_are_judged_by_their_address() -> None:
-    consent = Consent(url=kind(allow=["https://good/**"], default="deny"))
+    consent = Consent(elicitation=Elicitation(url=kind(allow=["https://good/**"], default="deny")))
     with gate({"s": spec("s", consent)}) as opened:
         assert opened.server_requests.allows("s", ServerRequest.URL)
         good = {**PAGE, "url": Raw(b'"https://good/in"')}
@@ -147,7 +160,7 @@ async def test_an_untrusted_servers_question_is_passed_on_without_what_nobody_se
 
 async def test_the_id_that_we_give_a_page_is_not_part_of_what_is_agreed_to() -> None:
     """It is another one each time."""
-    servers = {"a": spec("a", Consent(url=kind(ask=["https://ok.test/**"])))}
+    servers = {"a": spec("a", Consent(elicitation=Elicitation(url=kind(ask=["https://ok.test/**"]))))}
     with gate(servers) as opened:
         ids: list[str] = []
         pages = [

@@ -1029,7 +1029,9 @@ async def test_the_console_and_a_judge_hold_nobody_up_either() -> None:
     rules = Consent(tools=KindConsent(deny=tuple(Rule(f"t*x{number}*y") for number in range(RULES))))
     async with open_world(big.server(trust=Trust.UNTRUSTED, start_timeout=600.0, consent=rules)) as world:
         await world.settled()
-        config = Config(Path("/nowhere"), Listen(), 3.0, {"big": world.servers["big"].spec})
+        config = Config(
+            source=Path("/nowhere"), listen=Listen(), start_grace=3.0, servers={"big": world.servers["big"].spec}
+        )
         office = HostAdmin(lambda: config, world.runtime, world.upstreams, stdio=False)
 
         async def look() -> None:

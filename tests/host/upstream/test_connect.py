@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from config import HttpServer, StdioServer
-from config.interpolate import Secret
+from config.references import Secret
 from host.journal import Event, Journal, StderrLine
 from host.jsonrpc.messages import Notification, Request
 from host.upstream.connect import open_http_link, open_link, open_sse_link
@@ -23,8 +23,7 @@ def child(*words: str, **more: object) -> StdioServer:
     program, *args = words
     return StdioServer(
         id="a",
-        program=Secret(program, program),
-        args=tuple(map(Secret, args)),
+        command=(Secret(program, program), *map(Secret, args)),
         cwd=Path("/"),
         **more,  # type: ignore[arg-type]
     )

@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, HttpServer, ServerSpec, StdioServer
-from config.interpolate import Secret
+from config.references import Secret
 from host.catalog import Catalog
 from host.exchange import Answered
 from host.journal import Event, Journal, ServerFailed
@@ -33,7 +33,7 @@ from tests.kit.memory import MemoryLink, NullHandler, memory_links
 from tests.kit.world import Refusal, ScriptedServer, later, open_world
 
 SECRET = "tok-123456"
-CHILD = StdioServer(id="a", program=Secret("x"), args=(), cwd=Path("/"), env={"TOKEN": Secret(SECRET)})
+CHILD = StdioServer(id="a", command=(Secret("x"),), cwd=Path("/"), env={"TOKEN": Secret(SECRET)})
 
 
 @pytest.mark.parametrize(

@@ -683,7 +683,7 @@ async def test_no_instance_is_started_of_a_program_that_nobody_approved(
         (tmp_path / name).touch(0o755)
     command.symlink_to("one")
     server = Stateful(isolation)
-    server.spec = replace(server.spec, program=Secret(str(command)))
+    server.spec = replace(server.spec, command=(Secret(str(command)),))
     async with open_world(server) as world:
         client, other = await world.client(), await world.client()
         await says(client)

@@ -397,7 +397,7 @@ class Programs:
 
     def server(self, trust: Trust = Trust.STANDARD) -> ScriptedServer:
         made = ScriptedServer("a", tools=["x"], answers={"tools/call": _ok}, trust=trust)
-        made.spec = replace(made.spec, program=Secret(str(self._folder / "command")))
+        made.spec = replace(made.spec, command=(Secret(str(self._folder / "command")),))
         return made
 
 

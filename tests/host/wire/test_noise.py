@@ -204,9 +204,7 @@ class RealServer(ScriptedServer):
     def __init__(self, id: str, keeper: Keeper, turns: Turns, noise: str = "", **more: Any) -> None:
         super().__init__(id)
         program = [sys.executable, "-I", "-S", "-c", GOOD, noise]
-        self.spec = StdioServer(
-            id=id, program=Secret(program[0]), args=tuple(map(Secret, program[1:])), cwd=Path("/"), **more
-        )
+        self.spec = StdioServer(id=id, command=tuple(map(Secret, program)), cwd=Path("/"), **more)
         self._keeper = keeper
         self._turns = turns
 

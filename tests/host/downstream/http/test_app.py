@@ -8,7 +8,7 @@ from collections.abc import Hashable
 import pytest
 import trio
 
-from config import Listen, Secret
+from config import Auth, Listen, Secret
 from host.downstream.http.security import MAX_BODY
 from host.wire.asgi import CLAIM, Receive, Scope, Send, respond
 from tests.kit.asgi import open_http_app
@@ -116,7 +116,7 @@ async def test_our_own_mistake_is_one_requests_trouble() -> None:
 # Tokens
 
 LAPTOP, DESK = "laptop-0123456789abcdef", "desk-0123456789abcdef"
-GUARDED = Listen(tokens={"laptop": Secret(LAPTOP), "desk": Secret(DESK)}, origins=("https://app.example",))
+GUARDED = Listen(auth=Auth({"laptop": Secret(LAPTOP), "desk": Secret(DESK)}), origins=("https://app.example",))
 EVERYWHERE = [
     ("POST", "/mcp"),
     ("GET", "/mcp"),
@@ -304,7 +304,7 @@ class FullListener:
 
 async def test_a_full_server_refuses_who_has_no_token_and_serves_who_has() -> None:
     """With one and the same answer for a missing and for a wrong token; nothing of the body is read."""
-    listen = Listen(tokens={"laptop": Secret("a" * 32)})
+    listen = Listen(auth=Auth({"laptop": Secret("a" * 32)}))
     async with open_http_app(listen=listen) as (_, connection):
         listener = connection.extensions[CLAIM] = FullListener(named=True)
         for headers in ({}, {"authorization": "Bearer wrong"}):

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from config import Listen, Secret
+from config import Auth, Listen, Secret
 from host.downstream.http import open_streams as module
 from host.downstream.http.open_streams import MAX_STREAMS, MAX_TOTAL, OpenStreams, Transport
 from host.downstream.http.request import Rejected
 from tests.kit.asgi import Connection, Response, open_http_app
 from tests.kit.world import ScriptedServer
 
-TOKENS = Listen(tokens={"laptop": Secret("l" * 32), "desk": Secret("d" * 32)})
+TOKENS = Listen(auth=Auth({"laptop": Secret("l" * 32), "desk": Secret("d" * 32)}))
 
 
 class Opened:

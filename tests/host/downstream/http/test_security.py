@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from config import Listen, Secret
+from config import Address, Auth, Listen, Secret
 from host.downstream.http import security
 from host.downstream.http.security import MAX_BODY, Refusal, RequestGuard, refuse_accept, refuse_body
 from host.wire.asgi import Headers
@@ -126,7 +126,7 @@ def test_there_is_exactly_one_host() -> None:
     ],
 )
 def test_the_address_we_listen_at_is_ours_unless_it_stands_for_all(address: str, host: str, answer: int | None) -> None:
-    assert at_the_door(("Host", host), listen=Listen(host=address)) == answer
+    assert at_the_door(("Host", host), listen=Listen(address=Address(address, 8808))) == answer
 
 
 # Origin
@@ -244,7 +244,7 @@ def test_a_listed_page_may_reach_into_the_private_network_if_it_asks() -> None:
 # Tokens
 
 LAPTOP, DESK = "laptop-0123456789abcdef", 'desk-!"#%&~0123456789'
-GUARDED = Listen(tokens={"laptop": Secret(LAPTOP), "desk": Secret(DESK)}, origins=("https://app.example",))
+GUARDED = Listen(auth=Auth({"laptop": Secret(LAPTOP), "desk": Secret(DESK)}), origins=("https://app.example",))
 
 
 def who(*authorization: str, listen: Listen = GUARDED, more: tuple[tuple[str, str], ...] = ()) -> str | Refusal | None:

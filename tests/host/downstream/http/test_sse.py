@@ -12,7 +12,7 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Listen, Secret
+from config import Auth, Listen, Secret
 from host.downstream import sessions
 from host.downstream.http import open_streams, sse
 from host.downstream.http.replies import MAX_KEPT
@@ -28,7 +28,7 @@ from tests.kit.world import ScriptedServer, later, tool
 CALL = {"id": 7, "method": "tools/call", "params": {"name": "a__x"}}
 FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
 LAPTOP, DESK = "laptop-0123456789abcdef", "desk-0123456789abcdef"
-LISTEN = Listen(tokens={"laptop": Secret(LAPTOP), "desk": Secret(DESK)})
+LISTEN = Listen(auth=Auth({"laptop": Secret(LAPTOP), "desk": Secret(DESK)}))
 
 
 class OldClient:

@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Consent, Listen, Secret
+from config import Auth, Consent, Listen, Secret
 from host.downstream.http import open_streams
 from host.downstream.http.replies import MAX_KEPT, STREAM_DEADLINE
 from host.jsonrpc.messages import ErrorBody
@@ -319,7 +319,7 @@ async def test_a_servers_error_has_no_status(code: int, becomes: int) -> None:
 @pytest.mark.parametrize("token", [None, "Bearer wrong-0123456789abcdef"])
 async def test_a_token_is_asked_for_with_every_request(token: str | None) -> None:
     """(rule 30)"""
-    async with open_http_app(listen=Listen(tokens={"desk": Secret("desk-0123456789abcdef")})) as (_, connection):
+    async with open_http_app(listen=Listen(auth=Auth({"desk": Secret("desk-0123456789abcdef")}))) as (_, connection):
         good = {"authorization": "Bearer desk-0123456789abcdef"}
         assert await connection.result("tools/list", headers=good)
         answer = connection.start("tools/list", headers={"authorization": token})

@@ -11,7 +11,7 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Isolation, Listen, Secret
+from config import Auth, Isolation, Listen, Secret
 from host.downstream import sessions as sessions_module
 from host.downstream.http import open_streams
 from host.downstream.http.replies import KEEP_FINISHED, MAX_KEPT, STREAM_DELAY
@@ -1279,7 +1279,7 @@ async def test_an_error_is_an_answer_too() -> None:
 async def test_only_the_one_who_was_asked_can_answer_and_only_once() -> None:
     """Answers of another session, of another identity, under another id or another type of it, and second ones are
     taken and dropped."""
-    listen = Listen(tokens={"laptop": Secret(LAPTOP), "desk": Secret(DESK)})
+    listen = Listen(auth=Auth({"laptop": Secret(LAPTOP), "desk": Secret(DESK)}))
     server = ScriptedServer("a", tools=["x"])
     async with open_http_app(server, listen=listen) as (_, connection), trio.open_nursery() as nursery:
         connection.headers = {"authorization": f"Bearer {LAPTOP}"}

@@ -64,7 +64,7 @@ def test_counts(tmp_path: Path, written: str, count: int) -> None:
         *(
             ("", "found nothing"),
             ("[1]", "found a list"),
-            ("'${env:MANY}'", "found something else in what ${...} gave"),
+            ("'${env:MANY}'", "found something else from ${...}"),
         ),
         ("'16'", "found text in quotes; write 16 without quotes"),
     ],
@@ -129,7 +129,7 @@ def test_wrong_words(tmp_path: Path, written: str, said: str) -> None:
     ],
 )
 def test_wrong_token_texts(tmp_path: Path, written: str, said: str) -> None:
-    """What could not be sent in a header, or is guessed too soon."""
+    """Tokens that could not be sent in a header, or would be guessed too soon."""
     found = lines(tmp_path, f"servers: {{a: {{command: x}}}}\nlisten:\n  auth:\n    tokens:\n      me: {written}\n")
     assert len(found) == 1
     assert said in found[0]
@@ -138,7 +138,7 @@ def test_wrong_token_texts(tmp_path: Path, written: str, said: str) -> None:
 
 @pytest.mark.parametrize("token", ["x" * 16, "x" * 4096, "!\"#$%&'()*+,-./:;<=>?@[]^_`{|}~"])
 def test_token_texts(tmp_path: Path, token: str) -> None:
-    """Whatever a header can carry."""
+    """Every character that a header can carry."""
     listen = load_text(tmp_path, LISTEN.format("auth: {tokens: {me: '${env:T}'}}"), {"T": token}).listen
     assert listen.tokens["me"].reveal() == token
 
@@ -167,7 +167,7 @@ def test_start_grace_may_be_none_at_all(tmp_path: Path) -> None:
 def test_addresses(tmp_path: Path, written: str, host: str, port: int) -> None:
     """Loopback in either family; the brackets of IPv6 are the file's, not the host's."""
     listen = load_text(tmp_path, LISTEN.format(f'address: "{written}"'), {"PORT": "99"}).listen
-    assert (listen.host, listen.port) == (host, port)
+    assert listen.address == (host, port)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_addresses(tmp_path: Path, written: str, host: str, port: int) -> None:
         ("127.1:1", "the host is an IP address or localhost"),
         ("[::1::]:1", "the host is an IP address or localhost"),
         ("127.0.0.1", "give the port too"),
-        ("::1:8808", "an IPv6 address stands in brackets"),
+        ("::1:8808", "put an IPv6 address in brackets"),
         ("127.0.0.1:65536", "expected an address such as"),
         ("127.0.0.1:", "expected an address such as"),
         (":8808", "expected an address such as"),
@@ -283,8 +283,8 @@ def test_only_true_and_false_are_truths(tmp_path: Path, written: str, said: str)
         ("ftp://h/", "only http and https"),
         ("h.example/mcp", "only http and https"),
         ("http:///mcp", "has no host"),
-        ("http://u@h/", "may not hold a user or password"),
-        ("http://u:p@h/", "may not hold a user or password"),
+        ("http://u@h/", "may not contain a user or password"),
+        ("http://u:p@h/", "may not contain a user or password"),
         ("http://h/#", "may not have a fragment"),
         ("http://h:x/", "cannot be read"),
         ("http://h:99999/", "cannot be read"),
@@ -303,8 +303,8 @@ def test_wrong_urls(tmp_path: Path, url: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("header", "said"),
     [
-        ('A: "x\\ny"', "may not hold a line break"),
-        ("A: '${env:LINES}'", "may not hold a line break"),
+        ('A: "x\\ny"', "may not contain a line break"),
+        ("A: '${env:LINES}'", "may not contain a line break"),
         ('A: "x\\ey"', "printable ASCII"),
         ("A: é", "printable ASCII"),
         ("A: ' x'", "begin or end with a space"),
@@ -317,7 +317,7 @@ def test_wrong_urls(tmp_path: Path, url: str, said: str) -> None:
     ],
 )
 def test_wrong_headers(tmp_path: Path, header: str, said: str) -> None:
-    """What could split a request, or is not the file's to say."""
+    """Headers that could split a request, or that the file may not set."""
     assert said in lines(tmp_path, HTTP.format(f"headers: {{{header}}}"), {"LINES": "a\nb", "A": "a"})[0]
 
 
@@ -337,9 +337,9 @@ def test_env_values_may_hold_line_breaks_and_no_nul(tmp_path: Path) -> None:
         ("command: ['']", "found no program"),
         ("command: {a: b}", "found a map"),
         ("command: ~", "found nothing"),
-        ("command: [a, [b]]", "expected text in item 2 of the list, found a list"),
-        ("command: [a, ~]", "expected text in item 2 of the list, found nothing"),
-        ("command: a, args: {b: c}", "args: expected a list, found a map"),
+        ("command: [a, [b]]", "command[1]: expected text, found a list"),
+        ("command: [a, ~]", "command[1]: expected text, found nothing"),
+        ("command: a, args: {b: c}", "args: expected a list such as [one, two], found a map"),
         ("command: a, args: [[b]]", "args[0]: expected text, found a list"),
         ("command: a, title: ''", "title: expected one line"),
         ('command: a, title: "x\\ny"', "title: expected one line"),
@@ -393,8 +393,8 @@ def test_rates(tmp_path: Path, written: str, count: int, seconds: float) -> None
         ("''", 'found ""'),
         ("", "found nothing"),
         ("[5/s]", "found a list"),
-        ("'${env:RATE}'", "found something else in what ${...} gave"),
-        ("0/s", "expected a rate of 1 to 1000000000; for none at all, write deny"),
+        ("'${env:RATE}'", "found something else from ${...}"),
+        ("0/s", "expected a rate of 1 to 1000000000; to allow none, write deny"),
         ("1000000001/s", "expected a rate of 1 to 1000000000"),
         ("5/0s", "expected a rate per 1s to 30day"),
         ("5/31day", "expected a rate per 1s to 30day"),
@@ -416,7 +416,7 @@ def test_wrong_rates(tmp_path: Path, key: str, written: str, said: str) -> None:
     ],
 )
 def test_sizes(tmp_path: Path, written: str, size: int) -> None:
-    """Of 1000 or of 1024."""
+    """Units of 1000 and of 1024."""
     assert load_text(tmp_path, STDIO.format(f"limits: {{result: {written}}}")).servers["a"].limits.result == size
 
 
@@ -484,9 +484,10 @@ def test_values_of_conditions(tmp_path: Path, written: str, value: object) -> No
     ("written", "said"),
     [
         *((word, f'"{word}"; write {word.lower()} or the text in quotes') for word in ("True", "FALSE", "Null")),
+        ("~", '"~"; write null or the text in quotes'),
         *(
             (word, f'"{word}"; write a number as JSON writes it, or the text in quotes')
-            for word in ("~", "012", ".5", "5.", "+1", "0x1F", "0o17", "1_000", ".inf", "-.Inf", ".NaN", "01.5", "1.e3")
+            for word in ("012", ".5", "5.", "+1", "0x1F", "0o17", "1_000", ".inf", "-.Inf", ".NaN", "01.5", "1.e3")
         ),
         ("1e999", "this number is too large"),
         ("1" * 301, "this number has more than 300 digits"),
@@ -501,7 +502,7 @@ def test_values_of_conditions(tmp_path: Path, written: str, value: object) -> No
     ],
 )
 def test_wrong_values_of_conditions(tmp_path: Path, written: str, said: str) -> None:
-    """What one reader takes for a number or a truth and the next for text is neither."""
+    """Words that one reader takes for a number or a boolean, and another for text, are refused."""
     found = lines(tmp_path, WHEN.format(written))
     assert len(found) == 1
     assert said.removeprefix("a.in").removeprefix("a:") in found[0]
@@ -565,7 +566,7 @@ def test_checks(tmp_path: Path, written: str, value: object) -> None:
         ("{range: {min: 1}}", "found a map"),
         ("{range: [1]}", "found a list of 1"),
         ("{range: [1, 2, 3]}", "found a list of 3"),
-        ("{range: [2, 1]}", "found the larger one first; turn them round"),
+        ("{range: [2, 1]}", "found the larger one first; swap them"),
         ("{range: [null, null]}", "found two open ends"),
         ("{range: ['1', 2]}", 'found "1" in it; write the number without quotes'),
         ("{range: [1, true]}", 'found "true" in it'),
@@ -574,10 +575,10 @@ def test_checks(tmp_path: Path, written: str, value: object) -> None:
         ("{range: [[1], 2]}", "found a list in it"),
         ("{max_len: -1}", "a.max_len: expected a whole number from 0 to 1000000000"),
         ("{max_len: 1000000001}", "a.max_len: expected a whole number from 0 to 1000000000"),
-        ("{prefix: ''}", "a.prefix: expected text, found empty text; every text begins and ends with it"),
+        ("{prefix: ''}", "a.prefix: expected text, found empty text; every text begins and ends with that"),
         ("{suffix: [a]}", "a.suffix: expected text, found a list"),
-        ("{glob: ''}", "a.glob: expected a pattern, found empty text; * stands for everything"),
-        ("{absent: false}", "a.absent: absent is either true or not said"),
+        ("{glob: ''}", "a.glob: expected a pattern, found empty text; * matches everything"),
+        ("{absent: false}", "a.absent: absent can only be true"),
         ("{absent: yes}", "a.absent: expected true or false"),
         ("{type: text}", "a.type: expected string, number, integer, boolean, null, array or object"),
         ("{type: bool}", "did you mean boolean?"),
@@ -592,7 +593,7 @@ def test_checks(tmp_path: Path, written: str, value: object) -> None:
         ("{path_under: '/srv\\x'}", "without a backslash"),
         ("{path_under: []}", "found an empty list"),
         ("{path_under: [[/srv]]}", "found a list"),
-        ("{path_under: '${env:A}'}", "found something else in what ${...} gave"),
+        ("{path_under: '${env:A}'}", "found something else from ${...}"),
         ("{host_in: https://a.example}", "a.host_in: expected the name of a host such as api.example.com, found"),
         ("{host_in: a.example:80}", "no scheme, port, path or final dot"),
         ("{host_in: a.example.}", "no scheme, port, path or final dot"),
@@ -604,7 +605,7 @@ def test_checks(tmp_path: Path, written: str, value: object) -> None:
     ],
 )
 def test_wrong_checks(tmp_path: Path, written: str, said: str) -> None:
-    """What would never hold, always hold, or hold for something else than it says."""
+    """Checks that would never hold, always hold, or hold for something else than they say."""
     found = lines(tmp_path, WHEN.format(written), ENV)
     assert len(found) == 1
     assert said in found[0]

@@ -2,7 +2,7 @@
 sight.
 
 This file knows the forms, the environment it is given and the folder that paths start from. It does not know which
-setting a value belongs to. What it puts in is never looked at again for further `${...}`, and no message holds what
+setting a value belongs to. A filled-in text is never searched for further `${...}`, and no message holds the text that
 a variable or a file gave, only its name.
 """
 
@@ -25,6 +25,7 @@ from config.problems import clip
 MAX_SECRET_FILE_BYTES = 64 * 1024
 HIDDEN = "***"
 
+_ESCAPE = "$${"
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _ENV = re.compile(rf"env:(?P<name>{_NAME})(?::-(?P<default>.*))?", re.DOTALL)
@@ -93,6 +94,16 @@ class CannotExpandError(Exception):
     """A reference that cannot be filled in; the text says why and holds no value."""
 
 
+def is_literal(raw: str) -> bool:
+    """Whether a value holds no references."""
+    return all(match[0] == _ESCAPE for match in _REFERENCE.finditer(raw))
+
+
+def mask(raw: str) -> str:
+    """A value with `***` in the place of every reference: as it is written, whatever the references give."""
+    return _REFERENCE.sub(lambda match: "${" if match[0] == _ESCAPE else HIDDEN, raw)
+
+
 @dataclass(frozen=True, repr=False)
 class Expander:
     """Fills in references. `bare_names` also takes `${NAME}` for `${env:NAME}`, as desktop hosts write it."""
@@ -103,32 +114,22 @@ class Expander:
 
     def expand(self, raw: str) -> Expanded:
         """The value with every reference filled in, once. Raises `CannotExpandError` naming all that failed."""
-        texts: list[str] = []
-        shown: list[str] = []
         failed: list[str] = []
-        references = 0
-        at = 0
-        for match in _REFERENCE.finditer(raw):
-            literal = raw[at : match.start()] + ("${" if match.group(1) is None else "")
-            at = match.end()
-            texts.append(literal)
-            shown.append(literal)
-            if match.group(1) is None:
-                continue
-            references += 1
-            shown.append(HIDDEN)
+
+        def fill(match: re.Match[str]) -> str:
             try:
-                texts.append(self._resolve(match.group(1), closed=bool(match.group(2))))
+                return "${" if match[0] == _ESCAPE else self._resolve(match[1], closed=bool(match[2]))
             except CannotExpandError as error:
                 failed.append(str(error))
+                return ""
+
+        text = _REFERENCE.sub(fill, raw)
         if failed:
             raise CannotExpandError("; ".join(failed))
-        texts.append(raw[at:])
-        shown.append(raw[at:])
-        value = "".join(texts)
-        if "\0" in value:
+        if "\0" in text:
             raise CannotExpandError("the value holds a NUL character")
-        return Expanded(value, "".join(shown), references == 0)
+        # The text may be a subclass of str, which says how it was written.
+        return Expanded(str(text), mask(raw), is_literal(raw))
 
     def _resolve(self, inside: str, *, closed: bool) -> str:
         if not closed:
@@ -152,7 +153,7 @@ class Expander:
 
 
 def _unknown_form(inside: str) -> str:
-    """What to write instead; repeats no more than a name, since the rest may be a secret in the wrong place."""
+    """The error for an unknown form. It repeats a name at most, since the rest may be a secret in the wrong place."""
     if bare := _BARE.fullmatch(inside):
         return f"${{{clip(bare['name'])}}} is not a known form; write ${{env:{clip(bare['name'])}}}"
     prefix, colon, _ = inside.partition(":")

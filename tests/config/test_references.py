@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter
 
-from config.interpolate import CannotExpandError, Expander, Secret
+from config.references import CannotExpandError, Expander, Secret
 
 ENVIRON = {"A": "alpha", "EMPTY": "", "NESTED": "${env:A}", "NUL": "a\0b", "LINES": "a\nb"}
 
