@@ -43,7 +43,7 @@ from host.policy.decision_log import DecisionLog
 from host.policy.gate import Gate
 from host.policy.grants import Grants
 from host.policy.pins import Pins
-from host.router import Router
+from host.router.router import Router
 from host.seal import Seal, derive_key
 from host.slices import complete
 from host.storage.directory import State

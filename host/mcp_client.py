@@ -13,8 +13,8 @@ from msgspec import Raw
 from host.catalog import param_headers_in
 from host.jsonrpc.messages import METHOD_NOT_FOUND, ErrorBody, Notification, Request
 from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members
-from host.outstanding import PeerError
-from host.peer import InFlight, Peer, open_peer
+from host.peer.outstanding import PeerError
+from host.peer.peer import InFlight, Peer, open_peer
 from host.protocol.methods import LIST_METHODS, PING, TOOLS_CALL, Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.param_headers import ParamHeader

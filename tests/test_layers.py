@@ -27,7 +27,7 @@ RANKS = [  # a file imports from its own rank and from lower ones
     ),
     ("host.jsonrpc",),
     ("host.protocol",),
-    ("host.wire", "host.outstanding", "host.peer"),
+    ("host.wire", "host.peer"),
     ("host.journal", "host.names", "host.exchange", "host.catalog", "host.audit"),
     ("host.policy",),
     ("host.upstream",),

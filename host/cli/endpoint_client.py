@@ -26,7 +26,7 @@ from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode, members, value
 from host.mcp_client import fetch_status, open_mcp_client
 from host.names import server_of_name
-from host.outstanding import BrokenAnswer, PeerError
+from host.peer.outstanding import BrokenAnswer, PeerError
 from host.protocol.methods import LIST_METHODS, TOOLS_CALL, Kind
 from host.storage.directory import State
 from host.upstream.catalog_sync import SendRequest, read_list

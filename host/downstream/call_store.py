@@ -35,7 +35,7 @@ from host.errors import (
 from host.jsonrpc.messages import INTERNAL_ERROR, Id, Notification
 from host.memory import Budget, OverBudget, Use, client_owner
 from host.protocol.tasks import Task
-from host.router import EXPIRED_STATE_MESSAGE
+from host.router.router import EXPIRED_STATE_MESSAGE
 
 MAX_PARKED = 1000
 MAX_PARKED_PER_OWNER = 200

@@ -9,7 +9,7 @@ import trio
 from host.exchange import Caller
 from host.jsonrpc.messages import Notification
 from host.protocol.methods import LIST_METHODS, Kind
-from host.router import Router
+from host.router.router import Router
 
 SPACING = 0.5
 """Seconds between two rounds of list_changed for one client; changes in between are one."""
@@ -24,7 +24,7 @@ async def track_changes(router: Router, caller: Caller) -> ListChanges:
     """Those for a caller who knows every list as it is now, but for those that are being judged anew: it is told of
     these when that is done, and need not wait for it."""
     judged = [kind for kind in Kind if router.catalog.is_evaluated(kind, caller.endpoint)]
-    return ListChanges(router, caller, {kind: (await router.view(caller, kind)).digest for kind in judged})
+    return ListChanges(router, caller, {kind: (await router.lists.view(caller, kind)).digest for kind in judged})
 
 
 class ListChanges:
@@ -38,7 +38,7 @@ class ListChanges:
 
     def mark_listed(self, kind: Kind) -> None:
         """The caller has just been shown the list as it was made last."""
-        view = self._router.last_view(self._caller, kind)
+        view = self._router.lists.last_view(self._caller, kind)
         if view is not None:
             self._known[kind] = view.digest
             self._told.discard(kind)
@@ -68,7 +68,7 @@ class ListChanges:
         for kind, listing in LIST_METHODS.items():
             if lists is not None and listing.list_changed not in lists:
                 continue
-            now = (await self._router.view(self._caller, kind)).digest
+            now = (await self._router.lists.view(self._caller, kind)).digest
             if self._known.get(kind) != now:
                 due.setdefault(listing.list_changed, {})[kind] = now
         return due

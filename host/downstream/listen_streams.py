@@ -19,7 +19,7 @@ from host.jsonrpc.raw import encode
 from host.protocol.abilities import Abilities
 from host.protocol.methods import RESOURCE_UPDATED, SUBSCRIBE
 from host.protocol.subscriptions import Filter, acknowledgement, filter_of, with_subscription_id
-from host.router import Router
+from host.router.router import Router
 from host.wire.asgi import cancel_when
 from host.wire.link import LinkLost
 

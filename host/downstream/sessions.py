@@ -36,7 +36,7 @@ from host.jsonrpc.messages import (
 )
 from host.jsonrpc.raw import EMPTY_OBJECT, encode_object, members
 from host.memory import Budget, Holding, OverBudget, Owner, Use, client_owner
-from host.outstanding import OutstandingRequests
+from host.peer.outstanding import OutstandingRequests
 from host.protocol.handshake import InitializeRequest, initialize_result, read_initialize
 from host.protocol.log_levels import DEFAULT_LEVEL, is_at_least, level_of
 from host.protocol.meta import prepare_for_next_hop
@@ -53,7 +53,7 @@ from host.protocol.methods import (
     TARGETED,
 )
 from host.protocol.tasks import TASKS_RESULT, task_id_of, with_related_task
-from host.router import Router
+from host.router.router import Router
 from host.version import VERSION
 from host.wire.link import LinkLost
 
@@ -430,7 +430,7 @@ class Session:
         params = params_of(request)
         target = None
         if request.method in TARGETED:
-            target = await self._router.resolve(self._caller.endpoint, request.method, params)
+            target = await self._router.resolver.resolve(self._caller.endpoint, request.method, params)
         exchange = Exchange(request, params, self._caller, handle, self.level, target=target)
         if self._tasks is not None and self._caller.abilities.tasks:
             if request.method == TASKS_RESULT:

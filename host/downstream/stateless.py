@@ -51,7 +51,7 @@ from host.protocol.mrtr import RETRIABLE_METHODS, Retry, input_required, retry_o
 from host.protocol.server_requests import ELICIT, ServerRequestRejected, adapt, server_request_of, stateless_form
 from host.protocol.stateless import Envelope, complete_result, discover_result, with_server_info
 from host.protocol.tasks import Task, created_in_extension
-from host.router import EXPIRED_STATE_MESSAGE, Router, failed_call
+from host.router.router import EXPIRED_STATE_MESSAGE, Router, failed_call
 from host.seal import InvalidSeal, Seal
 from host.version import VERSION
 from host.wire.link import LinkLost
@@ -246,7 +246,7 @@ class Stateless:
             if isinstance(outcome, RequestsToClient):
                 _check_can_answer(outcome.requests, stated.abilities)
             return self._outcome(outcome, bound)
-        target = resolved or await self._router.resolve(caller.endpoint, request.method, asked)
+        target = resolved or await self._router.resolver.resolve(caller.endpoint, request.method, asked)
 
         may_park = can_answer_requests(stated.abilities) and self._router.may_park(caller, target)
         task = self.tasks.options(caller, request.method, target)

@@ -22,7 +22,7 @@ from host.jsonrpc.messages import Failure, Id, Message, Notification, Request, S
 from host.protocol.abilities import NO_ABILITIES, Abilities
 from host.protocol.stateless import Envelope, envelope, read_stated
 from host.protocol.subscriptions import LISTEN, Filter, listen_result, with_subscription_id
-from host.router import Router
+from host.router.router import Router
 
 LISTEN_END_TIMEOUT = 2.0
 """Seconds for telling whoever listens that it is over."""

@@ -20,7 +20,7 @@ from host.errors import InvalidParams, InvalidRequest, MethodNotFound, MissingAb
 from host.exchange import Answered, Caller, ClientHandle, Exchange, ResolvedName
 from host.jsonrpc.messages import ErrorBody, Notification, Request
 from host.jsonrpc.raw import encode
-from host.outstanding import BrokenAnswer, PeerError
+from host.peer.outstanding import BrokenAnswer, PeerError
 from host.protocol.abilities import TASKS_EXTENSION, Abilities
 from host.protocol.codes import as_stateless_error
 from host.protocol.methods import TOOLS_CALL
@@ -46,7 +46,7 @@ from host.protocol.tasks import (
     task_request_of,
     with_related_task,
 )
-from host.router import Router
+from host.router.router import Router
 from host.wire.link import LinkLost
 
 IN_HANDSHAKE = frozenset({TASKS_GET, TASKS_RESULT, TASKS_CANCEL, TASKS_LIST})
@@ -73,7 +73,7 @@ class Tasks:
         if exchange.request.method != TOOLS_CALL.name or not caller.abilities.tasks or target is None:
             return None
         wanted = task_request_of(exchange.params)
-        server = None if wanted is None else self._router.task_server(target)
+        server = None if wanted is None else self._router.resolver.task_server(target)
         if wanted is None or server is None:
             return None
 
@@ -153,7 +153,7 @@ class Tasks:
         some. None for any other."""
         if method != TOOLS_CALL.name or not caller.abilities.tasks:
             return None
-        server = self._router.task_server(target)
+        server = self._router.resolver.task_server(target)
         return None if server is None else TaskOptions(server, self._notify_watchers)
 
     def answer_in_extension(self, request: Request, params: Mapping[str, Raw], caller: Caller) -> Raw:

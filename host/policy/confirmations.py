@@ -25,7 +25,7 @@ from config import AskSpec, Channel, Condition, Trust
 from host.errors import AuditUnavailable, Forbidden, StaleApproval, TooManyRequests, Unconfirmed
 from host.exchange import ClientHandle
 from host.jsonrpc.raw import encode, members, string
-from host.outstanding import BrokenAnswer, PeerError
+from host.peer.outstanding import BrokenAnswer, PeerError
 from host.policy.grants import AccessRequest, Grant, Grants, Scope, new_id
 from host.protocol.server_requests import ELICIT
 from host.sanitize import visible

@@ -10,7 +10,7 @@ import trio
 
 from host.exchange import Caller, ClientHandle, Exchange, NoClient
 from host.jsonrpc.messages import Request
-from host.outstanding import CANCEL_SEND_GRACE
+from host.peer.outstanding import CANCEL_SEND_GRACE
 
 MAX_CALL_SECONDS = 600.0
 """Seconds after which a call ends even while it reports progress; what a question waits for a person is not counted."""

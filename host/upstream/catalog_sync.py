@@ -21,7 +21,7 @@ from host.jsonrpc.raw import encode, members, one_line, pick, string
 from host.jsonrpc.readable import why_unreadable
 from host.jsonrpc.strict import has_more_tokens, is_heavy
 from host.memory import Holding, OverBudget, Use, server_owner
-from host.outstanding import BrokenAnswer, PeerError
+from host.peer.outstanding import BrokenAnswer, PeerError
 from host.policy.definitions import PreparedListing
 from host.protocol.methods import LIST_METHODS, Kind, ListMethod
 from host.protocol.stateless import STALE, Freshness, common_freshness, freshness_of

@@ -17,8 +17,8 @@ import trio
 
 from host.jsonrpc.messages import Id, Notification
 from host.jsonrpc.raw import encode_object
-from host.outstanding import BrokenAnswer, PeerError
-from host.peer import InFlight
+from host.peer.outstanding import BrokenAnswer, PeerError
+from host.peer.peer import InFlight
 from host.protocol.methods import LIST_METHODS, Kind
 from host.protocol.subscriptions import ACKNOWLEDGED, LISTEN, Filter, acknowledged, listen_params, subscription_of
 from host.upstream.backoff import Backoff

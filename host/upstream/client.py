@@ -35,8 +35,8 @@ from host.jsonrpc.messages import (
 from host.jsonrpc.raw import encode, encode_object, is_object, members, value
 from host.jsonrpc.readable import why_unreadable_result
 from host.memory import HoldingFactory, OverBudget
-from host.outstanding import AnswerTooLong, BrokenAnswer, PeerError
-from host.peer import Peer
+from host.peer.outstanding import AnswerTooLong, BrokenAnswer, PeerError
+from host.peer.peer import Peer
 from host.policy.gate import CallPermit, Gate
 from host.protocol.abilities import ALL_ABILITIES, Abilities
 from host.protocol.handshake import client_capabilities

@@ -14,8 +14,8 @@ from config import ServerSpec, StdioServer
 from host.errors import first_exception
 from host.exchange import Caller
 from host.journal import excerpt
-from host.outstanding import BrokenAnswer, PeerError
-from host.peer import Peer, open_peer
+from host.peer.outstanding import BrokenAnswer, PeerError
+from host.peer.peer import Peer, open_peer
 from host.policy.gate import Gate
 from host.protocol.abilities import Abilities
 from host.protocol.handshake import UnsupportedRevision, client_capabilities

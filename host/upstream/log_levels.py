@@ -10,8 +10,8 @@ import trio
 
 from host.exchange import Caller
 from host.jsonrpc.raw import encode
-from host.outstanding import BrokenAnswer, PeerError
-from host.peer import Peer
+from host.peer.outstanding import BrokenAnswer, PeerError
+from host.peer.peer import Peer
 from host.protocol.log_levels import most_verbose
 from host.protocol.methods import SET_LEVEL
 from host.upstream.call import UpstreamCall, internal_call

@@ -16,7 +16,7 @@ from msgspec import Raw
 from host.errors import Forbidden, ProtocolViolation, ServerErrorResponse
 from host.exchange import InputRequired
 from host.jsonrpc.raw import encode
-from host.outstanding import PeerError
+from host.peer.outstanding import PeerError
 from host.protocol.mrtr import InputRequests, elicitation_cancelled, read_input_required
 from host.protocol.server_requests import ELICIT, ServerRequest, ServerRequestRejected, server_request_of
 from host.protocol.stateless import INPUT_REQUIRED, result_type_of

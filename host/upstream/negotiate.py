@@ -20,8 +20,8 @@ from msgspec import Raw
 from host.errors import HeaderMismatch, UnsupportedVersion
 from host.jsonrpc.raw import encode_object, members
 from host.jsonrpc.strict import has_more_tokens
-from host.outstanding import BrokenAnswer, PeerError
-from host.peer import MAX_TOKENS, Peer
+from host.peer.outstanding import BrokenAnswer, PeerError
+from host.peer.peer import MAX_TOKENS, Peer
 from host.protocol.handshake import UnsupportedRevision, initialize_params, read_initialize_result
 from host.protocol.methods import DISCOVER, INITIALIZE, INITIALIZED, PING
 from host.protocol.negotiated import NegotiatedServer

@@ -17,8 +17,8 @@ from host.errors import ServerErrorResponse, TooManyResources, UpstreamError, co
 from host.exchange import Caller, Exchange
 from host.jsonrpc.messages import METHOD_NOT_FOUND
 from host.jsonrpc.raw import encode
-from host.outstanding import BrokenAnswer, PeerError
-from host.peer import Peer
+from host.peer.outstanding import BrokenAnswer, PeerError
+from host.peer.peer import Peer
 from host.policy.gate import WatchPermit
 from host.protocol.methods import SUBSCRIBE, UNSUBSCRIBE
 from host.slices import Steps

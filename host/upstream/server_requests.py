@@ -34,8 +34,8 @@ from host.jsonrpc.messages import (
 )
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, pick, string
 from host.names import outward_uri
-from host.outstanding import BrokenAnswer, PeerError
-from host.peer import InFlight, Peer
+from host.peer.outstanding import BrokenAnswer, PeerError
+from host.peer.peer import InFlight, Peer
 from host.policy.gate import Gate
 from host.policy.server_requests import NOT_ALLOWED_MESSAGE
 from host.protocol.abilities import NO_ABILITIES

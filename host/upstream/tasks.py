@@ -16,7 +16,7 @@ from msgspec import Raw
 from host.errors import ColonnadeError, ProtocolViolation, ServerErrorResponse, TimedOut
 from host.jsonrpc.messages import INTERNAL_ERROR, INVALID_PARAMS
 from host.jsonrpc.raw import members
-from host.outstanding import CANCEL_SEND_GRACE
+from host.peer.outstanding import CANCEL_SEND_GRACE
 from host.protocol.stateless import strip_hop_fields
 from host.protocol.tasks import (
     TASKS_CANCEL,

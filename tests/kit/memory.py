@@ -10,7 +10,7 @@ import trio
 from msgspec import Raw
 
 from host.jsonrpc.messages import Id, Notification, Request, read_each, write
-from host.peer import InFlight, Peer
+from host.peer.peer import InFlight, Peer
 from host.protocol.versions import Revision
 from host.wire.link import Deliver, LinkLost, Parcel, ReceivedMessage
 

@@ -27,12 +27,12 @@ from host.journal import EntryOmitted, Event, Journal
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Message, Notification, Request, Success, write
 from host.jsonrpc.raw import encode, encode_object, members
 from host.memory import Budget
-from host.outstanding import PeerError
+from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.policy.confirmations import PendingConfirmation
 from host.protocol.abilities import abilities_of
 from host.protocol.versions import LATEST, LEGACY
-from host.router import Router
+from host.router.router import Router
 from host.seal import KEY_BYTES, Seal
 from host.slices import run_inline
 from host.upstream.runtime import Runtime

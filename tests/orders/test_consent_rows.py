@@ -42,7 +42,7 @@ from host.errors import ColonnadeError, StaleApproval
 from host.exchange import Answered, Caller
 from host.jsonrpc.messages import ErrorBody, Request, write
 from host.jsonrpc.raw import encode, members
-from host.outstanding import PeerError
+from host.peer.outstanding import PeerError
 from host.policy import rules as judge
 from host.policy.confirmations import ConfirmationAnswer, PendingConfirmation
 from host.policy.fingerprint import Launch, launch_of
@@ -312,10 +312,10 @@ async def test_p1_and_takes_the_same_way(
                 return write(answer).decode()
             caller = Caller("test", endpoint, None, abilities_of(STATELESS, encode({"elicitation": {}})))
             if method in TARGETED:
-                target = await world.router.resolve(endpoint, method, members(encode(asked)))
+                target = await world.router.resolver.resolve(endpoint, method, members(encode(asked)))
                 if method == "tools/call":
-                    assert world.router.param_headers(target) == ()
-                    assert world.router.task_server(target) is None
+                    assert world.router.resolver.param_headers(target) == ()
+                    assert world.router.resolver.task_server(target) is None
                 world.router.may_park(caller, target)
             try:
                 return repr(await world.mrtr_round(method, asked, endpoint=endpoint))

@@ -35,7 +35,7 @@ from host.downstream.stateless import Stateless
 from host.downstream.tasks import Tasks
 from host.journal import InternalError
 from host.jsonrpc.messages import ErrorBody, Failure, Message, Notification, Request, Success, write
-from host.outstanding import ABANDONED_SECONDS
+from host.peer.outstanding import ABANDONED_SECONDS
 from host.upstream import connection
 from host.wire.asgi import ASGIApp
 from host.wire.link import Deliver, LinkLost, ReceivedMessage

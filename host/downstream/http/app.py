@@ -34,7 +34,7 @@ from host.errors import TOO_MANY_REQUESTS
 from host.journal import AuthenticationFailed, InternalError, Journal, excerpt
 from host.jsonrpc.messages import ErrorBody, Failure, write
 from host.memory import Budget, client_owner
-from host.router import Router
+from host.router.router import Router
 from host.wire.asgi import (
     NO_CONNECTION_MESSAGE,
     RETRY_AFTER,

@@ -29,7 +29,7 @@ from host.journal import Journal
 from host.jsonrpc.messages import Failure, Malformed, Message, Request, Success, write
 from host.memory import Budget, OverBudget, Use, client_owner
 from host.protocol.methods import INITIALIZE
-from host.router import Router
+from host.router.router import Router
 from host.wire.asgi import Send, cancel_when, send_body, start_response, until_disconnect
 from host.wire.sse import format_event
 

@@ -29,7 +29,7 @@ from host.protocol.methods import TOOLS_CALL
 from host.protocol.param_headers import check, check_params, check_version
 from host.protocol.stateless import Envelope, envelope, read_stated
 from host.protocol.subscriptions import LISTEN, Filter, listen_result
-from host.router import Router
+from host.router.router import Router
 from host.wire.asgi import cancel_on_disconnect, start_response, until_disconnect
 
 _STATUSES = {
@@ -87,8 +87,8 @@ class StatelessHttp:
             check(request.method, params, http_request.headers.all)
             stated = envelope(found)
             if request.method == TOOLS_CALL.name:
-                target = await self._router.resolve(client.endpoint, TOOLS_CALL.name, params)
-                check_params(params, self._router.param_headers(target), http_request.headers.all)
+                target = await self._router.resolver.resolve(client.endpoint, TOOLS_CALL.name, params)
+                check_params(params, self._router.resolver.param_headers(target), http_request.headers.all)
         except ColonnadeError as error:
             raise Rejected(Refusal(400, error.message), error.code, request.id, error.data) from None
         return params, stated, target

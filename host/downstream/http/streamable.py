@@ -42,7 +42,7 @@ from host.protocol.methods import INITIALIZE
 from host.protocol.param_headers import METHOD_HEADER
 from host.protocol.stateless import version_of
 from host.protocol.versions import LEGACY, MODERN
-from host.router import Router
+from host.router.router import Router
 from host.wire.asgi import Headers, cancel_when, send_body, start_response, until_disconnect
 from host.wire.sse import format_comment
 

@@ -37,7 +37,7 @@ from host.errors import ColonnadeError, InvalidParams, ServerErrorResponse, Time
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.jsonrpc.raw import encode, items
 from host.memory import Budget
-from host.outstanding import PeerError
+from host.peer.outstanding import PeerError
 from host.protocol.tasks import Status
 from host.wire.link import LinkLost
 from tests.kit.scripts import Step, scripts

@@ -181,7 +181,9 @@ async def test_what_changes_in_the_meantime_is_told_after_a_pause(autojump_clock
             await trio.sleep(5)
             assert during <= 12 / 3 + 1
             assert hearer.heard
-            assert hearer.changes._known[Kind.TOOL] == (await world.router.view(Caller("t", None), Kind.TOOL)).digest
+            assert (
+                hearer.changes._known[Kind.TOOL] == (await world.router.lists.view(Caller("t", None), Kind.TOOL)).digest
+            )
 
 
 async def test_what_is_hidden_changes_nothing(autojump_clock: MockClock) -> None:

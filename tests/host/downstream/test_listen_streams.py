@@ -15,7 +15,7 @@ from host.downstream.list_changes import SPACING
 from host.downstream.listen_streams import AGREEMENT_TIMEOUT
 from host.jsonrpc.messages import ErrorBody
 from host.jsonrpc.raw import encode
-from host.outstanding import PeerError
+from host.peer.outstanding import PeerError
 from host.wire.asgi import HEARTBEAT_INTERVAL
 from tests.kit.asgi import IO, LATEST, Connection, Response, open_http_app
 from tests.kit.gates import kind

@@ -26,7 +26,7 @@ from host.downstream.sessions import (
 from host.jsonrpc.messages import Id, Notification, Request
 from host.memory import Budget, Use, client_owner
 from host.protocol.methods import PROMPTS_CHANGED, RESOURCE_UPDATED, TOOLS_CHANGED
-from host.router import PAGE_SIZE
+from host.router.lists import PAGE_SIZE
 from tests.kit.asgi import open_stateless
 from tests.kit.memory import MemoryLink
 from tests.kit.world import Refusal as Refused

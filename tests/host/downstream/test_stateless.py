@@ -22,9 +22,9 @@ from host.downstream import call_store, stateless
 from host.downstream.detached import PARKED_LIFETIME, REPLAY_LIFETIME
 from host.downstream.stateless import STATE_LIFETIME, SUPPORTED_METHODS
 from host.jsonrpc.messages import ErrorBody, Notification
-from host.outstanding import PeerError
+from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer as Answering
-from host.router import PAGE_SIZE
+from host.router.lists import PAGE_SIZE
 from host.seal import KEY_BYTES
 from host.version import VERSION
 from tests.kit.asgi import IO, LATEST, Connection, Response, open_http_app

@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from host.jsonrpc.conversation import CANCELLED, Incoming, Outgoing, cancel_notification, cancelled_id, cancelled_reason
 from host.jsonrpc.messages import INVALID_REQUEST, ErrorBody, Failure, Id, Malformed, Notification, Request, Success
-from host.outstanding import ABANDONED_SECONDS, BrokenAnswer, OutstandingRequests, PeerError
+from host.peer.outstanding import ABANDONED_SECONDS, BrokenAnswer, OutstandingRequests, PeerError
 from host.wire.link import LinkLost
 from tests.kit.scripts import Step, scripts
 

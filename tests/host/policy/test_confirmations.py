@@ -17,7 +17,7 @@ from config import AskSpec, Channel, Check, Condition, Trust
 from host.errors import AuditUnavailable, ColonnadeError, Forbidden, StaleApproval, TooManyRequests, Unconfirmed
 from host.exchange import ProgressCallback
 from host.jsonrpc.messages import ErrorBody, Notification
-from host.outstanding import PeerError
+from host.peer.outstanding import PeerError
 from host.policy.confirmations import (
     MAX_FORM_TEXT,
     MAX_OF_CALLER,

@@ -23,7 +23,7 @@ from host.exchange import Caller
 from host.journal import EntryOmitted
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.memory import Use, client_owner
-from host.outstanding import PeerError
+from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer
 from host.policy.pins import PinStatus
 from host.protocol.methods import Kind
@@ -844,11 +844,11 @@ async def test_other_rules_for_long_lists_hold_nobody_up() -> None:
         async def rules_change() -> None:
             number = next(denied)
             denying(world, f"t0_{number}")
-            view = await world.router.view(caller, Kind.TOOL)
+            view = await world.router.lists.view(caller, Kind.TOOL)
             assert len(view.definitions) == 2 * (catalog_sync.MAX_ENTRIES - 2)
             assert not any(b'__t0_%d"' % number in each for each in view.definitions)
 
-        await world.router.view(caller, Kind.TOOL)
+        await world.router.lists.view(caller, Kind.TOOL)
         await assert_loop_responsive(rules_change, LONGEST)
 
 
@@ -953,7 +953,7 @@ async def test_what_is_decided_while_a_list_is_made_holds_for_it(
         async def look() -> None:
             last = None
             while True:
-                view = await world.router.view(Caller("t", None), Kind.TOOL)
+                view = await world.router.lists.view(Caller("t", None), Kind.TOOL)
                 if decided and view is not last:
                     names = {json.loads(each)["name"].removeprefix("big__") for each in view.definitions}
                     wrong.extend(names if hidden is None else names & hidden)

@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation
 from host.jsonrpc.messages import ErrorBody
-from host.outstanding import PeerError
+from host.peer.outstanding import PeerError
 from host.protocol.versions import LATEST
 from host.upstream.change_stream import ACKNOWLEDGE_TIMEOUT, FORMER_GRACE
 from host.wire.link import LinkLost

@@ -17,7 +17,7 @@ from host.exchange import Answered
 from host.jsonrpc.messages import ErrorBody, Notification, Request, Success
 from host.jsonrpc.raw import encode
 from host.jsonrpc.strict import LIGHT_BYTES
-from host.outstanding import AnswerTooLong, PeerError
+from host.peer.outstanding import AnswerTooLong, PeerError
 from host.protocol.versions import LATEST
 from host.upstream import client as module
 from host.upstream.client import REPORT_BURST, REPORTS_PER_SECOND, as_upstream_error

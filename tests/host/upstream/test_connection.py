@@ -17,8 +17,8 @@ from host.catalog import Catalog
 from host.exchange import Answered
 from host.journal import Event, Journal, ServerFailed
 from host.jsonrpc.messages import ErrorBody
-from host.outstanding import BrokenAnswer, PeerError
-from host.peer import open_peer
+from host.peer.outstanding import BrokenAnswer, PeerError
+from host.peer.peer import open_peer
 from host.protocol.handshake import UnsupportedRevision
 from host.protocol.stateless import STALE
 from host.protocol.versions import LATEST, LATEST_LEGACY

@@ -13,7 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import Isolation
 from host.exchange import Caller
 from host.jsonrpc.messages import ErrorBody
-from host.outstanding import PeerError
+from host.peer.outstanding import PeerError
 from host.upstream.log_levels import SET_LEVEL_TIMEOUT, LogLevels
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, later, open_world
 

@@ -17,8 +17,8 @@ from config import Isolation, Protocol
 from host.errors import first_exception
 from host.journal import ServerFailed
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Message, Notification, Request, Success, write
-from host.outstanding import BrokenAnswer, PeerError
-from host.peer import Peer, open_peer
+from host.peer.outstanding import BrokenAnswer, PeerError
+from host.peer.peer import Peer, open_peer
 from host.protocol import probe, stateless
 from host.protocol.handshake import UnsupportedRevision
 from host.protocol.negotiated import NegotiatedServer

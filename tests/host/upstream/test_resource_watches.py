@@ -22,7 +22,7 @@ from config.globs import MAX_LENGTH
 from host.errors import ServerErrorResponse
 from host.exchange import Caller, Exchange, NoClient
 from host.jsonrpc.messages import ErrorBody, Request
-from host.outstanding import PeerError
+from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer
 from host.protocol.methods import Kind
 from host.slices import run_inline

@@ -22,8 +22,8 @@ from host.exchange import Caller, Exchange, MrtrRound, ProgressCallback
 from host.journal import InternalError, MessageDropped, ServerRequestRefused
 from host.jsonrpc.messages import Failure, Notification, Request, Success, write
 from host.jsonrpc.raw import encode, encode_object, members
-from host.outstanding import ABANDONED_SECONDS
-from host.peer import MAX_INCOMING
+from host.peer.outstanding import ABANDONED_SECONDS
+from host.peer.peer import MAX_INCOMING
 from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.protocol.abilities import NO_ABILITIES, abilities_of
 from host.protocol.versions import LATEST

@@ -19,8 +19,8 @@ from msgspec import Raw
 from trio.testing import wait_all_tasks_blocked
 
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notification, Request, Success
-from host.outstanding import BrokenAnswer, PeerError
-from host.peer import InFlight, Peer, open_peer
+from host.peer.outstanding import BrokenAnswer, PeerError
+from host.peer.peer import InFlight, Peer, open_peer
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY
 from host.wire import http_transport
 from host.wire.http_client import STREAM_GRACE, HttpLink, SessionEnded, open_http

@@ -19,7 +19,7 @@ from config import Isolation, Secret, StdioServer
 from host.journal import Journal, MessageDropped, ServerFailed
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success, write
 from host.jsonrpc.raw import EMPTY_OBJECT, encode
-from host.peer import MAX_TOKENS
+from host.peer.peer import MAX_TOKENS
 from host.upstream.connect import open_link
 from host.upstream.supervisor import Failed, Ready
 from host.wire.link import Link

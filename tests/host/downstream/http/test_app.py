@@ -105,7 +105,7 @@ async def test_our_own_mistake_is_one_requests_trouble() -> None:
         def broken(*_: object) -> object:
             raise ZeroDivisionError("/secret/path")
 
-        world.router.view = broken  # type: ignore[method-assign, assignment]
+        world.router.lists.view = broken  # type: ignore[method-assign, assignment]
         message = await connection.request("tools/list")
         assert message["error"]["code"] == -32603
         assert "secret" not in json.dumps(message)
@@ -255,7 +255,7 @@ async def test_tokens_stand_in_no_text() -> None:
         def broken(*_: object) -> object:
             raise ZeroDivisionError
 
-        world.router.view = broken  # type: ignore[method-assign, assignment]
+        world.router.lists.view = broken  # type: ignore[method-assign, assignment]
         answers = [
             await connection.get("POST", body={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
             await connection.get("POST", "/message", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),

@@ -19,7 +19,7 @@ from host.downstream.http.replies import MAX_KEPT
 from host.downstream.http.sse import PING_INTERVAL
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.memory import Budget
-from host.outstanding import PeerError
+from host.peer.outstanding import PeerError
 from host.wire.asgi import Event
 from tests.kit.asgi import Connection, Response, open_http_app
 from tests.kit.world import Refusal as Refused

@@ -15,7 +15,7 @@ from host.downstream.http import open_streams
 from host.downstream.http.replies import MAX_KEPT, STREAM_DEADLINE
 from host.jsonrpc.messages import ErrorBody
 from host.jsonrpc.raw import encode
-from host.outstanding import PeerError
+from host.peer.outstanding import PeerError
 from host.wire.asgi import HEARTBEAT_INTERVAL
 from tests.kit.asgi import IO, LATEST, HeaderValue, open_http_app
 from tests.kit.gates import kind

@@ -16,8 +16,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from host.errors import TOO_LARGE
 from host.jsonrpc import strict
 from host.jsonrpc.messages import ErrorBody, Id, Malformed, Notification, Request
-from host.outstanding import AnswerTooLong, BrokenAnswer, PeerError
-from host.peer import (
+from host.peer.outstanding import AnswerTooLong, BrokenAnswer, PeerError
+from host.peer.peer import (
     MAX_ERROR_DATA,
     MAX_ERROR_MESSAGE,
     MAX_INCOMING,

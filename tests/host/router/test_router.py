@@ -14,75 +14,28 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Trust
-from host import router as router_module
 from host.downstream.sessions import Session
 from host.errors import (
     Forbidden,
-    InvalidParams,
-    MissingAbility,
-    ProtocolViolation,
-    ResourceNotFound,
-    Unavailable,
-    Unconfirmed,
-    UnknownEntry,
     UpstreamError,
 )
-from host.exchange import Answered, InputRequired, MrtrRound
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
 from host.jsonrpc.raw import encode
-from host.outstanding import PeerError
-from host.policy.confirmations import ConfirmationAnswer as Answering
-from host.protocol.methods import RESOURCES_CHANGED, Kind
-from host.protocol.mrtr import MAX_KEYS
-from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY
-from host.upstream.mrtr import MAX_STATE
+from host.peer.outstanding import PeerError
+from tests.host.router.shared import (
+    NEW,
+    ODD,
+    OLDER,
+    REACHING,
+    READABLE,
+    REVISION,
+    REVISIONS,
+    echo,
+    refusing,
+    told,
+)
 from tests.kit.gates import kind
-from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world, tool
-
-REVISION = LATEST_LEGACY.name
-
-
-async def echo(params: dict[str, Any]) -> object:
-    return {
-        "content": [{"type": "text", "text": json.dumps(params.get("arguments"))}],
-        "_meta": {"saw": params["name"]},
-    }
-
-
-async def test_lists_of_all_servers_are_one_list_in_the_order_of_the_configuration() -> None:
-    """(rule 56)"""
-    async with open_world(ScriptedServer("b", tools=["x", "y"]), ScriptedServer("a", tools=["x"])) as world:
-        client = await world.client()
-        assert await client.names() == ["b__x", "b__y", "a__x"]
-
-
-async def test_a_list_that_is_judged_anew_keeps_nobody_from_others() -> None:
-    """Nor a client from beginning: it is told of that list when it is judged. Whoever wants that list waits."""
-    hostile = ScriptedServer("hostile", tools=["x"], resources=["x://r"])
-    async with open_world(hostile, ScriptedServer("b", tools=["y"], resources=["x://s"])) as world:
-        await world.settled()
-        world.catalog._due["hostile", Kind.RESOURCE] = object()  # and its judging does not come to an end
-        async with trio.open_nursery() as nursery:
-            with trio.fail_after(5):
-                client, other = await world.client(), await world.client("b")
-                assert await client.names() == ["hostile__x", "b__y"]
-                assert (await other.request("resources/list"))["resources"][0]["uri"] == "x://s"
-            nursery.start_soon(client.listen_changes)
-            waiting = later(nursery, client.request, "resources/list")
-            await wait_all_tasks_blocked()
-            assert (waiting.done, client.notifications_of(RESOURCES_CHANGED)) == (False, [])
-            world.catalog.reevaluate(["hostile"])
-            assert len((await waiting.comes())["resources"]) == 2
-            nursery.cancel_scope.cancel()
-
-
-async def test_a_servers_own_endpoint_has_its_own_names() -> None:
-    server = ScriptedServer("a", tools=["x"], resources=["file:///r"], answers={"tools/call": echo})
-    async with open_world(server, ScriptedServer("b", tools=["x"])) as world:
-        client = await world.client("a")
-        assert await client.names() == ["x"]
-        assert await client.names("resources/list", "uri") == ["file:///r"]
-        assert (await client.call("x"))["_meta"] == {"saw": "x"}
+from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, later, open_world, tool
 
 
 async def test_a_call_reaches_its_server_under_the_servers_own_name() -> None:
@@ -94,14 +47,6 @@ async def test_a_call_reaches_its_server_under_the_servers_own_name() -> None:
         result = await client.call("a__x", {"n": 1})
         assert result == {"content": [{"type": "text", "text": '{"n": 1}'}], "_meta": {"saw": "x"}}
         b.hears_nothing_more()
-
-
-async def test_definitions_keep_every_member() -> None:
-    """Whatever they are (rules 4, 56)."""
-    own = tool("x", title="X", annotations={"readOnlyHint": True}, icons=[{"src": "a"}], _meta={"v/k": 1.50}, more=[1])
-    async with open_world(ScriptedServer("a", tools=[own])) as world:
-        client = await world.client()
-        assert (await client.request("tools/list"))["tools"] == [{**own, "name": "a__x"}]
 
 
 async def test_uris_in_results_are_ones_the_client_can_bring_back() -> None:
@@ -467,98 +412,6 @@ async def test_progress_puts_the_deadline_off_no_further_than_the_ceiling(autoju
         assert ended[0] - began == pytest.approx(600, abs=1)
 
 
-async def test_a_cursor_goes_on_where_the_page_ended() -> None:
-    """(rule 94)"""
-    names = [f"t{n}" for n in range(2 * router_module.PAGE_SIZE + 3)]
-    async with open_world(ScriptedServer("a", tools=names)) as world:
-        client = await world.client()
-        found: list[str] = []
-        params: dict[str, Any] = {}
-        pages = 0
-        while True:
-            page = await client.request("tools/list", params)
-            found += [entry["name"] for entry in page["tools"]]
-            pages += 1
-            if "nextCursor" not in page:
-                break
-            params = {"cursor": page["nextCursor"]}
-        assert found == [f"a__{name}" for name in names]
-        assert pages == 3
-
-
-@pytest.mark.parametrize("cursor", ["", "nonsense", "AAAA", 5, None, "é", "x" * 100_000])
-async def test_a_bad_cursor_is_refused(cursor: object) -> None:
-    """(rule 94)"""
-    async with open_world(ScriptedServer("a", tools=["x"])) as world:
-        client = await world.client()
-        with pytest.raises(Refusal) as refused:
-            await client.request("tools/list", {"cursor": cursor})
-        assert refused.value.code == -32602
-
-
-async def test_a_cursor_of_one_list_is_none_of_another() -> None:
-    """(rule 94)"""
-    names = [f"t{n}" for n in range(router_module.PAGE_SIZE + 1)]
-    async with open_world(ScriptedServer("a", tools=names, prompts=names)) as world:
-        client, alone = await world.client(), await world.client("a")
-        cursor = (await client.request("tools/list"))["nextCursor"]
-        for other, method in ((client, "prompts/list"), (alone, "tools/list")):
-            with pytest.raises(Refusal, match="-32602"):
-                await other.request(method, {"cursor": cursor})
-
-
-async def test_pages_of_two_different_lists_never_make_one(autojump_clock: MockClock) -> None:
-    """(rule 105)"""
-    names = [f"t{n}" for n in range(router_module.PAGE_SIZE + 1)]
-    server = ScriptedServer("a", tools=names)
-    async with open_world(server) as world:
-        client = await world.client()
-        cursor = (await client.request("tools/list"))["nextCursor"]
-        for n in range(router_module.MAX_PAST_VIEWS):
-            server.lists["tools"].insert(0, tool(f"new{n}"))
-            await server.notifies("notifications/tools/list_changed")
-            await trio.sleep(20)
-            last = (
-                [entry["name"] for entry in (await client.request("tools/list", {"cursor": cursor}))["tools"]]
-                if n + 1 < router_module.MAX_PAST_VIEWS
-                else []
-            )
-            assert last in ([], [f"a__t{router_module.PAGE_SIZE}"])
-            await client.request("tools/list")
-        with pytest.raises(Refusal, match="-32602"):
-            await client.request("tools/list", {"cursor": cursor})
-
-
-async def test_a_web_uri_goes_to_the_one_server_that_lists_it() -> None:
-    """(rule 67)"""
-
-    async def read(params: dict[str, Any]) -> object:
-        return {"contents": [{"uri": params["uri"], "text": "from a"}]}
-
-    a = ScriptedServer("a", resources=["https://x/1", "https://x/2"], answers={"resources/read": read})
-    b = ScriptedServer("b", resources=["https://x/2"], templates=["https://y/{z}"], answers={"resources/read": read})
-    async with open_world(a, b) as world:
-        client = await world.client()
-        assert (await client.request("resources/read", {"uri": "https://x/1"}))["contents"][0]["text"] == "from a"
-        await client.request("resources/read", {"uri": "https://y/anything"})
-        assert await client.names("resources/list", "uri") == ["https://x/1"]  # the one that both list is neither's
-        for uri in ("https://x/2", "https://z/"):
-            with pytest.raises(Refusal, match="-32002"):
-                await client.request("resources/read", {"uri": uri})
-
-
-async def test_a_raw_uri_from_a_text_finds_the_one_server_that_lists_it() -> None:
-    """(rule 67)"""
-
-    async def read(params: dict[str, Any]) -> object:
-        return {"contents": [{"uri": params["uri"], "text": "t"}]}
-
-    a = ScriptedServer("a", resources=["memo:1"], answers={"resources/read": read})
-    async with open_world(a, ScriptedServer("b", resources=["other:1"])) as world:
-        client = await world.client()
-        assert (await client.request("resources/read", {"uri": "memo:1"}))["contents"][0]["uri"] == "a+memo:1"
-
-
 async def test_completion_goes_to_the_owner_and_is_empty_where_none_is_offered() -> None:
     """(rule 70)"""
 
@@ -606,48 +459,6 @@ async def test_a_method_that_is_not_served_is_refused(method: str) -> None:
         client = await world.client()
         with pytest.raises(Refusal, match="-32601"):
             await client.request(method)
-
-
-@pytest.mark.parametrize(("delay", "expected"), [(2.0, ["quick__x", "slow__x"]), (20.0, ["quick__x"])])
-async def test_first_answers_wait_for_a_slow_server_but_no_longer_than_the_grace(
-    delay: float, expected: list[str], autojump_clock: MockClock
-) -> None:
-    """(rule 57)"""
-
-    async def slow(params: dict[str, Any]) -> object:
-        await trio.sleep(delay)
-        return {"protocolVersion": REVISION, "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
-
-    server = ScriptedServer("slow", tools=["x"], answers={"initialize": slow})
-    async with open_world(ScriptedServer("quick", tools=["x"]), server) as world:
-        began = trio.current_time()
-        client = await world.client()
-        assert await client.names() == expected
-        assert trio.current_time() - began <= 3.01
-
-
-async def test_instructions_are_merged_under_the_servers_ids() -> None:
-    async with open_world(
-        ScriptedServer("a", tools=["x"], instructions="Use x.", title="The A"),
-        ScriptedServer("b", instructions="B" * 9000),
-    ) as world:
-        await world.router.wait_until_settled(None)
-        merged = world.router.instructions(None)
-        assert "## a (The A)\nUse x." in merged
-        assert "## b\nBBB" in merged
-        assert len(merged) <= 8192
-        assert world.router.instructions("a") == "Use x."
-
-
-# Every byte that is not ours
-
-ODD = (
-    b'{"z":1,"a":1.50,"e":1E400,"n":123456789012345678901234567890,"f":-0.0,"s":"\\ud83d","u":"\\u00e9 \xe2\x80\xa8",'
-    b'"$ref":"#/$defs/x","x-mcp-header":"A","uri":"memo:1","name":"a__x","":{"deep":[[[{}]]]},  "spaced" :[ 1 ,2 ]}'
-)
-READABLE = ODD.replace(b"\\ud83d", b"\\u00e9")
-"""The same without half of an emoji, which clients do not get: many could not read the message."""
-"""What a library would write differently: order, number text, escapes, spaces."""
 
 
 @pytest.mark.parametrize("endpoint", [None, "a"])
@@ -755,24 +566,6 @@ async def test_every_byte_of_an_error_comes_back_that_is_not_its_uri() -> None:
             assert (None if answered.error.data is None else bytes(answered.error.data)) == expected
 
 
-async def test_a_definition_keeps_its_bytes_but_for_its_name_and_its_page() -> None:
-    """Schemas are nobody's to tidy (rules 4, 56)."""
-    odd = READABLE.replace(b"1E400", b"1E40")  # in a definition, numbers are such as every reader can hold
-    schema = b'{"$schema":"x","type":"object","properties":{"b":%s,"a":{"x-mcp-header":"A"}},"$defs":{}}' % odd
-    whole = b'{"inputSchema":%s,"name":"%s","outputSchema":%s,"annotations":{"title":"T"},"icons":[],"_meta":{%s}}'
-    page = b'"ui":{"resourceUri":"%s","v":1.50},"ui/resourceUri":"%s"'
-
-    async def answer(params: dict[str, Any]) -> object:
-        return Raw(b'{"tools":[%s]}' % (whole % (schema, b"x", schema, page % ((b"ui://p",) * 2))))
-
-    async with open_world(ScriptedServer("a", tools=["unused"], answers={"tools/list": answer})) as world:
-        client = await world.client()
-        answered = await client.answer(Request(1, "tools/list"))
-        assert isinstance(answered, Success)
-        expected = whole % (schema, b"a__x", schema, page % ((b"ui://a+p",) * 2))
-        assert bytes(answered.result) == b'{"tools":[%s]}' % expected
-
-
 async def test_a_call_that_asks_to_be_a_task_is_a_plain_call() -> None:
     """No task is served, so that a server that has them must not make one of it (rule 60)."""
     server = ScriptedServer("a", tools=["x"], prompts=["x"])
@@ -808,27 +601,6 @@ async def test_a_prompts_arguments_are_untouched_and_its_links_can_be_brought_ba
         assert contents[0] == {"type": "resource_link", "uri": "a+memo:1", "name": "one"}
         assert contents[1]["resource"] == {"uri": "a+memo:2", "text": "memo:3"}
         assert (contents[2]["text"], result["description"]) == ("memo:4", "memo:1")
-
-
-# Older clients
-
-REVISIONS = list(LEGACY)
-OLDER = REVISIONS[:2]
-
-
-@pytest.mark.parametrize("endpoint", [None, "a"])
-@pytest.mark.parametrize("revision", REVISIONS)
-async def test_tools_promise_only_what_a_client_can_take(revision: str, endpoint: str | None) -> None:
-    """No tasks of a server that runs none, and no structure to those who do not know it (rules 60, 61)."""
-    own = tool("x", outputSchema={"type": "object"}, execution={"taskSupport": "required"}, title="X")
-    async with open_world(ScriptedServer("a", tools=[own, "y"])) as world:
-        old, new = await world.client(endpoint, revision), await world.client(endpoint)
-        for _ in range(2):  # one client's view is not another's
-            first, second = (await old.request("tools/list"))["tools"]
-            assert ("outputSchema" in first) is (revision not in OLDER)
-            assert "execution" not in first
-            assert (first["title"], second) == ("X", tool("y" if endpoint else "a__y"))
-            assert "outputSchema" in (await new.request("tools/list"))["tools"][0]
 
 
 @pytest.mark.parametrize("endpoint", [None, "a"])
@@ -876,185 +648,6 @@ async def test_a_result_that_is_structure_alone_is_text_for_those_who_do_not_kno
         client = await world.client(revision=OLDER[0])
         result = await client.call("a__x")
         assert [json.loads(block["text"]) for block in result["content"]] == [{"n": 1}]
-
-
-# Cursors
-
-
-def many() -> list[str]:
-    return [f"t{n}" for n in range(router_module.PAGE_SIZE + 1)]
-
-
-async def test_a_cursor_is_good_for_whoever_it_was_given_to_and_nobody_else() -> None:
-    """A session is not an identity: whoever has the token may go on elsewhere (rule 94)."""
-    async with open_world(ScriptedServer("a", tools=many())) as world:
-        clients = {name: await world.client(identity=name) for name in ("ann", "bob", None, "")}
-        cursors = {name: (await each.request("tools/list"))["nextCursor"] for name, each in clients.items()}
-        for owner, cursor in cursors.items():
-            for name, client in clients.items():
-                if name == owner:
-                    last = await client.request("tools/list", {"cursor": cursor})
-                    assert [entry["name"] for entry in last["tools"]] == [f"a__t{router_module.PAGE_SIZE}"]
-                else:
-                    with pytest.raises(Refusal, match="-32602"):
-                        await client.request("tools/list", {"cursor": cursor})
-        again = await world.client(identity="ann")
-        assert len((await again.request("tools/list", {"cursor": cursors["ann"]}))["tools"]) == 1
-
-
-async def test_a_cursor_of_one_view_is_none_of_another() -> None:
-    """Pages with and without structure make no list together (rules 61, 94)."""
-    async with open_world(ScriptedServer("a", tools=many())) as world:
-        old, new = await world.client(revision=OLDER[0]), await world.client()
-        for one, other in ((old, new), (new, old)):
-            cursor = (await one.request("tools/list"))["nextCursor"]
-            with pytest.raises(Refusal, match="-32602"):
-                await other.request("tools/list", {"cursor": cursor})
-
-
-async def test_no_letter_of_a_cursor_can_be_changed() -> None:
-    """(rule 94)"""
-    async with open_world(ScriptedServer("a", tools=many())) as world:
-        client = await world.client()
-        cursor = (await client.request("tools/list"))["nextCursor"]
-        for at, letter in enumerate(cursor.rstrip("=")):
-            changed = cursor[:at] + ("B" if letter == "A" else "A") + cursor[at + 1 :]
-            with pytest.raises(Refusal, match="-32602"):
-                await client.request("tools/list", {"cursor": changed})
-        assert await client.request("tools/list", {"cursor": cursor})
-
-
-# What a server's errors become
-
-PAGES: dict[str, list[dict[str, object]]] = {
-    "elicitations": [
-        {"mode": "url", "elicitationId": "e1", "url": "https://x/1", "message": "Log in", "more": 1.5},
-        {"mode": "url", "elicitationId": "e2", "url": "https://x/2", "message": "Pay"},
-    ]
-}
-REACHING: list[tuple[str, dict[str, Any]]] = [
-    ("tools/call", {"name": "a__x"}),
-    ("prompts/get", {"name": "a__x"}),
-    ("resources/read", {"uri": "a+x:1"}),
-    ("resources/subscribe", {"uri": "a+x:1"}),
-    ("completion/complete", {"ref": {"type": "ref/prompt", "name": "a__x"}, "argument": {}}),
-    ("completion/complete", {"ref": {"type": "ref/resource", "uri": "a+x:1"}, "argument": {}}),
-]
-"""Every request that one server answers."""
-
-
-def refusing(code: int, message: str, data: object = None, **spec: Any) -> ScriptedServer:
-    """A server that refuses whatever reaches it."""
-
-    async def refuse(params: dict[str, Any]) -> object:
-        raise PeerError(ErrorBody(code, message, None if data is None else Raw(json.dumps(data).encode())))
-
-    return ScriptedServer(
-        "a",
-        tools=["x"],
-        prompts=["x"],
-        resources=["x:1"],
-        capabilities={"tools": {}, "prompts": {}, "resources": {"subscribe": True}, "completions": {}},
-        answers={method: refuse for method, _ in REACHING},
-        **spec,
-    )
-
-
-COMPLETION = "completion/complete"
-TARGET_KINDS = {"tools/call": "tool", "prompts/get": "prompt", "resources/read": "resource"}
-
-
-async def told(client: ScriptedClient, method: str, params: object) -> str:
-    """The error that a request ends with, or the text of a tool's: `code message data`; or the completed values."""
-    try:
-        result = await client.request(method, params)
-    except Refusal as refusal:
-        return f"{refusal.code} {refusal.message} {refusal.data}"
-    if method == COMPLETION:
-        return str(result["completion"]["values"])
-    assert result["isError"] is True
-    return f"isError {result['content'][0]['text']} None"
-
-
-@pytest.mark.parametrize("trust", list(Trust))
-@pytest.mark.parametrize("elicitation", [None, {}, {"url": {}}])
-@pytest.mark.parametrize(("method", "params"), REACHING)
-async def test_pages_are_shown_to_clients_that_can_if_the_server_may_want_that(
-    trust: Trust, elicitation: dict[str, object] | None, method: str, params: object
-) -> None:
-    """To those who cannot it is said in words, and so it is for a subscription, which may be several clients'. For a
-    server that is not trusted a person is asked first, where anybody may be asked; for an untrusted one it is not even
-    said (rules 74, 76)."""
-    async with open_world(refusing(-32042, "go there", PAGES, trust=trust)) as world:
-        client = await world.client(capabilities={} if elicitation is None else {"elicitation": elicitation})
-        world.approves()
-        alone = "" if trust is Trust.TRUSTED else await told(client, method, params)
-        if alone:
-            assert "https:" not in alone
-            if trust is Trust.UNTRUSTED:
-                assert method == COMPLETION or "needs a person's consent" in alone
-            elif method in ("resources/subscribe", COMPLETION):
-                assert alone.startswith("403 a wants a web page")
-            else:
-                assert alone.startswith(
-                    ("isError a's request to have a page visited", "408 a's request to have a page visit")
-                )
-        with world.auto_answering() as asked:
-            said = await told(client, method, params)
-        kinds = [pending.access.kind for pending in asked]
-        if trust is Trust.UNTRUSTED:
-            assert "https:" not in said
-            if method == "resources/subscribe":
-                assert "needs a person's consent" in said
-            else:
-                assert (
-                    said == "[]" if method == COMPLETION else said.startswith(("isError a wants a web page", "403 a"))
-                )
-            assert kinds == [] if method in ("resources/subscribe", COMPLETION) else [TARGET_KINDS[method]]
-            return
-        if trust is Trust.STANDARD and method in ("resources/subscribe", COMPLETION):
-            assert (said, kinds) == (alone, [])
-            return
-        assert kinds == ([] if trust is Trust.TRUSTED else ["url", "url"])
-        if elicitation == {"url": {}} and method != "resources/subscribe":
-            with world.auto_answering(), pytest.raises(Refusal) as refused:
-                await client.request(method, params)
-            assert (refused.value.code, refused.value.message) == (-32042, "go there")
-            pages = refused.value.data["elicitations"]
-            assert [{**page, "elicitationId": ""} for page in pages] == [
-                {**page, "elicitationId": "", "message": f"[a] {page['message']}"} for page in PAGES["elicitations"]
-            ]
-            assert not {page["elicitationId"] for page in pages} & {"e1", "e2"}
-        else:
-            assert said.startswith(("isError a wants this to be visited first", "403 a wants this to be visited first"))
-            assert all(f"{page['message']} {page['url']}" in said for page in PAGES["elicitations"])
-
-
-@pytest.mark.parametrize("data", [None, {}, {"elicitations": 5}, {"elicitations": [{"url": "https://x"}]}, "https://x"])
-async def test_pages_that_cannot_be_read_are_shown_to_nobody(data: object) -> None:
-    """An id that is missing cannot be renamed (rule 76)."""
-    async with open_world(refusing(-32042, "go there", data, trust=Trust.TRUSTED)) as world:
-        elicitations: list[dict[str, object]] = [{}, {"url": {}}]
-        for elicitation in elicitations:
-            client = await world.client(capabilities={"elicitation": elicitation})
-            said = await told(client, "tools/call", {"name": "a__x"})
-            assert "https:" not in said
-            assert "go there" in said
-
-
-@pytest.mark.parametrize("pages", [MAX_KEYS, MAX_KEYS + 1, 1])
-async def test_a_client_that_asks_again_is_given_no_more_pages_than_it_can_carry(pages: int) -> None:
-    """Neither too many nor too long ones (rule 5)."""
-    long = "x" * MAX_STATE if pages == 1 else ""
-    wanted = [{**PAGES["elicitations"][0], "url": f"https://x/{at}", "message": f"m{long}"} for at in range(pages)]
-    async with open_world(refusing(-32042, "go there", {"elicitations": wanted}, trust=Trust.TRUSTED)) as world:
-        came = await world.mrtr_round("tools/call", {"name": "a__x"}, capabilities={"elicitation": {"url": {}}})
-        if pages == MAX_KEYS:
-            assert isinstance(came, InputRequired)
-            assert (came.server, len(came.requests), came.state, came.restarts) == ("a", MAX_KEYS, None, True)
-        else:
-            assert isinstance(came, Answered)
-            assert b"too many pages" in bytes(came.result)
 
 
 @pytest.mark.parametrize(("method", "params"), REACHING)
@@ -1463,122 +1056,6 @@ async def test_whoever_is_told_of_a_change_finds_it_made(autojump_clock: MockClo
         nursery.cancel_scope.cancel()
 
 
-FIRST: list[tuple[str, dict[str, Any], str]] = [
-    ("tools/call", {"name": "late__x"}, "late"),
-    ("prompts/get", {"name": "late__p"}, "late"),
-    ("resources/read", {"uri": "late+x:1"}, "late"),
-    ("resources/read", {"uri": "x:1"}, "any"),
-    ("completion/complete", {"ref": {"type": "ref/prompt", "name": "late__p"}, "argument": {}}, "late"),
-    ("completion/complete", {"ref": {"type": "ref/resource", "uri": "late+x:1"}, "argument": {}}, "late"),
-]
-"""What may be the first that a client without a session asks, and whose it is to answer."""
-
-
-def starting(seconds: float, id: str = "late") -> ScriptedServer:
-    """A server that takes so long to start."""
-
-    async def initialize(params: dict[str, Any]) -> object:
-        await trio.sleep(seconds)
-        offers: dict[str, Any] = {"tools": {}, "prompts": {}, "resources": {}, "completions": {}}
-        return {"protocolVersion": REVISION, "capabilities": offers, "serverInfo": {}}
-
-    async def answer(params: dict[str, Any]) -> object:
-        return {"content": [], "messages": [], "contents": [], "completion": {"values": []}}
-
-    answers = dict.fromkeys(("tools/call", "prompts/get", "resources/read", "completion/complete"), answer)
-    return ScriptedServer(
-        id, tools=["x"], prompts=["p"], resources=["x:1"], answers={**answers, "initialize": initialize}
-    )
-
-
-@pytest.mark.parametrize("endpoint", [None, "late"])
-@pytest.mark.parametrize(("method", "params", "whose"), FIRST)
-async def test_what_is_asked_right_after_the_start_waits_for_its_server(
-    method: str, params: dict[str, Any], whose: str, endpoint: str | None, autojump_clock: MockClock
-) -> None:
-    """And for no other, unless any might have it (rule 111)."""
-    if endpoint is not None:
-        params = json.loads(json.dumps(params).replace("late__", "").replace("late+", ""))
-    async with open_world(starting(2), starting(30, "later")) as world:
-        began = trio.current_time()
-        assert isinstance(await world.mrtr_round(method, params, endpoint=endpoint), Answered)
-        waited = 3 if whose == "any" and endpoint is None else 2
-        assert trio.current_time() - began == pytest.approx(waited, abs=0.01)
-        before = trio.current_time()
-        await world.mrtr_round(method, params, endpoint=endpoint)
-        assert trio.current_time() == before
-
-
-@pytest.mark.parametrize(("method", "params", "whose"), FIRST)
-async def test_it_waits_no_longer_than_the_grace(
-    method: str, params: dict[str, Any], whose: str, autojump_clock: MockClock
-) -> None:
-    """Then it hears that the server is still starting, and later ones hear it at once (rule 111)."""
-    async with open_world(starting(30)) as world:
-        for waited in (3, 0):
-            began = trio.current_time()
-            try:
-                said = bytes((await _answered(world, method, params)).result).decode()
-            except (Unavailable, ResourceNotFound) as problem:
-                said = problem.message
-            assert "it is still starting" in said or (whose == "any" and "not found" in said)
-            assert trio.current_time() - began == pytest.approx(waited, abs=0.01)
-
-
-async def test_what_is_no_servers_waits_for_nobody(autojump_clock: MockClock) -> None:
-    async with open_world(starting(30)) as world:
-        for name in ("nobody__x", "x", "__"):
-            with pytest.raises(UnknownEntry):
-                await world.mrtr_round("tools/call", {"name": name})
-        assert trio.current_time() == 0
-
-
-async def _answered(world: World, method: str, params: dict[str, Any]) -> Answered:
-    answer = await world.mrtr_round(method, params)
-    assert isinstance(answer, Answered)
-    return answer
-
-
-async def test_a_server_that_comes_late_is_announced(autojump_clock: MockClock) -> None:
-    """Whoever asked before has been given the list without it (rules 57, 111)."""
-
-    async def late(params: dict[str, Any]) -> object:
-        await trio.sleep(10)
-        return {"protocolVersion": REVISION, "capabilities": {"tools": {}}, "serverInfo": {}}
-
-    server = ScriptedServer("late", tools=["x"], answers={"initialize": late})
-    async with open_world(ScriptedServer("a", tools=["x"]), server) as world, trio.open_nursery() as nursery:
-        client = await world.client()
-        nursery.start_soon(client.listen_changes)
-        assert await client.names() == ["a__x"]
-        result = await client.call("late__x")
-        assert result["isError"] is True
-        assert "late is unavailable: it is still starting" in result["content"][0]["text"]
-        await trio.sleep(20)
-        assert [method for method, _ in client.notifications] == ["notifications/tools/list_changed"]
-        assert await client.names() == ["a__x", "late__x"]
-        nursery.cancel_scope.cancel()
-
-
-async def test_pages_of_one_list_are_one_list_while_it_changes(autojump_clock: MockClock) -> None:
-    """What was there when the first page was given, each once; or a clear error (rule 105)."""
-    names = [f"t{n:03}" for n in range(2 * router_module.PAGE_SIZE + 7)]
-    server = ScriptedServer("a", tools=names)
-    async with open_world(server) as world:
-        client = await world.client()
-        page = await client.request("tools/list")
-        found = [entry["name"] for entry in page["tools"]]
-        for removed in ("t000", "t300"):
-            server.lists["tools"] = [each for each in server.lists["tools"] if each["name"] != removed]
-            await server.notifies("notifications/tools/list_changed")
-            await trio.sleep(20)
-            page = await client.request("tools/list", {"cursor": page["nextCursor"]})
-            found += [entry["name"] for entry in page["tools"]]
-        assert found == [f"a__{name}" for name in names]
-        assert "nextCursor" not in page
-        assert len((await client.request("tools/list"))["tools"]) == router_module.PAGE_SIZE
-
-
 async def test_the_time_that_a_person_takes_does_not_count(autojump_clock: MockClock) -> None:
     """The call goes on with the time that it had left (rule 48)."""
     server = ScriptedServer("a", tools=["x"], timeout=5.0)
@@ -1613,242 +1090,6 @@ async def test_the_time_that_a_person_takes_does_not_count(autojump_clock: MockC
         assert ended - resumed == pytest.approx(2)
         assert "a did not answer within" in result["content"][0]["text"]
         assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
-
-
-# How long lists stay true
-
-NEW = LATEST.name
-
-
-def lasting(id: str, ttl_ms: int = 5000, scope: str = "public", **more: Any) -> ScriptedServer:
-    """A stateless server whose lists stay true for a while."""
-    more.setdefault("capabilities", {"tools": {}})
-    server = ScriptedServer(id, tools=["x"], revision=NEW, **more)
-    server.ttl_ms, server.scope = ttl_ms, scope
-    return server
-
-
-async def fresh(world: World, method: str = "tools/list", endpoint: str | None = None) -> tuple[int, bool]:
-    found = await world.mrtr_round(method, {}, endpoint=endpoint)
-    assert isinstance(found, Answered)
-    return found.freshness.ttl_ms, found.freshness.public
-
-
-async def test_a_list_of_all_servers_is_as_fresh_as_the_oldest_of_theirs(autojump_clock: MockClock) -> None:
-    """And for everybody only if each of them is (rule 95)."""
-    servers = lasting("a", 9000), lasting("b", 5000), lasting("c", 7000, "private")
-    async with open_world(*servers) as world:
-        await world.settled()
-        assert await fresh(world) == (5000, False)
-        await trio.sleep(2)
-        assert await fresh(world) == (3000, False)
-        assert await fresh(world, endpoint="a") == (7000, True)
-        assert await fresh(world, endpoint="c") == (5000, False)
-        await trio.sleep(60)
-        assert (await fresh(world))[0] == 0
-
-
-async def test_no_list_is_vouched_for_longer_than_a_minute() -> None:
-    """Whatever its server says (rule 95)."""
-    async with open_world(lasting("a", 10**15)) as world:
-        await world.settled()
-        assert await fresh(world) == (router_module.MAX_LIST_TTL, True)
-
-
-async def test_with_a_server_that_says_nothing_no_list_is_fresh(autojump_clock: MockClock) -> None:
-    """Nor with one that was never there; one that has nothing of the kind does not count (rule 95)."""
-    legacy = ScriptedServer("b", prompts=["p"])
-    async with open_world(lasting("a"), legacy) as world:
-        await world.settled()
-        assert await fresh(world) == (5000, True)
-        assert await fresh(world, "prompts/list") == (0, False)
-        assert await fresh(world, "prompts/list", "b") == (0, False)
-
-    async def hang(params: dict[str, Any]) -> object:
-        await trio.sleep_forever()
-
-    away = ScriptedServer("b", answers={"server/discover": hang, "initialize": hang})
-    async with open_world(lasting("a"), away, start_grace=0.0) as world:
-        await world.upstreams.by_id["a"].settled.wait()
-        assert await fresh(world) == (0, False)
-        assert await fresh(world, endpoint="a") == (5000, True)
-    async with open_world(lasting("a"), ScriptedServer("b", tools=["x"], disabled=True)) as world:
-        await world.settled()
-        assert await fresh(world) == (5000, True)
-
-
-@pytest.mark.parametrize("announces", [True, False])
-async def test_a_list_past_its_time_is_read_again_when_somebody_lists_unless_its_server_tells_of_changes(
-    announces: bool, autojump_clock: MockClock
-) -> None:
-    """The time that it stays true is no interval to ask at (rules 95, 97)."""
-    server = lasting("a", capabilities={"tools": {"listChanged": announces}})
-    async with open_world(server) as world:
-        await world.settled()
-        client = await world.client()
-        await trio.sleep(100)
-        listed = server.asked.count("tools/list")
-        server.lists["tools"].append(tool("y"))
-        await client.names()
-        await trio.sleep(2)
-        assert server.asked.count("tools/list") == listed + (not announces)
-        assert await client.names() == (["a__x"] if announces else ["a__x", "a__y"])
-        await trio.sleep(1)
-        assert server.asked.count("tools/list") == listed + (not announces)
-
-
-async def test_all_pages_of_a_list_are_for_the_same_readers(autojump_clock: MockClock) -> None:
-    """Also when a server changes its mind between them (rule 95)."""
-    server = lasting("a", 60_000, capabilities={"tools": {"listChanged": True}})
-    server.lists["tools"] = [tool(f"t{n}") for n in range(router_module.PAGE_SIZE + 1)]
-    async with open_world(server) as world:
-        await world.settled()
-        await trio.sleep(5)  # what was read before its notices are listened to is read again
-        first = await world.mrtr_round("tools/list", {})
-        assert isinstance(first, Answered)
-        assert first.freshness.public
-        cursor = json.loads(bytes(first.result))["nextCursor"]
-        server.scope = "private"
-        await wait_all_tasks_blocked()
-        await server.tells("notifications/tools/list_changed")
-        await trio.sleep(5)
-        assert not (await fresh(world))[1]
-        second = await world.mrtr_round("tools/list", {"cursor": cursor})
-        assert isinstance(second, Answered)
-        assert second.freshness.public
-
-
-# Cursors of callers without a session
-
-
-async def test_a_cursor_without_a_session_is_good_for_one_list_of_one_caller() -> None:
-    """Whichever request brings it (rule 94)."""
-    names = [f"t{n}" for n in range(router_module.PAGE_SIZE + 1)]
-    async with open_world(ScriptedServer("a", tools=names, prompts=names)) as world:
-        await world.settled()
-
-        async def page(method: str = "tools/list", cursor: str | None = None, **caller: Any) -> dict[str, Any]:
-            found = await world.mrtr_round(method, {} if cursor is None else {"cursor": cursor}, **caller)
-            assert isinstance(found, Answered)
-            result: dict[str, Any] = json.loads(bytes(found.result))
-            return result
-
-        cursor = (await page(identity="ann"))["nextCursor"]
-        for _ in range(2):
-            again = await page(cursor=cursor, identity="ann")
-            assert [entry["name"] for entry in again["tools"]] == [f"a__t{router_module.PAGE_SIZE}"]
-        for wrong in (
-            {"identity": "bob"},
-            {"identity": None},
-            {"identity": "ann", "endpoint": "a"},
-            {"identity": "ann", "method": "prompts/list"},
-        ):
-            with pytest.raises(InvalidParams):
-                await page(cursor=cursor, **wrong)
-        for at in range(0, len(cursor), 7):
-            flipped = cursor[:at] + chr(ord(cursor[at]) ^ 1) + cursor[at + 1 :]
-            with pytest.raises(InvalidParams):
-                await page(cursor=flipped, identity="ann")
-
-
-async def test_a_cursor_does_not_last_for_ever(autojump_clock: MockClock) -> None:
-    """(rule 94)"""
-    async with open_world(ScriptedServer("a", tools=many())) as world:
-        await world.settled()
-        first = await world.mrtr_round("tools/list", {})
-        assert isinstance(first, Answered)
-        cursor = json.loads(bytes(first.result))["nextCursor"]
-        await trio.sleep(router_module.CURSOR_LIFE - 1)
-        await world.mrtr_round("tools/list", {"cursor": cursor})
-        await trio.sleep(2)
-        with pytest.raises(InvalidParams):
-            await world.mrtr_round("tools/list", {"cursor": cursor})
-
-
-# Pages that a server wants visited, and a caller that repeats its request
-
-
-@pytest.mark.parametrize(("method", "params"), REACHING[:3])
-async def test_pages_become_questions_for_whoever_repeats_its_request(method: str, params: dict[str, Any]) -> None:
-    """Signed, without ids, and without a state: the request is to be sent again as it was (rules 73, 76)."""
-    server = refusing(-32042, "go there", PAGES, trust=Trust.TRUSTED)
-    async with open_world(server) as world:
-        await world.settled()
-        found = await world.mrtr_round(method, params, capabilities={"elicitation": {"url": {}}})
-        assert isinstance(found, InputRequired)
-        assert (found.server, found.state) == ("a", None)
-        asked = [
-            (how, {key: json.loads(bytes(each)) for key, each in page.items()}) for how, page in found.requests.values()
-        ]
-        assert asked == [
-            ("elicitation/create", {"mode": "url", "url": "https://x/1", "message": "[a] Log in", "more": 1.5}),
-            ("elicitation/create", {"mode": "url", "url": "https://x/2", "message": "[a] Pay"}),
-        ]
-
-        async def done(params: dict[str, Any]) -> object:
-            assert "inputResponses" not in params
-            return {"content": [], "contents": [], "messages": []}
-
-        server.answers[method] = done
-        answers = dict.fromkeys(found.requests, Raw(b'{"action":"accept"}'))
-        again = await world.mrtr_round(
-            method, params, MrtrRound("a", answers, None), capabilities={"elicitation": {"url": {}}}
-        )
-        assert isinstance(again, Answered)
-
-
-@pytest.mark.parametrize("capabilities", [{}, {"elicitation": {}}, {"elicitation": {"form": {}}}])
-async def test_whoever_cannot_visit_pages_is_told_what_it_would_have_to_declare(capabilities: dict[str, Any]) -> None:
-    """(rules 74, 76)"""
-    async with open_world(refusing(-32042, "go there", PAGES, trust=Trust.TRUSTED)) as world:
-        await world.settled()
-        with pytest.raises(MissingAbility) as refused:
-            await world.mrtr_round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
-        assert json.loads(bytes(refused.value.data or b"")) == {"requiredCapabilities": {"elicitation": {"url": {}}}}
-        with pytest.raises(MissingAbility):
-            await world.mrtr_round("tools/call", {"name": "a__x"}, capabilities=capabilities)
-
-
-async def test_a_server_that_may_not_want_pages_visited_gets_nobody_there() -> None:
-    """Its address is not even told (rules 74, 76)."""
-    async with open_world(refusing(-32042, "go there", PAGES, trust=Trust.UNTRUSTED)) as world:
-        await world.settled()
-        world.approves()
-        with world.auto_answering() as asked, pytest.raises(Forbidden) as refused:
-            await world.mrtr_round("prompts/get", {"name": "a__x"}, capabilities={"elicitation": {"url": {}}})
-        assert "https:" not in refused.value.message
-        assert refused.value.data is None
-        assert [pending.access.kind for pending in asked] == ["prompt"]
-
-
-async def test_a_person_is_asked_about_every_page_that_a_server_wants_visited() -> None:
-    """With nobody there, or a person who says no, its address is not even told (rules 74, 76)."""
-    capabilities: dict[str, Any] = {"elicitation": {"url": {}}}
-    async with open_world(refusing(-32042, "go there", PAGES)) as world:
-        await world.settled()
-        with pytest.raises(Unconfirmed) as alone:
-            await world.mrtr_round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
-        with world.auto_answering(Answering.DENY), pytest.raises(Forbidden) as denied:
-            await world.mrtr_round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
-        for refused in (alone.value, denied.value):
-            assert "https:" not in refused.message
-            assert refused.data is None
-        with world.auto_answering() as asked:
-            found = await world.mrtr_round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
-        assert isinstance(found, InputRequired)
-        assert [(pending.access.kind, pending.access.name) for pending in asked] == [
-            ("url", page["url"]) for page in PAGES["elicitations"]
-        ]
-
-
-@pytest.mark.parametrize(
-    "data", [None, {}, {"elicitations": []}, {"elicitations": [{"mode": "form", "elicitationId": "e"}]}]
-)
-async def test_pages_that_are_none_are_a_broken_server(data: object) -> None:
-    async with open_world(refusing(-32042, "go there", data, trust=Trust.TRUSTED)) as world:
-        await world.settled()
-        with pytest.raises(ProtocolViolation):
-            await world.mrtr_round("prompts/get", {"name": "a__x"}, capabilities={"elicitation": {"url": {}}})
 
 
 # What a server misses in a request
@@ -1933,17 +1174,6 @@ async def test_an_untrusted_server_has_no_pages_and_no_say(revision: str, trust:
             assert (meta, early) == (page, said)
             found = await client.request("resources/read", {"uri": "ui://a/page"})
             assert found["contents"][0]["uri"] == "ui://a/page"
-
-
-async def test_a_tool_whose_headers_nobody_could_send_is_not_shown_to_stateless_clients() -> None:
-    """Its handshake server knows nothing of headers, and other clients need none (rule 36)."""
-    odd = tool("odd", inputSchema={"type": "object", "properties": {"p": {"type": "number", "x-mcp-header": "P"}}})
-    async with open_world(ScriptedServer("a", tools=["x", odd])) as world:
-        client = await world.client()
-        assert await client.names() == ["a__x", "a__odd"]
-        listed = await world.mrtr_round("tools/list", {})
-        assert isinstance(listed, Answered)
-        assert [each["name"] for each in json.loads(bytes(listed.result))["tools"]] == ["a__x"]
 
 
 async def nothing(params: dict[str, Any]) -> object:

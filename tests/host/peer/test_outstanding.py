@@ -16,7 +16,7 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from host.jsonrpc.messages import INVALID_REQUEST, ErrorBody, Failure, Id, Malformed, Notification, Request, Success
-from host.outstanding import (
+from host.peer.outstanding import (
     ABANDONED_SECONDS,
     CANCEL_SEND_GRACE,
     MAX_ABANDONED,

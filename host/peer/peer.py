@@ -26,7 +26,7 @@ from host.jsonrpc.messages import (
     Success,
 )
 from host.jsonrpc.strict import count_tokens, has_more_tokens
-from host.outstanding import LateResultCallback, OutstandingRequests, PeerError
+from host.peer.outstanding import LateResultCallback, OutstandingRequests, PeerError
 from host.protocol.methods import PROGRESS
 from host.wire.link import Link, LinkLost, Parcel, ReceivedMessage
 

@@ -1,0 +1,1 @@
+"""Requests of clients: from a name to its server, through the gate, and back with an answer."""

@@ -1,0 +1,41 @@
+"""The instructions that an endpoint gives its clients, made from those of its servers."""
+
+from __future__ import annotations
+
+from host.errors import UpstreamError
+from host.policy.definitions import Definitions
+from host.upstream.upstreams import Upstreams
+
+MAX_INSTRUCTIONS = 2048
+"""Characters of one server's instructions in the merged text."""
+MAX_ALL_INSTRUCTIONS = 8192
+"""Characters of the merged text."""
+
+
+def merged_instructions(endpoint: str | None, upstreams: Upstreams, definitions: Definitions) -> str:
+    """The instructions of all servers under headings, shortened; on a server's own endpoint that server's, unchanged.
+    Instructions that are held, and those of servers that are away, are left out."""
+    if endpoint is not None:
+        return _instructions_of(endpoint, upstreams, definitions) or ""
+    parts: list[str] = []
+    for server, upstream in upstreams.by_id.items():
+        text = _instructions_of(server, upstreams, definitions)
+        if text:
+            heading = f"## {server}" + (f" ({upstream.spec.title})" if upstream.spec.title else "")
+            parts.append(f"{heading}\n{_cut(text, MAX_INSTRUCTIONS)}")
+    preamble = (
+        "Several servers answer here. Their tools and prompts are called <server>__<name> and their resources "
+        "<server>+<URI>; where a server's own text below uses a bare name, put its prefix before it."
+    )
+    return _cut("\n\n".join([preamble, *parts]), MAX_ALL_INSTRUCTIONS)
+
+
+def _instructions_of(server: str, upstreams: Upstreams, definitions: Definitions) -> str | None:
+    try:
+        return definitions.instructions(server, upstreams.ready_client(server).negotiated.instructions)
+    except UpstreamError:
+        return None
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."

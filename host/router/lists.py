@@ -1,0 +1,238 @@
+"""Lists and their pages, made from the catalog: no server is asked for one.
+
+A view is what one endpoint shows of one kind, in the form that the caller's revision has. Callers that see the same
+share it. A cursor names one version of one view, so that pages of two different lists never make one list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import trio
+from msgspec import Raw
+
+from host.catalog import Entry, KindSnapshot, ServerEntries
+from host.errors import InvalidParams
+from host.exchange import Answered, Caller, Exchange
+from host.jsonrpc.raw import encode, string
+from host.protocol.abilities import Abilities
+from host.protocol.downgrade import downgrade_definition
+from host.protocol.methods import Kind, ListMethod
+from host.protocol.stateless import STALE, Freshness, common_freshness
+from host.protocol.tasks import with_support
+from host.seal import InvalidSeal, Seal
+from host.slices import Steps, run_inline
+from host.upstream.runtime import Runtime
+from host.upstream.upstreams import Upstreams
+
+PAGE_SIZE = 250
+"""Enattempts on one page of a list."""
+MAX_INLINE_VIEW = 100
+"""Enattempts of all servers up to which a view is made in one step."""
+MAX_VIEW_ATTEMPTS = 3
+"""Times that a view is made, or waited for, before it may be one that the lists have left behind."""
+MAX_PAST_VIEWS = 4
+"""Former views whose cursors still work."""
+MAX_LIST_TTL = 60_000
+"""Milliseconds for which a list may be called fresh at most, whatever its servers say."""
+CURSOR_LIFE = 3600.0
+"""Seconds for which a cursor can be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The definitions of one kind that an endpoint shows, in order, and the version of their snapshot."""
+
+    version: int
+    definitions: tuple[bytes, ...]
+    digest: bytes
+    """Equal for equal definitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RenderedPart:
+    """The enattempts of one server in a view."""
+
+    entries: tuple[Entry, ...]
+    definitions: tuple[bytes, ...]
+    digest: bytes
+
+    @property
+    def pairs(self) -> Iterable[tuple[Entry, bytes]]:
+        return zip(self.entries, self.definitions, strict=True)
+
+
+class Lists:
+    """The lists of all endpoints. One for the whole host."""
+
+    def __init__(self, runtime: Runtime, upstreams: Upstreams, seal: Seal) -> None:
+        self._catalog = runtime.catalog
+        self._upstreams = upstreams
+        self._views: dict[_Key, deque[View]] = {}
+        self._making: dict[_Key, trio.Event] = {}
+        self._seal = seal
+        self._lifetime_mark = os.urandom(16)
+        """The mark that cursors are bound to: versions of views belong to one process."""
+
+    async def answer(self, exchange: Exchange, listing: ListMethod) -> Answered:
+        """One page of a list.
+
+        Raises:
+            InvalidParams: the cursor is malformed or expired, or its list has changed.
+        """
+        caller = exchange.caller
+        await self._upstreams.wait_settled(caller.endpoint)
+        view, start = await self.view(caller, listing.kind), 0
+        freshness = self._freshness(caller.endpoint, listing.kind)
+        if "cursor" in exchange.params:
+            view, start, public = self._open_cursor(caller, listing.kind, exchange.params["cursor"])
+            freshness = Freshness(freshness.ttl_ms, public)  # the same for all pages of one list
+        end = start + PAGE_SIZE
+        page = b'{"%b":[%b]' % (listing.member.encode(), b",".join(view.definitions[start:end]))
+        if end < len(view.definitions):
+            cursor = self._cursor(caller, listing.kind, view.version, end, freshness.public)
+            page += b',"nextCursor":"%b"' % cursor.encode()
+        return Answered(Raw(page + b"}"), freshness)
+
+    async def view(self, caller: Caller, kind: Kind) -> View:
+        """The current view of `kind` for the caller.
+
+        If the lists change faster than a view can be made, it is the newest one that was made since something was
+        last hidden: it may be behind, but shows nothing that may not be seen now.
+        """
+        key = (caller.endpoint, kind, _tool_format(caller.abilities))
+        views = self._views.setdefault(key, deque(maxlen=MAX_PAST_VIEWS))
+        attempts = 0
+        while True:
+            await self._catalog.wait_until_evaluated(kind, caller.endpoint)
+            snapshot = self._catalog.snapshot(kind)
+            least = snapshot.version if attempts < MAX_VIEW_ATTEMPTS else snapshot.last_narrowed
+            if views and views[-1].version >= least:
+                return views[-1]
+            attempts += 1
+            if (making := self._making.get(key)) is not None:
+                await making.wait()
+                continue
+            if sum(len(part.visible) for part in snapshot.parts.values()) <= MAX_INLINE_VIEW:
+                views.append(run_inline(self._build_view(snapshot, key)))
+                continue
+            self._making[key] = made = trio.Event()
+            try:
+                views.append(await self._catalog.slices.run(self._build_view(snapshot, key)))
+            finally:
+                del self._making[key]
+                made.set()
+
+    def last_view(self, caller: Caller, kind: Kind) -> View | None:
+        """The newest view that was made for callers with the same endpoint and abilities."""
+        views = self._views.get((caller.endpoint, kind, _tool_format(caller.abilities)))
+        return views[-1] if views else None
+
+    def _build_view(self, snapshot: KindSnapshot, key: _Key) -> Steps[View]:
+        endpoint, kind, form = key
+        definitions: list[bytes] = []
+        digest = hashlib.sha256()
+        for server, part in snapshot.parts.items():
+            if endpoint not in (None, server):
+                continue
+            if (endpoint is None, form) not in part.rendered:
+                part.rendered[endpoint is None, form] = yield from self._render_part(part, kind, form, endpoint is None)
+            rendered_part: _RenderedPart = part.rendered[endpoint is None, form]
+            left_out = snapshot.colliding & part.by_inward.keys() if endpoint is None and snapshot.colliding else ()
+            for name in sorted(left_out):
+                digest.update(bytes(encode(name)))
+            digest.update(rendered_part.digest)
+            if left_out:
+                definitions += (each for entry, each in rendered_part.pairs if (server, entry.inward) not in left_out)
+            else:
+                definitions += rendered_part.definitions
+            yield None
+        return View(snapshot.version, tuple(definitions), digest.digest())
+
+    def _render_part(self, part: ServerEntries, kind: Kind, form: _ToolFormat, outward: bool) -> Steps[_RenderedPart]:
+        entries: list[Entry] = []
+        definitions: list[bytes] = []
+        digest = hashlib.sha256()
+        for entry in part.visible:
+            yield None
+            definition = entry.exported if outward else entry.definition
+            if kind is Kind.TOOL:
+                # 2026-07-28, "Custom Headers from Tool Parameters": clients leave out tools whose headers are invalid.
+                if form[-1] and entry.param_headers is None:
+                    continue
+                definition = _render_definition(entry, definition, form)
+            entries.append(entry)
+            definitions.append(definition)
+            digest.update(b"%d:" % len(definition))
+            digest.update(definition)
+        return _RenderedPart(tuple(entries), tuple(definitions), digest.digest())
+
+    def _freshness(self, endpoint: str | None, kind: Kind) -> Freshness:
+        """The shortest freshness that any of the servers gave its list; none if a server gave no hint or has not
+        listed yet. Lists whose time is over are read again."""
+        now = trio.current_time()
+        hints: list[Freshness] = []
+        whole = True
+        for server in self._upstreams.by_id if endpoint is None else (endpoint,):
+            upstream = self._upstreams.by_id.get(server)
+            if upstream is None or upstream.spec.disabled:
+                continue
+            if server not in self._catalog.snapshot(kind).by_server:
+                whole = False
+                continue
+            hint = self._catalog.hint(server, kind)
+            if hint is None:
+                continue
+            left = hint.remaining(now)
+            if not left.ttl_ms:
+                upstream.on_hint_expired(kind)
+            hints.append(left)
+        common = common_freshness(hints) if whole else STALE
+        return Freshness(min(common.ttl_ms, MAX_LIST_TTL), common.public)
+
+    def _cursor(self, caller: Caller, kind: Kind, version: int, start: int, public: bool) -> str:
+        place = b"%d.%d.%d" % (version, start, public)
+        return self._seal.seal("cursor", self._cursor_binding(caller, kind), place, CURSOR_LIFE)
+
+    def _cursor_binding(self, caller: Caller, kind: Kind) -> bytes:
+        """The caller and the list that a cursor is bound to."""
+        bound = [caller.endpoint, caller.identity, kind.value, _tool_format(caller.abilities)]
+        return self._lifetime_mark + bytes(encode(bound))
+
+    def _open_cursor(self, caller: Caller, kind: Kind, cursor: Raw) -> tuple[View, int, bool]:
+        """The view that a cursor belongs to, the position in it, and whether the list is public. A former view is
+        served unchanged, and not at all once something in it has been hidden."""
+        try:
+            place = self._seal.unseal("cursor", self._cursor_binding(caller, kind), string(cursor))
+        except (InvalidSeal, ValueError):
+            raise InvalidParams("the cursor is not valid here; list again from the start") from None
+        version, start, public = (int(part) for part in place.split(b"."))
+        for view in self._views.get((caller.endpoint, kind, _tool_format(caller.abilities)), ()):
+            if view.version == version >= self._catalog.snapshot(kind).last_narrowed:
+                return view, start, bool(public)
+        raise InvalidParams("the list has changed since this cursor was given; list again from the start")
+
+
+_Key = tuple[str | None, Kind, "_ToolFormat"]
+"""The key of a view: endpoint, kind and form."""
+
+_ToolFormat = tuple[bool, bool, bool, bool]
+"""The forms of a tool's definition that a caller can read: with structured content; with structured content of any
+type; with tasks; and whether tools that cannot be called over stateless HTTP are left out."""
+
+
+def _tool_format(abilities: Abilities) -> _ToolFormat:
+    # A stateless caller says in each request that it takes tasks, and its tools say nothing of them.
+    stateless = abilities.retries
+    return abilities.structured_content, abilities.free_structure, abilities.tasks and not stateless, stateless
+
+
+def _render_definition(entry: Entry, definition: bytes, form: _ToolFormat) -> bytes:
+    structured, free, tasks, _ = form
+    if tasks:  # Colonnade makes a task of the call where only the server needs one
+        definition = with_support(definition, optional=entry.may_be_task)
+    return downgrade_definition(definition, structured=structured, free=free, tasks=tasks)

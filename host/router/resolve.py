@@ -1,0 +1,157 @@
+"""Resolves the name or URI that a client wrote to one server and that server's own name for it.
+
+A name that does not exist is resolved too, and goes on to the gate. So a denied entry and one that does not exist take
+the same time and get the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Raw
+
+from host.catalog import Entry
+from host.errors import ColonnadeError, ResourceNotFound, UnknownEntry
+from host.exchange import ResolvedName
+from host.jsonrpc.raw import encode
+from host.names import SEPARATOR, inward_uri, matching_templates, server_of_name
+from host.protocol.methods import Kind, target_of
+from host.protocol.param_headers import ParamHeader
+from host.upstream.runtime import Runtime
+from host.upstream.upstreams import Upstreams
+
+
+class Resolver:
+    """Names and URIs at every endpoint. One for the whole host."""
+
+    def __init__(self, runtime: Runtime, upstreams: Upstreams) -> None:
+        self._catalog = runtime.catalog
+        self._definitions = runtime.gate.definitions
+        self._upstreams = upstreams
+
+    async def resolve(self, endpoint: str | None, method: str, params: Mapping[str, Raw]) -> ResolvedName:
+        """Resolve the name in the params of a request of `method`. Shortly after the start, wait for its server.
+
+        Raises:
+            InvalidParams: the params name nothing.
+        """
+        kind, name = target_of(method, params)
+        # A client without a session sends its first call at once, perhaps while the server starts. A URI that names
+        # no server may belong to any.
+        server = self._server_by_text(endpoint, kind, name)
+        if kind is Kind.RESOURCE or server in self._upstreams:
+            await self._upstreams.wait_settled(server)
+        return self.resolve_now(endpoint, kind, name)
+
+    def resolve_now(self, endpoint: str | None, kind: Kind, name: str) -> ResolvedName:
+        """Resolve a name without waiting."""
+        if kind is not Kind.RESOURCE:
+            return ResolvedName(kind, name, *self._look_up(endpoint, kind, name))
+        named = self._server_in_uri(endpoint, name)
+        server, inward = named or self._owner_by_listing(name) or (None, name)
+        return ResolvedName(kind, name, server, inward, by_listing=named is None and server is not None)
+
+    def reachable(self, target: ResolvedName) -> str:
+        """The server of a resolved name.
+
+        Raises:
+            UnknownEntry, ResourceNotFound: no server has this name.
+            Unavailable: the server is away, and only it can tell whether it has the resource.
+        """
+        server = target.server
+        if server is None or server not in self._upstreams:
+            raise not_found(target.kind, target.asked)
+        if target.kind is Kind.RESOURCE and not target.by_listing:
+            # While the server is away, a denied resource gets the same answer as one that does not exist.
+            self._upstreams.ready_client(server)
+        return server
+
+    def visible(self, target: ResolvedName) -> Entry | None:
+        """The entry under a resolved name, if the caller may see it."""
+        server, kind = target.server, target.kind
+        # Evaluated for entries that do not exist too, so that they take as long as denied ones.
+        is_visible = server is not None and self._definitions.is_visible(server, kind, target.inward)
+        return target.entry if is_visible else None
+
+    def param_headers(self, tool: ResolvedName) -> tuple[ParamHeader, ...]:
+        """The arguments that headers must repeat for a tool; none if the caller may not know the tool."""
+        entry = self.visible(tool)
+        return () if entry is None else entry.param_headers or ()
+
+    def task_server(self, tool: ResolvedName) -> str | None:
+        """The server whose tool this is, if a call of it may become a task."""
+        entry = self.visible(tool)
+        return entry.server if entry is not None and entry.may_be_task else None
+
+    def refresh_and_not_found(self, server: str, kind: Kind, name: str) -> ColonnadeError:
+        """The error for a name under which a server lists nothing, or nothing that may be known. The list may be old:
+        it is read again, after this answer, so that the time which that takes tells nothing.
+
+        Raises:
+            Unavailable: the server could never list.
+        """
+        if server not in self._catalog.snapshot(kind).by_server:
+            self._upstreams.ready_client(server)
+        self._upstreams.by_id[server].refresh(kind)
+        return not_found(kind, name)
+
+    def is_listed(self, server: str, uri: str) -> bool:
+        """Whether the server lists the resource, or a template of its URI."""
+        templates = self._catalog.snapshot(Kind.TEMPLATE)
+        made_by = matching_templates([entry.inward for entry in templates.by_server.get(server, ())], (uri,))
+        return (server, uri) in self._catalog.snapshot(Kind.RESOURCE).by_inward or made_by != []
+
+    def owner(self, endpoint: str | None, uri: str) -> tuple[str, str] | None:
+        """The server of a resource, and its own URI for it."""
+        return self._server_in_uri(endpoint, uri) or self._owner_by_listing(uri)
+
+    def _look_up(self, endpoint: str | None, kind: Kind, name: str) -> tuple[str | None, str, Entry | None]:
+        """The server, the server's own name, and the entry listed under `name` at the endpoint, visible or not. If
+        there is no entry, the server and the name as the text has them."""
+        snapshot = self._catalog.snapshot(kind)
+        if endpoint is not None:
+            return endpoint, name, snapshot.by_inward.get((endpoint, name))
+        server, inward, entry = server_of_name(name), name.partition(SEPARATOR)[2], snapshot.by_outward.get(name)
+        return (server, inward, None) if entry is None else (entry.server, entry.inward, entry)
+
+    def _server_by_text(self, endpoint: str | None, kind: Kind, name: str) -> str | None:
+        """The server that the endpoint, or else the text of the name or URI, tells. It need not exist."""
+        if kind is Kind.RESOURCE:
+            server, _ = self._server_in_uri(endpoint, name) or (None, "")
+            return server
+        return server_of_name(name) if endpoint is None else endpoint
+
+    def _server_in_uri(self, endpoint: str | None, uri: str) -> tuple[str, str] | None:
+        """The server that the endpoint, or else the URI, names, and the server's own URI."""
+        return (endpoint, uri) if endpoint is not None else inward_uri(uri, self._upstreams)
+
+    def _owner_by_listing(self, uri: str) -> tuple[str, str] | None:
+        """The only server that lists a URI without a server in it, or has a template of it: a web URI, or one that a
+        client took from a text. None if two servers do, since a guess could reach the wrong one."""
+        for matches in (self._listing_owners(uri), self._template_owners(uri)):
+            if matches:
+                return (matches.pop(), uri) if len(matches) == 1 else None
+        return None
+
+    def _listing_owners(self, uri: str) -> set[str]:
+        return {
+            server
+            for server in self._upstreams.by_id
+            for kind in (Kind.RESOURCE, Kind.TEMPLATE)
+            if self._definitions.is_known(server, kind, uri) and (server, uri) in self._catalog.snapshot(kind).by_inward
+        }
+
+    def _template_owners(self, uri: str) -> set[str]:
+        templates = self._catalog.snapshot(Kind.TEMPLATE).by_server
+        known = {
+            server: [entry.inward for entry in entries if self._definitions.is_known(server, entry.kind, entry.inward)]
+            for server, entries in templates.items()
+        }
+        return {server for server, each in known.items() if matching_templates(each, (uri,)) != []}
+
+
+def not_found(kind: Kind, name: str) -> UnknownEntry | ResourceNotFound:
+    """The one error for an entry that does not exist and for one that the caller may not know."""
+    if kind is Kind.RESOURCE:
+        return ResourceNotFound("Resource not found", data=encode({"uri": name}))
+    return UnknownEntry(f"Unknown {kind.value}: {name[:200]}")

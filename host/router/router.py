@@ -1,0 +1,330 @@
+"""Answers an exchange: lists from the catalog, everything else through the gate to the one server that owns the entry.
+
+One path for tools, resources and prompts alike: find the entry, ask the gate, call the server, give the answer outward
+names. What the gate hides takes the same way as what does not exist, with the same words. This file knows names and
+verdicts; it knows no sessions, no transports and no revisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Raw
+
+from config.globs import MAX_LENGTH
+from host.errors import (
+    ColonnadeError,
+    Forbidden,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+    MissingAbility,
+    ProtocolViolation,
+    ServerErrorResponse,
+    UpstreamError,
+)
+from host.exchange import Answer, Answered, Caller, Exchange, InputRequired, NoClient, ResolvedName
+from host.jsonrpc.messages import METHOD_NOT_FOUND, Notification
+from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, members
+from host.names import outward_uri
+from host.policy.gate import CallPermit, ConfirmationRequired, NotVisible, WatchPermit
+from host.protocol.abilities import Abilities, abilities_of
+from host.protocol.codes import as_relayed, means_not_found, uri_in
+from host.protocol.downgrade import downgrade_result
+from host.protocol.links import rename_in_result, without_pages
+from host.protocol.log_levels import level_of
+from host.protocol.methods import (
+    COMPLETION_COMPLETE,
+    LIST_METHOD_BY_NAME,
+    RESOURCE_UPDATED,
+    SET_LEVEL,
+    SUBSCRIBE,
+    TARGETED,
+    TOOLS_CALL,
+    UNSUBSCRIBE,
+    Kind,
+    target_of,
+)
+from host.protocol.server_requests import (
+    URL_REQUIRED,
+)
+from host.protocol.versions import LATEST
+from host.router.instructions import merged_instructions
+from host.router.lists import Lists
+from host.router.resolve import Resolver, not_found
+from host.router.url_required import admit_urls, url_input_required, url_required_error
+from host.seal import Seal
+from host.upstream.runtime import Runtime
+from host.upstream.upstreams import Upstreams
+
+NO_COMPLETION = Raw(b'{"completion":{"values":[],"total":0,"hasMore":false}}')
+EXPIRED_STATE_MESSAGE = "invalid or expired requestState: send the request again from the beginning"
+
+
+class Router:
+    """One for the whole host; safe to use from any number of tasks, since it keeps nothing about who asks."""
+
+    def __init__(self, runtime: Runtime, upstreams: Upstreams, seal: Seal) -> None:
+        self.catalog = runtime.catalog
+        self._gate = runtime.gate
+        self._log_levels = runtime.log_levels
+        self._upstreams = upstreams
+        self.resolver = Resolver(runtime, upstreams)
+        self.lists = Lists(runtime, upstreams, seal)
+
+    def has_endpoint(self, server: str) -> bool:
+        """Whether there is an endpoint for this one server."""
+        return server in self._upstreams
+
+    async def answer(self, exchange: Exchange) -> Answer:
+        """The answer to an exchange: InputRequired only if the exchange has a round.
+
+        Raises:
+            ColonnadeError: what became of it instead.
+        """
+        method = exchange.request.method
+        if method in TARGETED:
+            # For a tool, a server's failure is something the model can read and act on (2025-11-25, "Tools / Error
+            # Handling"), and so is that a person did not allow it; an unknown tool and the server's own JSON-RPC error
+            # are not.
+            try:
+                return await self._answer_targeted(exchange)
+            except ServerErrorResponse:
+                raise
+            except UpstreamError as failure:
+                if method != TOOLS_CALL.name:
+                    raise
+                return failed_call(failure)
+        if method in LIST_METHOD_BY_NAME:
+            return await self.lists.answer(exchange, LIST_METHOD_BY_NAME[method])
+        if method == COMPLETION_COMPLETE:
+            return await self._complete(exchange)
+        if method in (SUBSCRIBE, UNSUBSCRIBE, SET_LEVEL) and isinstance(exchange.caller.client, NoClient):
+            raise InvalidRequest("this belongs to a session: open one at /mcp or /sse")
+        if method in (SUBSCRIBE, UNSUBSCRIBE):
+            return Answered(await self._watch(exchange))
+        if method == SET_LEVEL:
+            self._log_levels.set_level(exchange.caller, level_of(exchange.params))
+            return Answered(EMPTY_OBJECT)
+        raise MethodNotFound(f"there is no method {method[:80]!r} here")
+
+    def roots_changed(self, caller: Caller) -> None:
+        """The caller says that its roots are not what they were."""
+        self._upstreams.roots_changed(caller)
+
+    def serve_only(self, caller: Caller) -> None:
+        """There is one client, and will be no other."""
+        self._upstreams.serve_only(caller)
+
+    def set_log_level(self, caller: Caller, level: str) -> None:
+        """The caller wants the log messages of its requests, from this level on, until it is released."""
+        self._log_levels.set_level(caller, level)
+
+    def clear_log_level(self, caller: Caller) -> None:
+        """Forget the log level that a request of this caller asked for."""
+        self._log_levels.forget(caller)
+
+    def may_park(self, caller: Caller, target: ResolvedName) -> bool:
+        """Whether the server that this is for may ask in the middle of it, and not only in its answer."""
+        server = target.server
+        if server is not None and self._gate.client_may_confirm(server, target.kind, target.inward, caller):
+            return True
+        upstream = self._upstreams.by_id.get(server or "")
+        negotiated = None if upstream is None else upstream.negotiated
+        is_call = target.kind is Kind.TOOL
+        return negotiated is None or not negotiated.revision.stateless or (is_call and negotiated.runs_tasks)
+
+    def release(self, caller: Caller) -> None:
+        """Nothing is told to this caller any more."""
+        self._upstreams.release(caller)
+
+    def forget(self, caller: Caller) -> None:
+        """The caller is gone."""
+        self._upstreams.forget(caller)
+        self._gate.forget(caller)
+
+    # Listing
+
+    async def wait_until_settled(self, endpoint: str | None) -> None:
+        """Wait for servers that are still starting, shortly after the start."""
+        await self._upstreams.wait_settled(endpoint)
+
+    def instructions(self, endpoint: str | None) -> str:
+        """The instructions for clients of this endpoint."""
+        return merged_instructions(endpoint, self._upstreams, self._gate.definitions)
+
+    # Reaching one entry
+
+    async def _answer_targeted(self, exchange: Exchange) -> Answer:
+        """Have the server answer, and give the answer outward names and a form that the caller can read."""
+        caller, method = exchange.caller, TARGETED[exchange.request.method]
+        target = exchange.target or await self.resolver.resolve(caller.endpoint, method.name, exchange.params)
+        server, kind, asked = self.resolver.reachable(target), target.kind, target.asked
+        exists = kind is Kind.RESOURCE or target.entry is not None
+        try:
+            async with self._gate.passage(exchange, server, kind, target.inward, exists=exists) as permit:
+                if exchange.round is not None and exchange.round.server not in (None, server):
+                    raise InvalidParams(EXPIRED_STATE_MESSAGE)  # what is called so is another server's by now
+                async with self._upstreams.lease(server, exchange) as lease:
+                    if method.capability not in lease.client.negotiated.capabilities:
+                        raise not_found(kind, asked)
+                    try:
+                        answer = await lease.client.call(permit)
+                    except ServerErrorResponse as refusal:
+                        permit.fail(refusal)
+                        if refusal.code == URL_REQUIRED:
+                            await admit_urls(self._gate.server_requests, refusal, permit)
+                        if refusal.code != URL_REQUIRED or exchange.round is None:
+                            raise self._translate_error(refusal, permit, asked) from None
+                        answer = url_input_required(refusal, permit)
+                if isinstance(answer, InputRequired):
+                    return permit.renew_for_retry(answer)
+                result = permit.accept(answer)
+        except NotVisible:
+            if kind is Kind.RESOURCE:
+                raise not_found(kind, asked) from None
+            raise self.resolver.refresh_and_not_found(server, kind, asked) from None
+        try:
+            if not self._gate.policies.shows_apps(server):
+                result = without_pages(result, method.links)
+            if caller.endpoint is None:
+                result = rename_in_result(result, method.links, _outward(server))
+        except ValueError:
+            raise ProtocolViolation(server, f"{server} sent a result that cannot be read") from None
+        return Answered(downgrade_result(method.name, result, caller.abilities), answer.freshness)
+
+    async def _complete(self, exchange: Exchange) -> Answer:
+        target = await self.resolver.resolve(exchange.caller.endpoint, COMPLETION_COMPLETE, exchange.params)
+        kind, name = target.kind, target.asked
+        # Of resources, only what some list names can be completed, and that of a server that is away, too.
+        server = target.server if kind is Kind.RESOURCE else self.resolver.reachable(target)
+        if server is None:
+            raise not_found(kind, name)
+        inward = target.inward
+        exists = (
+            target.entry is not None
+            or target.by_listing
+            or (kind is Kind.RESOURCE and self.resolver.is_listed(server, inward))
+        )
+        try:
+            async with (
+                self._gate.passage(exchange, server, kind, inward, exists=exists, confirm=False) as permit,
+                self._upstreams.lease(server, exchange) as lease,
+            ):
+                if not lease.client.negotiated.has_completions:
+                    return Answered(NO_COMPLETION)
+                try:
+                    answer = await lease.client.call(permit)
+                except ServerErrorResponse as refusal:
+                    permit.fail(refusal)
+                    if refusal.code == METHOD_NOT_FOUND:
+                        return Answered(NO_COMPLETION)
+                    raise self._translate_error(refusal, permit, name) from None
+                assert isinstance(answer, Answered), "nobody goes on with a completion"
+                return Answered(permit.accept(answer), answer.freshness)
+        except ConfirmationRequired:  # nobody is asked about every letter that is typed
+            return Answered(NO_COMPLETION)
+        except NotVisible:
+            raise self.resolver.refresh_and_not_found(server, kind, name) from None
+
+    def _translate_error(
+        self, refusal: ServerErrorResponse, permit: CallPermit | WatchPermit, name: str
+    ) -> ColonnadeError:
+        """A server's refusal, in the terms of the caller and of its revision."""
+        caller = permit.exchange.caller
+        if permit.kind is Kind.RESOURCE and means_not_found(refusal, permit.target):
+            return not_found(permit.kind, name)
+        if refusal.code == URL_REQUIRED:
+            return url_required_error(self._gate.server_requests, refusal, permit)
+        if refusal.code == MissingAbility.code and not _lacks_abilities(refusal.data, caller.abilities):
+            # The caller can do it: it is us who do not let the server ask, and the caller could try for ever.
+            text = f"{permit.server} needs to ask the client for something that it is not allowed to ask for"
+            return Forbidden(permit.server, text)
+        if caller.endpoint is None:
+            data = _with_outward_uri(refusal.data, permit, name)
+            refusal = ServerErrorResponse(refusal.server, refusal.code, refusal.message, data)
+        return refusal if caller.abilities.retries else as_relayed(refusal)
+
+    # Watching a resource
+
+    async def _watch(self, exchange: Exchange) -> Raw:
+        method = exchange.request.method
+        _, name = target_of(method, exchange.params)
+        if method == UNSUBSCRIBE:
+            return self._unwatch(exchange, name)
+        permit = self._permit_to_watch(exchange, name)
+
+        def changed(uri: str, notice: dict[str, Raw]) -> None:
+            at_all = exchange.caller.endpoint is None
+            outward = name if uri == permit.target else outward_uri(permit.server, uri) if at_all else uri
+            said = self._gate.policies.sanitize(permit.server, encode_object({**notice, "uri": encode(outward)}))
+            exchange.caller.client.notify(Notification(RESOURCE_UPDATED, said))
+
+        try:
+            async with self._gate.policies.meter(permit.server).slot():
+                with permit.dispatch():
+                    await self._upstreams.watch(permit, changed)
+        except ServerErrorResponse as refusal:
+            raise self._translate_error(refusal, permit, name) from None
+        return EMPTY_OBJECT
+
+    def is_watchable(self, exchange: Exchange) -> bool:
+        """Whether the server of the resource that the exchange names says that it tells of changes."""
+        try:
+            self._permit_to_watch(exchange, target_of(SUBSCRIBE, exchange.params)[1])
+        except ColonnadeError:
+            return False
+        return True
+
+    def _permit_to_watch(self, exchange: Exchange, name: str) -> WatchPermit:
+        target = self.resolver.resolve_now(exchange.caller.endpoint, Kind.RESOURCE, name)
+        server, inward = self.resolver.reachable(target), target.inward
+        # Before the gate is asked: else a denied resource would be answered otherwise than a missing one.
+        self._upstreams.check_subscribable(server)
+        # No server is heard that tells of such a URI, which would be held as long as it is watched.
+        too_long = len(inward) > MAX_LENGTH
+        permit = None if too_long else self._gate.admit_watch(exchange, server, inward)
+        if permit is None:
+            raise not_found(Kind.RESOURCE, name)
+        return permit
+
+    def _unwatch(self, exchange: Exchange, name: str) -> Raw:
+        """The caller watches it no more, also while its server is away: nothing is asked of the server here."""
+        found = self.resolver.owner(exchange.caller.endpoint, name)
+        if found is None or not self._gate.definitions.is_known(found[0], Kind.RESOURCE, found[1]):
+            raise not_found(Kind.RESOURCE, name)
+        self._upstreams.unwatch(*found, exchange.caller)
+        return EMPTY_OBJECT
+
+    # Finding the entry
+
+
+def _lacks_abilities(data: Raw | None, abilities: Abilities) -> bool:
+    """Whether the caller declares less than the capabilities that a server requires, by its error."""
+    try:
+        required = members(data or b"")["requiredCapabilities"]
+    except (KeyError, ValueError):
+        return True
+    needed = abilities_of(LATEST, required)
+    return any(
+        getattr(needed, each) and not getattr(abilities, each)
+        for each in ("roots", "sampling", "sampling_tools", "form", "url")
+    )
+
+
+def failed_call(failure: UpstreamError) -> Answered:
+    """A server's failure as the result of a tool, which the model can read."""
+    return Answered(encode({"content": [{"type": "text", "text": failure.message}], "isError": True}))
+
+
+def _outward(server: str) -> Callable[[str], str]:
+    return lambda uri: outward_uri(server, uri)
+
+
+def _with_outward_uri(data: Raw | None, permit: CallPermit | WatchPermit, asked: str) -> Raw | None:
+    """The data of a server's error, with the URI in it as one that the client can bring back."""
+    uri = uri_in(data)
+    if data is None or uri is None:
+        return data
+    outward = asked if uri == permit.target else outward_uri(permit.server, uri)
+    return encode_object({**members(data), "uri": encode(outward)})

@@ -1,0 +1,411 @@
+"""Lists, their pages and cursors, and how long they are fresh, at scripted servers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import trio
+from msgspec import Raw
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from host.errors import (
+    InvalidParams,
+)
+from host.exchange import Answered
+from host.jsonrpc.messages import Request, Success
+from host.protocol.methods import RESOURCES_CHANGED, Kind
+from host.router import lists
+from tests.host.router.shared import NEW, OLDER, READABLE, REVISION, REVISIONS
+from tests.kit.world import Refusal, ScriptedServer, World, later, open_world, tool
+
+
+async def test_lists_of_all_servers_are_one_list_in_the_order_of_the_configuration() -> None:
+    """(rule 56)"""
+    async with open_world(ScriptedServer("b", tools=["x", "y"]), ScriptedServer("a", tools=["x"])) as world:
+        client = await world.client()
+        assert await client.names() == ["b__x", "b__y", "a__x"]
+
+
+async def test_a_list_that_is_judged_anew_keeps_nobody_from_others() -> None:
+    """Nor a client from beginning: it is told of that list when it is judged. Whoever wants that list waits."""
+    hostile = ScriptedServer("hostile", tools=["x"], resources=["x://r"])
+    async with open_world(hostile, ScriptedServer("b", tools=["y"], resources=["x://s"])) as world:
+        await world.settled()
+        world.catalog._due["hostile", Kind.RESOURCE] = object()  # and its judging does not come to an end
+        async with trio.open_nursery() as nursery:
+            with trio.fail_after(5):
+                client, other = await world.client(), await world.client("b")
+                assert await client.names() == ["hostile__x", "b__y"]
+                assert (await other.request("resources/list"))["resources"][0]["uri"] == "x://s"
+            nursery.start_soon(client.listen_changes)
+            waiting = later(nursery, client.request, "resources/list")
+            await wait_all_tasks_blocked()
+            assert (waiting.done, client.notifications_of(RESOURCES_CHANGED)) == (False, [])
+            world.catalog.reevaluate(["hostile"])
+            assert len((await waiting.comes())["resources"]) == 2
+            nursery.cancel_scope.cancel()
+
+
+async def test_definitions_keep_every_member() -> None:
+    """Whatever they are (rules 4, 56)."""
+    own = tool("x", title="X", annotations={"readOnlyHint": True}, icons=[{"src": "a"}], _meta={"v/k": 1.50}, more=[1])
+    async with open_world(ScriptedServer("a", tools=[own])) as world:
+        client = await world.client()
+        assert (await client.request("tools/list"))["tools"] == [{**own, "name": "a__x"}]
+
+
+async def test_a_cursor_goes_on_where_the_page_ended() -> None:
+    """(rule 94)"""
+    names = [f"t{n}" for n in range(2 * lists.PAGE_SIZE + 3)]
+    async with open_world(ScriptedServer("a", tools=names)) as world:
+        client = await world.client()
+        found: list[str] = []
+        params: dict[str, Any] = {}
+        pages = 0
+        while True:
+            page = await client.request("tools/list", params)
+            found += [entry["name"] for entry in page["tools"]]
+            pages += 1
+            if "nextCursor" not in page:
+                break
+            params = {"cursor": page["nextCursor"]}
+        assert found == [f"a__{name}" for name in names]
+        assert pages == 3
+
+
+@pytest.mark.parametrize("cursor", ["", "nonsense", "AAAA", 5, None, "é", "x" * 100_000])
+async def test_a_bad_cursor_is_refused(cursor: object) -> None:
+    """(rule 94)"""
+    async with open_world(ScriptedServer("a", tools=["x"])) as world:
+        client = await world.client()
+        with pytest.raises(Refusal) as refused:
+            await client.request("tools/list", {"cursor": cursor})
+        assert refused.value.code == -32602
+
+
+async def test_a_cursor_of_one_list_is_none_of_another() -> None:
+    """(rule 94)"""
+    names = [f"t{n}" for n in range(lists.PAGE_SIZE + 1)]
+    async with open_world(ScriptedServer("a", tools=names, prompts=names)) as world:
+        client, alone = await world.client(), await world.client("a")
+        cursor = (await client.request("tools/list"))["nextCursor"]
+        for other, method in ((client, "prompts/list"), (alone, "tools/list")):
+            with pytest.raises(Refusal, match="-32602"):
+                await other.request(method, {"cursor": cursor})
+
+
+async def test_pages_of_two_different_lists_never_make_one(autojump_clock: MockClock) -> None:
+    """(rule 105)"""
+    names = [f"t{n}" for n in range(lists.PAGE_SIZE + 1)]
+    server = ScriptedServer("a", tools=names)
+    async with open_world(server) as world:
+        client = await world.client()
+        cursor = (await client.request("tools/list"))["nextCursor"]
+        for n in range(lists.MAX_PAST_VIEWS):
+            server.lists["tools"].insert(0, tool(f"new{n}"))
+            await server.notifies("notifications/tools/list_changed")
+            await trio.sleep(20)
+            last = (
+                [entry["name"] for entry in (await client.request("tools/list", {"cursor": cursor}))["tools"]]
+                if n + 1 < lists.MAX_PAST_VIEWS
+                else []
+            )
+            assert last in ([], [f"a__t{lists.PAGE_SIZE}"])
+            await client.request("tools/list")
+        with pytest.raises(Refusal, match="-32602"):
+            await client.request("tools/list", {"cursor": cursor})
+
+
+@pytest.mark.parametrize(("delay", "expected"), [(2.0, ["quick__x", "slow__x"]), (20.0, ["quick__x"])])
+async def test_first_answers_wait_for_a_slow_server_but_no_longer_than_the_grace(
+    delay: float, expected: list[str], autojump_clock: MockClock
+) -> None:
+    """(rule 57)"""
+
+    async def slow(params: dict[str, Any]) -> object:
+        await trio.sleep(delay)
+        return {"protocolVersion": REVISION, "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+
+    server = ScriptedServer("slow", tools=["x"], answers={"initialize": slow})
+    async with open_world(ScriptedServer("quick", tools=["x"]), server) as world:
+        began = trio.current_time()
+        client = await world.client()
+        assert await client.names() == expected
+        assert trio.current_time() - began <= 3.01
+
+
+async def test_a_definition_keeps_its_bytes_but_for_its_name_and_its_page() -> None:
+    """Schemas are nobody's to tidy (rules 4, 56)."""
+    odd = READABLE.replace(b"1E400", b"1E40")  # in a definition, numbers are such as every reader can hold
+    schema = b'{"$schema":"x","type":"object","properties":{"b":%s,"a":{"x-mcp-header":"A"}},"$defs":{}}' % odd
+    whole = b'{"inputSchema":%s,"name":"%s","outputSchema":%s,"annotations":{"title":"T"},"icons":[],"_meta":{%s}}'
+    page = b'"ui":{"resourceUri":"%s","v":1.50},"ui/resourceUri":"%s"'
+
+    async def answer(params: dict[str, Any]) -> object:
+        return Raw(b'{"tools":[%s]}' % (whole % (schema, b"x", schema, page % ((b"ui://p",) * 2))))
+
+    async with open_world(ScriptedServer("a", tools=["unused"], answers={"tools/list": answer})) as world:
+        client = await world.client()
+        answered = await client.answer(Request(1, "tools/list"))
+        assert isinstance(answered, Success)
+        expected = whole % (schema, b"a__x", schema, page % ((b"ui://a+p",) * 2))
+        assert bytes(answered.result) == b'{"tools":[%s]}' % expected
+
+
+@pytest.mark.parametrize("endpoint", [None, "a"])
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_tools_promise_only_what_a_client_can_take(revision: str, endpoint: str | None) -> None:
+    """No tasks of a server that runs none, and no structure to those who do not know it (rules 60, 61)."""
+    own = tool("x", outputSchema={"type": "object"}, execution={"taskSupport": "required"}, title="X")
+    async with open_world(ScriptedServer("a", tools=[own, "y"])) as world:
+        old, new = await world.client(endpoint, revision), await world.client(endpoint)
+        for _ in range(2):  # one client's view is not another's
+            first, second = (await old.request("tools/list"))["tools"]
+            assert ("outputSchema" in first) is (revision not in OLDER)
+            assert "execution" not in first
+            assert (first["title"], second) == ("X", tool("y" if endpoint else "a__y"))
+            assert "outputSchema" in (await new.request("tools/list"))["tools"][0]
+
+
+# Cursors
+
+
+def many() -> list[str]:
+    return [f"t{n}" for n in range(lists.PAGE_SIZE + 1)]
+
+
+async def test_a_cursor_is_good_for_whoever_it_was_given_to_and_nobody_else() -> None:
+    """A session is not an identity: whoever has the token may go on elsewhere (rule 94)."""
+    async with open_world(ScriptedServer("a", tools=many())) as world:
+        clients = {name: await world.client(identity=name) for name in ("ann", "bob", None, "")}
+        cursors = {name: (await each.request("tools/list"))["nextCursor"] for name, each in clients.items()}
+        for owner, cursor in cursors.items():
+            for name, client in clients.items():
+                if name == owner:
+                    last = await client.request("tools/list", {"cursor": cursor})
+                    assert [entry["name"] for entry in last["tools"]] == [f"a__t{lists.PAGE_SIZE}"]
+                else:
+                    with pytest.raises(Refusal, match="-32602"):
+                        await client.request("tools/list", {"cursor": cursor})
+        again = await world.client(identity="ann")
+        assert len((await again.request("tools/list", {"cursor": cursors["ann"]}))["tools"]) == 1
+
+
+async def test_a_cursor_of_one_view_is_none_of_another() -> None:
+    """Pages with and without structure make no list together (rules 61, 94)."""
+    async with open_world(ScriptedServer("a", tools=many())) as world:
+        old, new = await world.client(revision=OLDER[0]), await world.client()
+        for one, other in ((old, new), (new, old)):
+            cursor = (await one.request("tools/list"))["nextCursor"]
+            with pytest.raises(Refusal, match="-32602"):
+                await other.request("tools/list", {"cursor": cursor})
+
+
+async def test_no_letter_of_a_cursor_can_be_changed() -> None:
+    """(rule 94)"""
+    async with open_world(ScriptedServer("a", tools=many())) as world:
+        client = await world.client()
+        cursor = (await client.request("tools/list"))["nextCursor"]
+        for at, letter in enumerate(cursor.rstrip("=")):
+            changed = cursor[:at] + ("B" if letter == "A" else "A") + cursor[at + 1 :]
+            with pytest.raises(Refusal, match="-32602"):
+                await client.request("tools/list", {"cursor": changed})
+        assert await client.request("tools/list", {"cursor": cursor})
+
+
+async def test_a_server_that_comes_late_is_announced(autojump_clock: MockClock) -> None:
+    """Whoever asked before has been given the list without it (rules 57, 111)."""
+
+    async def late(params: dict[str, Any]) -> object:
+        await trio.sleep(10)
+        return {"protocolVersion": REVISION, "capabilities": {"tools": {}}, "serverInfo": {}}
+
+    server = ScriptedServer("late", tools=["x"], answers={"initialize": late})
+    async with open_world(ScriptedServer("a", tools=["x"]), server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        nursery.start_soon(client.listen_changes)
+        assert await client.names() == ["a__x"]
+        result = await client.call("late__x")
+        assert result["isError"] is True
+        assert "late is unavailable: it is still starting" in result["content"][0]["text"]
+        await trio.sleep(20)
+        assert [method for method, _ in client.notifications] == ["notifications/tools/list_changed"]
+        assert await client.names() == ["a__x", "late__x"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_pages_of_one_list_are_one_list_while_it_changes(autojump_clock: MockClock) -> None:
+    """What was there when the first page was given, each once; or a clear error (rule 105)."""
+    names = [f"t{n:03}" for n in range(2 * lists.PAGE_SIZE + 7)]
+    server = ScriptedServer("a", tools=names)
+    async with open_world(server) as world:
+        client = await world.client()
+        page = await client.request("tools/list")
+        found = [entry["name"] for entry in page["tools"]]
+        for removed in ("t000", "t300"):
+            server.lists["tools"] = [each for each in server.lists["tools"] if each["name"] != removed]
+            await server.notifies("notifications/tools/list_changed")
+            await trio.sleep(20)
+            page = await client.request("tools/list", {"cursor": page["nextCursor"]})
+            found += [entry["name"] for entry in page["tools"]]
+        assert found == [f"a__{name}" for name in names]
+        assert "nextCursor" not in page
+        assert len((await client.request("tools/list"))["tools"]) == lists.PAGE_SIZE
+
+
+def lasting(id: str, ttl_ms: int = 5000, scope: str = "public", **more: Any) -> ScriptedServer:
+    """A stateless server whose lists stay true for a while."""
+    more.setdefault("capabilities", {"tools": {}})
+    server = ScriptedServer(id, tools=["x"], revision=NEW, **more)
+    server.ttl_ms, server.scope = ttl_ms, scope
+    return server
+
+
+async def fresh(world: World, method: str = "tools/list", endpoint: str | None = None) -> tuple[int, bool]:
+    found = await world.mrtr_round(method, {}, endpoint=endpoint)
+    assert isinstance(found, Answered)
+    return found.freshness.ttl_ms, found.freshness.public
+
+
+async def test_a_list_of_all_servers_is_as_fresh_as_the_oldest_of_theirs(autojump_clock: MockClock) -> None:
+    """And for everybody only if each of them is (rule 95)."""
+    servers = lasting("a", 9000), lasting("b", 5000), lasting("c", 7000, "private")
+    async with open_world(*servers) as world:
+        await world.settled()
+        assert await fresh(world) == (5000, False)
+        await trio.sleep(2)
+        assert await fresh(world) == (3000, False)
+        assert await fresh(world, endpoint="a") == (7000, True)
+        assert await fresh(world, endpoint="c") == (5000, False)
+        await trio.sleep(60)
+        assert (await fresh(world))[0] == 0
+
+
+async def test_no_list_is_vouched_for_longer_than_a_minute() -> None:
+    """Whatever its server says (rule 95)."""
+    async with open_world(lasting("a", 10**15)) as world:
+        await world.settled()
+        assert await fresh(world) == (lists.MAX_LIST_TTL, True)
+
+
+async def test_with_a_server_that_says_nothing_no_list_is_fresh(autojump_clock: MockClock) -> None:
+    """Nor with one that was never there; one that has nothing of the kind does not count (rule 95)."""
+    legacy = ScriptedServer("b", prompts=["p"])
+    async with open_world(lasting("a"), legacy) as world:
+        await world.settled()
+        assert await fresh(world) == (5000, True)
+        assert await fresh(world, "prompts/list") == (0, False)
+        assert await fresh(world, "prompts/list", "b") == (0, False)
+
+    async def hang(params: dict[str, Any]) -> object:
+        await trio.sleep_forever()
+
+    away = ScriptedServer("b", answers={"server/discover": hang, "initialize": hang})
+    async with open_world(lasting("a"), away, start_grace=0.0) as world:
+        await world.upstreams.by_id["a"].settled.wait()
+        assert await fresh(world) == (0, False)
+        assert await fresh(world, endpoint="a") == (5000, True)
+    async with open_world(lasting("a"), ScriptedServer("b", tools=["x"], disabled=True)) as world:
+        await world.settled()
+        assert await fresh(world) == (5000, True)
+
+
+@pytest.mark.parametrize("announces", [True, False])
+async def test_a_list_past_its_time_is_read_again_when_somebody_lists_unless_its_server_tells_of_changes(
+    announces: bool, autojump_clock: MockClock
+) -> None:
+    """The time that it stays true is no interval to ask at (rules 95, 97)."""
+    server = lasting("a", capabilities={"tools": {"listChanged": announces}})
+    async with open_world(server) as world:
+        await world.settled()
+        client = await world.client()
+        await trio.sleep(100)
+        listed = server.asked.count("tools/list")
+        server.lists["tools"].append(tool("y"))
+        await client.names()
+        await trio.sleep(2)
+        assert server.asked.count("tools/list") == listed + (not announces)
+        assert await client.names() == (["a__x"] if announces else ["a__x", "a__y"])
+        await trio.sleep(1)
+        assert server.asked.count("tools/list") == listed + (not announces)
+
+
+async def test_all_pages_of_a_list_are_for_the_same_readers(autojump_clock: MockClock) -> None:
+    """Also when a server changes its mind between them (rule 95)."""
+    server = lasting("a", 60_000, capabilities={"tools": {"listChanged": True}})
+    server.lists["tools"] = [tool(f"t{n}") for n in range(lists.PAGE_SIZE + 1)]
+    async with open_world(server) as world:
+        await world.settled()
+        await trio.sleep(5)  # what was read before its notices are listened to is read again
+        first = await world.mrtr_round("tools/list", {})
+        assert isinstance(first, Answered)
+        assert first.freshness.public
+        cursor = json.loads(bytes(first.result))["nextCursor"]
+        server.scope = "private"
+        await wait_all_tasks_blocked()
+        await server.tells("notifications/tools/list_changed")
+        await trio.sleep(5)
+        assert not (await fresh(world))[1]
+        second = await world.mrtr_round("tools/list", {"cursor": cursor})
+        assert isinstance(second, Answered)
+        assert second.freshness.public
+
+
+# Cursors of callers without a session
+
+
+async def test_a_cursor_without_a_session_is_good_for_one_list_of_one_caller() -> None:
+    """Whichever request brings it (rule 94)."""
+    names = [f"t{n}" for n in range(lists.PAGE_SIZE + 1)]
+    async with open_world(ScriptedServer("a", tools=names, prompts=names)) as world:
+        await world.settled()
+
+        async def page(method: str = "tools/list", cursor: str | None = None, **caller: Any) -> dict[str, Any]:
+            found = await world.mrtr_round(method, {} if cursor is None else {"cursor": cursor}, **caller)
+            assert isinstance(found, Answered)
+            result: dict[str, Any] = json.loads(bytes(found.result))
+            return result
+
+        cursor = (await page(identity="ann"))["nextCursor"]
+        for _ in range(2):
+            again = await page(cursor=cursor, identity="ann")
+            assert [entry["name"] for entry in again["tools"]] == [f"a__t{lists.PAGE_SIZE}"]
+        for wrong in (
+            {"identity": "bob"},
+            {"identity": None},
+            {"identity": "ann", "endpoint": "a"},
+            {"identity": "ann", "method": "prompts/list"},
+        ):
+            with pytest.raises(InvalidParams):
+                await page(cursor=cursor, **wrong)
+        for at in range(0, len(cursor), 7):
+            flipped = cursor[:at] + chr(ord(cursor[at]) ^ 1) + cursor[at + 1 :]
+            with pytest.raises(InvalidParams):
+                await page(cursor=flipped, identity="ann")
+
+
+async def test_a_cursor_does_not_last_for_ever(autojump_clock: MockClock) -> None:
+    """(rule 94)"""
+    async with open_world(ScriptedServer("a", tools=many())) as world:
+        await world.settled()
+        first = await world.mrtr_round("tools/list", {})
+        assert isinstance(first, Answered)
+        cursor = json.loads(bytes(first.result))["nextCursor"]
+        await trio.sleep(lists.CURSOR_LIFE - 1)
+        await world.mrtr_round("tools/list", {"cursor": cursor})
+        await trio.sleep(2)
+        with pytest.raises(InvalidParams):
+            await world.mrtr_round("tools/list", {"cursor": cursor})
+
+
+async def test_a_tool_whose_headers_nobody_could_send_is_not_shown_to_stateless_clients() -> None:
+    """Its handshake server knows nothing of headers, and other clients need none (rule 36)."""
+    odd = tool("odd", inputSchema={"type": "object", "properties": {"p": {"type": "number", "x-mcp-header": "P"}}})
+    async with open_world(ScriptedServer("a", tools=["x", odd])) as world:
+        client = await world.client()
+        assert await client.names() == ["a__x", "a__odd"]
+        listed = await world.mrtr_round("tools/list", {})
+        assert isinstance(listed, Answered)
+        assert [each["name"] for each in json.loads(bytes(listed.result))["tools"]] == ["a__x"]

@@ -1,0 +1,134 @@
+"""Names and URIs of clients: the server that they lead to, also while it starts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from host.errors import (
+    ResourceNotFound,
+    Unavailable,
+    UnknownEntry,
+)
+from host.exchange import Answered
+from tests.host.router.shared import REVISION, echo
+from tests.kit.world import Refusal, ScriptedServer, World, open_world
+
+
+async def test_a_servers_own_endpoint_has_its_own_names() -> None:
+    server = ScriptedServer("a", tools=["x"], resources=["file:///r"], answers={"tools/call": echo})
+    async with open_world(server, ScriptedServer("b", tools=["x"])) as world:
+        client = await world.client("a")
+        assert await client.names() == ["x"]
+        assert await client.names("resources/list", "uri") == ["file:///r"]
+        assert (await client.call("x"))["_meta"] == {"saw": "x"}
+
+
+async def test_a_web_uri_goes_to_the_one_server_that_lists_it() -> None:
+    """(rule 67)"""
+
+    async def read(params: dict[str, Any]) -> object:
+        return {"contents": [{"uri": params["uri"], "text": "from a"}]}
+
+    a = ScriptedServer("a", resources=["https://x/1", "https://x/2"], answers={"resources/read": read})
+    b = ScriptedServer("b", resources=["https://x/2"], templates=["https://y/{z}"], answers={"resources/read": read})
+    async with open_world(a, b) as world:
+        client = await world.client()
+        assert (await client.request("resources/read", {"uri": "https://x/1"}))["contents"][0]["text"] == "from a"
+        await client.request("resources/read", {"uri": "https://y/anything"})
+        assert await client.names("resources/list", "uri") == ["https://x/1"]  # the one that both list is neither's
+        for uri in ("https://x/2", "https://z/"):
+            with pytest.raises(Refusal, match="-32002"):
+                await client.request("resources/read", {"uri": uri})
+
+
+async def test_a_raw_uri_from_a_text_finds_the_one_server_that_lists_it() -> None:
+    """(rule 67)"""
+
+    async def read(params: dict[str, Any]) -> object:
+        return {"contents": [{"uri": params["uri"], "text": "t"}]}
+
+    a = ScriptedServer("a", resources=["memo:1"], answers={"resources/read": read})
+    async with open_world(a, ScriptedServer("b", resources=["other:1"])) as world:
+        client = await world.client()
+        assert (await client.request("resources/read", {"uri": "memo:1"}))["contents"][0]["uri"] == "a+memo:1"
+
+
+FIRST: list[tuple[str, dict[str, Any], str]] = [
+    ("tools/call", {"name": "late__x"}, "late"),
+    ("prompts/get", {"name": "late__p"}, "late"),
+    ("resources/read", {"uri": "late+x:1"}, "late"),
+    ("resources/read", {"uri": "x:1"}, "any"),
+    ("completion/complete", {"ref": {"type": "ref/prompt", "name": "late__p"}, "argument": {}}, "late"),
+    ("completion/complete", {"ref": {"type": "ref/resource", "uri": "late+x:1"}, "argument": {}}, "late"),
+]
+"""What may be the first that a client without a session asks, and whose it is to answer."""
+
+
+def starting(seconds: float, id: str = "late") -> ScriptedServer:
+    """A server that takes so long to start."""
+
+    async def initialize(params: dict[str, Any]) -> object:
+        await trio.sleep(seconds)
+        offers: dict[str, Any] = {"tools": {}, "prompts": {}, "resources": {}, "completions": {}}
+        return {"protocolVersion": REVISION, "capabilities": offers, "serverInfo": {}}
+
+    async def answer(params: dict[str, Any]) -> object:
+        return {"content": [], "messages": [], "contents": [], "completion": {"values": []}}
+
+    answers = dict.fromkeys(("tools/call", "prompts/get", "resources/read", "completion/complete"), answer)
+    return ScriptedServer(
+        id, tools=["x"], prompts=["p"], resources=["x:1"], answers={**answers, "initialize": initialize}
+    )
+
+
+@pytest.mark.parametrize("endpoint", [None, "late"])
+@pytest.mark.parametrize(("method", "params", "whose"), FIRST)
+async def test_what_is_asked_right_after_the_start_waits_for_its_server(
+    method: str, params: dict[str, Any], whose: str, endpoint: str | None, autojump_clock: MockClock
+) -> None:
+    """And for no other, unless any might have it (rule 111)."""
+    if endpoint is not None:
+        params = json.loads(json.dumps(params).replace("late__", "").replace("late+", ""))
+    async with open_world(starting(2), starting(30, "later")) as world:
+        began = trio.current_time()
+        assert isinstance(await world.mrtr_round(method, params, endpoint=endpoint), Answered)
+        waited = 3 if whose == "any" and endpoint is None else 2
+        assert trio.current_time() - began == pytest.approx(waited, abs=0.01)
+        before = trio.current_time()
+        await world.mrtr_round(method, params, endpoint=endpoint)
+        assert trio.current_time() == before
+
+
+@pytest.mark.parametrize(("method", "params", "whose"), FIRST)
+async def test_it_waits_no_longer_than_the_grace(
+    method: str, params: dict[str, Any], whose: str, autojump_clock: MockClock
+) -> None:
+    """Then it hears that the server is still starting, and later ones hear it at once (rule 111)."""
+    async with open_world(starting(30)) as world:
+        for waited in (3, 0):
+            began = trio.current_time()
+            try:
+                said = bytes((await _answered(world, method, params)).result).decode()
+            except (Unavailable, ResourceNotFound) as problem:
+                said = problem.message
+            assert "it is still starting" in said or (whose == "any" and "not found" in said)
+            assert trio.current_time() - began == pytest.approx(waited, abs=0.01)
+
+
+async def test_what_is_no_servers_waits_for_nobody(autojump_clock: MockClock) -> None:
+    async with open_world(starting(30)) as world:
+        for name in ("nobody__x", "x", "__"):
+            with pytest.raises(UnknownEntry):
+                await world.mrtr_round("tools/call", {"name": name})
+        assert trio.current_time() == 0
+
+
+async def _answered(world: World, method: str, params: dict[str, Any]) -> Answered:
+    answer = await world.mrtr_round(method, params)
+    assert isinstance(answer, Answered)
+    return answer
