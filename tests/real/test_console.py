@@ -263,6 +263,28 @@ async def test_a_press_that_was_meant_for_another_question_does_not_count() -> N
         await in_browser(host, act)
 
 
+async def test_a_card_built_again_while_the_buttons_rest_takes_no_answer_either() -> None:
+    """A card is built again when its text changes. Its new buttons rest as long as the others."""
+
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.clock.install()
+        page.goto(host.link())
+        allow = page.get_by_role("article", name="other").get_by_role("button", name="Allow once")
+        expect(allow).to_be_enabled()
+        page.clock.pause_at(page.evaluate("Date.now()") / 1000 + 5)
+        host.do(host.office.replace, "confirmations", [confirmation("q2", name="other")])
+        expect(allow).to_be_disabled()
+        host.do(host.office.replace, "confirmations", [confirmation("q2", name="other", waiting=2)])
+        expect(page.get_by_role("article", name="other")).to_contain_text("2 calls wait")
+        assert not allow.is_enabled()
+        page.clock.resume()
+        expect(allow).to_be_enabled()
+
+    async with serving(FakeAdminApi(confirmations=[confirmation(), confirmation("q2", name="other")])) as host:
+        await in_browser(host, act)
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_a_phone_shows_all_of_it_in_either_theme(theme: str) -> None:
     def act(host: Host, browser: Browser) -> None:

@@ -273,13 +273,19 @@ function meant() {
   return false;
 }
 
+const answerButtons = () => document.querySelectorAll("#questions button, #refused button, #held button");
+
+/** Take no answer for a moment, since cards have moved. */
 function settle() {
   settled = performance.now() + SETTLE;
-  for (const each of document.querySelectorAll("#questions button, #refused button, #held button")) each.setAttribute("aria-disabled", "true");
   setTimeout(() => {
-    if (performance.now() >= settled - 20)
-      for (const each of document.querySelectorAll("#questions button, #refused button, #held button")) each.removeAttribute("aria-disabled");
+    if (performance.now() >= settled - 20) for (const each of answerButtons()) each.removeAttribute("aria-disabled");
   }, SETTLE);
+}
+
+/** Disable the buttons that take no answer yet, also those of a card that was built again meanwhile. */
+function disableUntilSettled() {
+  if (performance.now() < settled) for (const each of answerButtons()) each.setAttribute("aria-disabled", "true");
 }
 
 function showQuestions(questions) {
@@ -291,6 +297,7 @@ function showQuestions(questions) {
     nothing("Nothing waits for you.", "When a call needs a person, it appears here by itself. Leave this page open."));
   const movedRefused = keep($("refused"), refused, (each) => each.id, questionCard);
   if (fresh.length || movedOpen || movedRefused) settle();
+  disableUntilSettled();
   for (const each of fresh) announced.add(each.id);
   if (fresh.length) say(`${plural(fresh.length, "new question")}: ${fresh.map((each) => `${each.server}, ${each.name}`).join("; ")}`);
   if (hadFocus && document.activeElement === document.body) {
@@ -407,6 +414,7 @@ function showHeld(all) {
     nothing("Every definition in use is one you approved or took over.", "A definition that changes is held back, and stands here until you have looked at it."));
   const now = JSON.stringify(all);
   if (now !== heldBefore) settle();
+  disableUntilSettled();
   heldBefore = now;
   if ((moved || hadFocus) && hadFocus && document.activeElement === document.body) $("changes").focus({ preventScroll: true });
 }
