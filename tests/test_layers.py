@@ -10,33 +10,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.layers import PICTURE, RANKS, picture
 
-RANKS = [  # a file imports from its own rank and from lower ones
-    (
-        "host.errors",
-        "host.version",
-        "host.non_blocking",
-        "host.seal",
-        "host.worker",
-        "host.slices",
-        "host.storage",
-        "host.sanitize",
-        "host.memory",
-        "host.heap",
-    ),
-    ("host.jsonrpc",),
-    ("host.protocol",),
-    ("host.wire", "host.peer"),
-    ("host.journal", "host.names", "host.exchange", "host.catalog", "host.audit"),
-    ("host.policy",),
-    ("host.upstream",),
-    ("host.router",),
-    ("host.downstream", "host.admin"),
-    ("host.app", "host.mcp_client"),
-    ("host.cli",),
-    ("host.__main__",),
-]
+ROOT = Path(__file__).parent.parent
 
 DEFERRED_IN = "host.cli."
 """Commands import what they need of the program in their functions: help and completion load none of it."""
@@ -188,6 +164,10 @@ def test_every_source_has_its_test_and_every_test_its_source() -> None:
     assert sorted(tested - wanted) == [], "these test files have no source of their name"
     assert sorted(UNTESTED & tested) == [], "these have their test now: take them off UNTESTED"
     assert sorted(UNTESTED - wanted) == [], "these are gone: take them off UNTESTED"
+
+
+def test_the_picture_shows_the_layers() -> None:
+    assert (ROOT / PICTURE).read_text("utf-8") == picture(), f"run python -m tests.layers > {PICTURE}"
 
 
 def test_the_rules_see_what_they_are_for() -> None:

@@ -1,0 +1,131 @@
+"""The walks in docs/architecture.md name functions that exist, in the order in which a message enters them."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+from types import FrameType
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from tests.kit.asgi import open_http_app
+from tests.kit.world import ScriptedServer, tool
+
+ROOT = Path(__file__).parent.parent
+HOST = ROOT / "host"
+PAGES = [ROOT / "docs" / "architecture.md", ROOT / "docs" / "design.md"]
+REFERENCE = re.compile(r"`([\w/]+\.py): ([\w.]+)`")
+CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "a__x"}}
+FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+
+NOT_ENTERED = {
+    # of real sockets and processes
+    "_Connection._answer",
+    "StdioLink.send",
+    # of persons and limits
+    "ConfirmationQueue.confirm",
+}
+"""Functions of the walks that a call between scripted peers does not enter."""
+
+
+def references(heading: str) -> list[tuple[str, str]]:
+    """The functions that the numbered list under a heading names, in order, with their files."""
+    section = PAGES[0].read_text("utf-8").split(f"### {heading}\n")[1].split("\n#")[0]
+    steps = re.findall(r"^(?:\d+\. |   ).*$", section, re.MULTILINE)
+    return REFERENCE.findall("\n".join(steps))
+
+
+@cache
+def functions(file: str) -> frozenset[str]:
+    """The functions of a file, by their qualified names."""
+
+    def walk(node: ast.AST, prefix: str) -> Iterator[str]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                if not isinstance(child, ast.ClassDef):
+                    yield prefix + child.name
+                yield from walk(child, f"{prefix}{child.name}.")
+            elif isinstance(child, ast.If | ast.With | ast.Try):
+                yield from walk(child, prefix)
+
+    return frozenset(walk(ast.parse((HOST / file).read_text("utf-8")), ""))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_every_function_that_is_named_exists(page: Path) -> None:
+    named = REFERENCE.findall(page.read_text("utf-8"))
+    assert len(named) > 10
+    assert [(file, name) for file, name in named if name not in functions(file)] == []
+
+
+@contextmanager
+def entered() -> Iterator[dict[tuple[str, str], int]]:
+    """Functions of the host in the order in which they are first entered."""
+    order: dict[tuple[str, str], int] = {}
+    own = str(HOST) + "/"
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(own):
+            order.setdefault((code.co_filename.removeprefix(own), code.co_qualname), len(order))
+
+    former = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield order
+    finally:
+        sys.setprofile(former)
+
+
+def check(heading: str, order: dict[tuple[str, str], int]) -> None:
+    walk = [each for each in references(heading) if each[1] not in NOT_ENTERED]
+    assert len(walk) > 5
+    assert [each for each in walk if each not in order] == [], "never entered"
+    assert walk == sorted(walk, key=order.__getitem__)
+
+
+async def test_a_tool_call_walks_as_written() -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_http_app(server) as (_, connection):
+        await connection.open()
+        with trio.fail_after(5), entered() as order:
+            call = connection.send("POST", body=CALL)
+            server.says((await server.hears("tools/call"))["id"], {"content": []})
+            await call.complete.wait()
+        check("A tool call", order)
+
+
+async def test_a_server_request_walks_as_written() -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_http_app(server) as (_, connection), trio.open_nursery() as nursery:
+        await connection.open(capabilities={"elicitation": {}})
+        call = connection.send("POST", body=CALL)
+        asked = await server.hears("tools/call")
+        with trio.fail_after(5), entered() as order:
+            nursery.start_soon(partial(server.asks, "elicitation/create", FORM, about=asked["id"]))
+            request = (await call.wait_messages(1))[0]
+            await connection.get("POST", body={"jsonrpc": "2.0", "id": request["id"], "result": {"action": "decline"}})
+            await wait_all_tasks_blocked()
+        server.says(asked["id"], {"content": []})
+        await call.complete.wait()
+        check("A server request", order)
+
+
+async def test_a_change_of_a_list_walks_as_written() -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_http_app(server) as (_, connection):
+        await connection.open()
+        standing = connection.send("GET")
+        await wait_all_tasks_blocked()
+        server.lists["tools"] = [tool("y")]
+        with trio.fail_after(5), entered() as order:
+            await server.notifies("notifications/tools/list_changed")
+            await standing.wait_messages(1)
+        check("A change of a list", order)
