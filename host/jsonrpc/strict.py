@@ -52,8 +52,8 @@ def count_tokens_outside_strings(data: bytes) -> int:
 
 
 def has_more_tokens(data: bytes, most: int) -> bool:
-    """Whether valid JSON has more than `most` structural characters outside strings. Stops scanning once it is known.
-    """
+    """Whether valid JSON has more than `most` structural characters outside strings. Stops scanning once it is
+    known."""
     if count_tokens(data) <= most:
         return False
     found = 0
