@@ -1,1 +1,1 @@
-"""JSON-RPC without input or output: messages, ids, and the state of one conversation."""
+"""JSON-RPC without I/O: messages, ids, and the outstanding requests of one link."""

@@ -1,9 +1,9 @@
-"""Who asked what on one link, and what is still open. Pure state: nothing here can wait, and nothing here knows MCP's
-methods but the one that every conversation must understand, `notifications/cancelled`.
+"""Outstanding JSON-RPC requests on one link, in both directions. Pure state without I/O. The only MCP method known here
+is `notifications/cancelled`.
 
-`Outgoing` holds our own requests: each ends exactly once, by an answer or by being abandoned. `Incoming` holds the
-peer's requests that we are working for: looked up only to find what a cancel names. Ids are compared with their JSON
-type: `1`, `"1"` and `true` are three different things (`true` never gets past `messages.read`)."""
+`Outgoing` holds our own requests: each ends exactly once, with a response or by being abandoned. `Incoming` holds the
+peer's requests that are being answered, so that a cancellation finds its request. Ids are compared with their JSON
+type: `1` and `"1"` are different ids (`true` is refused by `messages.read`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Outgoing(Generic[T]):
-    """Our requests without an answer, each with whoever waits for it. Ids are integers that are never used again."""
+    """Our requests that have no response yet, each with its waiter. Ids are integers that are never used again."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, T] = {}
@@ -34,7 +34,8 @@ class Outgoing(Generic[T]):
         return iter(self._waiting.values())
 
     def waiter(self, id: Id) -> T | None:
-        """Whoever waits for the answer to this request."""
+        """The waiter of this request, or None if the request is not outstanding."""
+        # The exact type, because `True == 1`, and a server that returns the id "1" answers no request of ours.
         return self._waiting.get(id) if type(id) is int else None
 
     def add(self, method: str, params: Raw | None, waiter: T) -> Request:
@@ -43,25 +44,29 @@ class Outgoing(Generic[T]):
         return Request(self._last, method, params)
 
     def take(self, message: Success | Failure | Malformed) -> T | None:
-        """Whoever waits for this answer, who waits no longer; None if nobody does (late, doubled or never asked)."""
+        """Remove and return the waiter of this response; None if no request is outstanding under its id (the response
+        is late, a duplicate, or its id was never used)."""
         return self._waiting.pop(message.id, None) if type(message.id) is int else None
 
     def abandon(self, id: Id, reason: str | None) -> Notification | None:
-        """Stop waiting. The notice that tells the peer, or None if the answer was here first."""
+        """Stop waiting for a response. Returns the cancellation to send to the peer, or None if the response came
+        first."""
         if type(id) is not int or self._waiting.pop(id, None) is None:
             return None
         return cancel_notification(id, reason)
 
     def drain(self) -> Iterator[T]:
-        """Everybody who waits; nobody will be answered any more."""
+        """Remove and return all waiters, because no further response can come."""
+        # Emptied first: a waiter may send its next request while the others are being woken.
         waiting, self._waiting = self._waiting, {}
         yield from waiting.values()
 
 
 class Incoming(Generic[T]):
-    """The peer's requests in flight, each with the work that a cancel would stop.
+    """The peer's requests in flight, each with the work that a cancellation would stop.
 
-    An id that is in flight more than once is served every time and cancelled never: nobody can tell which one is meant.
+    If a peer uses an id for several requests at once, each of them is answered and none can be cancelled, because the
+    cancellation does not tell them apart.
     """
 
     def __init__(self) -> None:
@@ -72,7 +77,7 @@ class Incoming(Generic[T]):
         return (type(id), id) in self._work
 
     def __iter__(self) -> Iterator[T]:
-        for work in list(self._work.values()):
+        for work in list(self._work.values()):  # copies: work may end while the caller iterates
             yield from list(work)
 
     def __len__(self) -> int:
@@ -89,9 +94,9 @@ class Incoming(Generic[T]):
         if not left:
             del self._work[(type(id), id)]
 
-    def cancelled_by(self, notice: Notification) -> T | None:
-        """The work that a `notifications/cancelled` names; None if it names nothing in flight, or more than one."""
-        id = cancelled_id(notice)
+    def cancelled_by(self, cancellation: Notification) -> T | None:
+        """The work that a `notifications/cancelled` names; None if its id is not in flight, or more than once."""
+        id = cancelled_id(cancellation)
         if id is None:
             return None
         work = self._work.get((type(id), id), [])
@@ -99,24 +104,24 @@ class Incoming(Generic[T]):
 
 
 def cancel_notification(id: Id, reason: str | None) -> Notification:
-    """The notice that calls a request off (MCP 2025-11-25, "Cancellation")."""
+    """The notification that cancels a request (MCP 2025-11-25, "Cancellation")."""
     return Notification(CANCELLED, encode({"requestId": id} if reason is None else {"requestId": id, "reason": reason}))
 
 
-def cancelled_id(notice: Notification) -> Id | None:
-    """The id that a cancel names, or None if the notice is malformed (such a notice is ignored)."""
-    id = _member(notice, "requestId")
+def cancelled_id(cancellation: Notification) -> Id | None:
+    """The id of the request that is cancelled, or None if the notification is malformed and therefore ignored."""
+    id = _member(cancellation, "requestId")
     return id if type(id) is int or isinstance(id, str) else None
 
 
-def cancelled_reason(notice: Notification) -> str | None:
-    reason = _member(notice, "reason")
+def cancelled_reason(cancellation: Notification) -> str | None:
+    reason = _member(cancellation, "reason")
     return reason if isinstance(reason, str) else None
 
 
-def _member(notice: Notification, name: str) -> object:
+def _member(notification: Notification, name: str) -> object:
     try:
-        found = members(notice.params or b"{}").get(name)
-        return None if found is None else value(found)
+        member = members(notification.params or b"{}").get(name)
+        return None if member is None else value(member)
     except ValueError:
         return None

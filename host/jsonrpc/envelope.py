@@ -1,8 +1,9 @@
-"""The top level of a JSON-RPC message that is too long to be kept: its id, and whether it is a request or a response.
+"""Incremental scanner for the top level of a JSON-RPC message that is too long to be kept: finds its id, and whether
+it is a request or a response, so that the right request fails.
 
-The text is scanned in pieces and forgotten. Depth and strings are tracked, so that only members of the outermost object
-count, whatever the nested values and strings contain. Nothing is validated beyond that: a peer chooses the ids that it
-sends, and text that is no JSON can only fail requests of this peer. Time is linear in the bytes, memory is constant.
+The text is scanned in pieces and discarded. Depth and strings are tracked, so that only members of the outermost object
+count, whatever nested values and strings contain. Nothing else is validated: a peer chooses the ids that it sends, and
+text that is not JSON can only fail requests of this peer. Time is linear in the bytes, memory is constant.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from host.jsonrpc.messages import MAX_ID_BYTES, Id, read_id
 from host.jsonrpc.raw import string
 
 STEP = 4096
-"""Bytes that one call of `feed` should be given: the dearest text takes about two milliseconds then."""
+"""Bytes to pass to one call of `feed`: the most expensive text then takes about two milliseconds."""
 
 _SHORT = 64
-"""Bytes of a string that are matched one by one."""
+"""Bytes of a string that are matched with a regular expression; the rest is searched (`_length_of_string`)."""
 _COLLAPSES = 6
-"""Levels of small values, which stand in pairs of brackets, that are passed over without counting."""
+"""Levels of nested brackets that are removed as pairs before the remaining brackets are counted."""
 _LONGEST_KEY = 6 * len("method")
-"""Raw bytes; every character may be written as an escape of six."""
+"""Raw bytes: each character may be written as an escape of six bytes."""
 _LONGEST_ID = 6 * MAX_ID_BYTES
 
 _WHITE = re.compile(rb"[ \t\r\n]*+")
 _STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _SCALAR = re.compile(rb"[^ \t\r\n,\]}]*+")
-# Whole members of the envelope that mean nothing here, with the commas after them.
+# Complete members with other names and a string or a scalar as value, with the commas after them: skipped at once.
 _OTHERS = re.compile(
     rb'(?:[ \t\r\n]*+"(?!(?:id|method|result|error)")[^"\\]*+"[ \t\r\n]*+:'
     rb'[ \t\r\n]*+(?:"[^"\\]*+"|[-+.0-9A-Za-z]++)[ \t\r\n]*+,)*+'
@@ -37,21 +38,21 @@ _OTHERS = re.compile(
 _WHOLE_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"{}[]")
-# Outside strings; a string that this piece does not end is found as its opening quote alone.
+# Brackets outside strings. A string that does not end in this piece matches as its opening quote alone.
 _NESTED = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["\[\]{}]', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What the top level says. `is_answer`: the message answers the request `id`. Otherwise it is a request, or, if
-    `id` is None, a notification."""
+    """The top level of a message. `is_answer`: a response to the request `id`. Otherwise a request or, if `id` is
+    None, a notification."""
 
     id: Id | None
     is_answer: bool
 
 
 class _Expected(Enum):
-    """What the scanner expects next, or is in the middle of, at the level of the envelope."""
+    """State of the scanner: the token of the outermost object that it expects next, or is in the middle of."""
 
     START = auto()
     KEY = auto()
@@ -65,17 +66,17 @@ class _Expected(Enum):
 
 
 class EnvelopeScanner:
-    """Takes the bytes of one message as they come. `broken` once it is certain that they are no object with at most one
-    id."""
+    """Scans the bytes of one message in pieces of any size. `broken` is True once they cannot be an object with at most
+    one id."""
 
     def __init__(self) -> None:
         self._at = _Expected.START
         self._depth = 0
         self._in_string = False
         self._escaped = False
-        """Whether the last piece ended with a backslash inside a string."""
+        """The last piece ended with a backslash inside a string."""
         self._kept: bytearray | None = None
-        """The raw text of the key or id that is being read, None if the value does not matter."""
+        """Raw text of the key or id that is being read; None if the value does not matter or is too long."""
         self._longest = 0
         self._key = ""
         self._ids = 0
@@ -88,8 +89,8 @@ class EnvelopeScanner:
         return self._at is _Expected.BROKEN or self._ids > 1
 
     def envelope(self) -> Envelope | None:
-        """What was found, once the message has ended. None if it was no whole object, has several ids or one that no
-        request can have, or is an answer without an id."""
+        """The result, once the message has ended. None if the text is not a complete object, has several ids or an
+        invalid one, or is a response without an id."""
         is_answer = self._has_answer or not self._has_method
         if self._at is not _Expected.END or self.broken or (self._id is None and (is_answer or self._ids)):
             return None
@@ -114,7 +115,7 @@ class EnvelopeScanner:
                     at = self._token(data, at)
 
     def _token(self, data: bytes, at: int) -> int:
-        """Take one character of the envelope's own syntax."""
+        """Consume one structural character of the outermost object."""
         char = data[at : at + 1]
         match self._at, char:
             case _Expected.START, b"{":
@@ -143,7 +144,7 @@ class EnvelopeScanner:
         self._in_string, self._kept, self._longest = True, kept, longest
 
     def _string(self, data: bytes, at: int) -> int:
-        """Take what this piece has of a string, up to its closing quote."""
+        """Consume the part of a string that is in this piece, up to its closing quote."""
         if self._escaped:
             self._escaped = False
             self._keep(data[at : at + 1])
@@ -188,8 +189,8 @@ class EnvelopeScanner:
         return end
 
     def _continues_beyond(self, data: bytes) -> bool:
-        """Whether a value of several parts goes on beyond this piece. Then only the depth matters, which is found
-        without looking at each bracket."""
+        """Whether the nested value continues after this piece. If so, the new depth is computed from the number of
+        brackets, without a look at each of them."""
         before, quote, rest = _WHOLE_STRINGS.sub(b"", data).partition(b'"')
         brackets = before.translate(_ONE_KIND, _NO_BRACKETS)
         for _ in range(_COLLAPSES):
@@ -204,7 +205,7 @@ class EnvelopeScanner:
         return True
 
     def _nested(self, data: bytes, at: int) -> int:
-        """Pass over a value of several parts, as far as this piece goes."""
+        """Skip the part of an object or array that is in this piece."""
         depth = self._depth
         if at == 0 and self._continues_beyond(data):
             return len(data)
@@ -239,8 +240,8 @@ class EnvelopeScanner:
 
 
 def _length_of_string(data: bytes) -> int:
-    """How much of the text belongs to the string in the middle of which it begins: up to its closing quote, or all of
-    it but a last backslash whose second half is not there. A hundred times faster than an expression."""
+    """Length of the rest of a string in text that begins inside it: up to the closing quote, or the whole text except a
+    final backslash whose second half is missing. A hundred times faster than a regular expression."""
     if b"\\" in data:
         data = data.replace(rb"\\", b"  ").replace(rb"\"", b"  ")
     end = data.find(b'"')
@@ -248,7 +249,7 @@ def _length_of_string(data: bytes) -> int:
 
 
 def _end(pattern: re.Pattern[bytes], data: bytes, at: int, limit: int = sys.maxsize) -> int:
-    """Where a match of the pattern, which also matches nothing, ends."""
+    """End of the match at this position, for a pattern that also matches the empty text."""
     found = pattern.match(data, at, limit)
     assert found is not None
     return found.end()

@@ -1,8 +1,9 @@
-"""JSON-RPC 2.0 messages as MCP uses them, and the only ways in and out: `read` and its kin, and `write`.
+"""JSON-RPC 2.0 messages as MCP uses them, and the functions that read and write them.
 
-An envelope is decoded strictly, once; `params` and `result` stay text (`Raw`). No reader raises: what is no message
-comes back as a `Malformed` that says why. Nothing here knows MCP methods, revisions or transports; whether somebody may
-send batches is for the caller to know.
+`read` and its variants decode the envelope strictly, once; `params` and `result` stay text (`Raw`). No reader raises:
+text that is not a message is returned as a `Malformed` with the reason. Methods, revisions and transports are unknown
+here, so the caller decides whether a peer may send batches. Text from clients (`receive`) must also keep the limits of
+`strict.py`.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 
-# Limits of one message (docs/operations.md lists them); the structural ones, for what clients send, are in strict.py.
+# Limits of one message (docs/operations.md lists them). The structural limits for clients are in strict.py.
 MAX_ID_BYTES = 256
 MAX_BATCH = 100
 MAX_OTHER_TOKENS = 10_000
-"""Structural characters of params, besides `arguments` and outside strings. The rest of params is opened again and
-again on the event loop; arguments are only passed on."""
+"""Structural characters outside strings of params, not counting `arguments`. Arguments are only passed on; the rest of
+params is decoded several times on the event loop."""
 MAX_OTHER_SURROGATES = 64 * 1024
-"""Bytes of params besides the `arguments` of a request up to which these may hold escaped lone surrogates: msgspec
-refuses them, and the way around it is slow."""
+"""Bytes of params, not counting the `arguments` of a request, that may contain escaped lone surrogates. msgspec refuses
+such escapes, and decoding them nevertheless is slow."""
 MAX_SERVER_BATCH = 1000
 MAX_SURROGATE_BYTES = 128 * 1024
-"""Bytes of a server's message that may hold escaped lone surrogates; in a batch, of all such messages together."""
+"""Bytes of a server's message that may contain escaped lone surrogates; in a batch, of all such messages together."""
 
 
 def _members_of(params: Raw | None) -> Mapping[str, Raw] | None:
@@ -65,7 +66,7 @@ class Request(Struct, frozen=True, dict=True, tag_field="jsonrpc", tag="2.0", om
 
     @cached_property
     def params_members(self) -> Mapping[str, Raw] | None:
-        """The members of the params, opened once; None if the params are no object."""
+        """The members of the params, decoded once; None if the params are not an object."""
         return _members_of(self.params)
 
 
@@ -75,7 +76,7 @@ class Notification(Struct, frozen=True, dict=True, tag_field="jsonrpc", tag="2.0
 
     @cached_property
     def params_members(self) -> Mapping[str, Raw] | None:
-        """The members of the params, opened once; None if the params are no object."""
+        """The members of the params, decoded once; None if the params are not an object."""
         return _members_of(self.params)
 
 
@@ -91,16 +92,17 @@ class ErrorBody(Struct, frozen=True, omit_defaults=True):
 
 
 class Failure(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
-    """An error response. `id` is None where the request's id could not be read; it is then left out on the wire."""
+    """An error response. `id` is None if the id of the request could not be read. It is then left out on the wire:
+    JSON-RPC 2.0 sends null, which the schemas of 2025-11-25 and 2026-07-28 do not permit."""
 
     error: ErrorBody
     id: Id | None = None
 
 
 class Malformed(Struct, frozen=True):
-    """Bytes that are no message. `code` is PARSE_ERROR, INVALID_REQUEST or INVALID_PARAMS, or TOO_LARGE for a message
-    that was discarded because of its length; `id` is echoed where it could be read; `answers` marks a broken response,
-    whose request must not wait for ever."""
+    """Text that is not a message, with the error to respond with. `code`: PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS,
+    or TOO_LARGE for a message that was discarded because of its length. `id`: the id, if it could be read. `answers`:
+    the text is a broken response, so the request with this id must fail instead of waiting for its deadline."""
 
     code: int
     why: str
@@ -112,7 +114,7 @@ Message: TypeAlias = Request | Notification | Success | Failure
 
 
 _ABSENT = Raw(b"")
-"""Of no length, as no JSON is. (msgspec would decode `Raw | None` as if only null could stand there.)"""
+"""Marks a missing member: no JSON text is empty. (In a field of type `Raw | None`, msgspec accepts only null.)"""
 
 
 class _Envelope(Struct):
@@ -131,7 +133,7 @@ class _Error(Struct):
 
 
 class _Skimmed(Struct):
-    """An envelope as `without_surrogates` leaves it."""
+    """An envelope after `without_surrogates`, which replaces every d by c, in names too."""
 
     id: Raw = field(name="ic", default=_ABSENT)
     method: Raw = field(name="methoc", default=_ABSENT)
@@ -145,21 +147,21 @@ _encoder = msgspec.json.Encoder()
 
 
 def write(message: Message) -> bytes:
-    """The message as JSON text. It may hold line ends where a payload did: framings take them out."""
+    """The message as JSON text. Payloads may contain line ends between tokens; the framings remove them."""
     return _encoder.encode(message)
 
 
 def read(data: bytes) -> Message | Malformed:
-    """The message in `data`, which a server sent. Payloads are taken as they come.
+    """Read one message of a server. Payloads are not checked.
 
-    A message with an id that has neither a method nor an answer counts as a broken response: the request with that id
-    must not wait until its deadline.
+    A message with an id but without method, result and error counts as a broken response, so that the request with this
+    id fails at once instead of at its deadline.
     """
     return _read(data, bare_id_answers=True, max_slow_bytes=MAX_SURROGATE_BYTES)
 
 
 def read_id(data: bytes) -> Id | None:
-    """The id that `data` is the JSON text of; None if no request can have it."""
+    """Decode the JSON text of an id; None if it is not a valid id."""
     try:
         id = _id.decode(data)
     except DECODE_ERRORS:
@@ -168,12 +170,14 @@ def read_id(data: bytes) -> Id | None:
 
 
 def _read(data: bytes, *, bare_id_answers: bool, max_slow_bytes: float = math.inf) -> Message | Malformed:
-    """
+    """Read one message.
+
     Args:
-        slowly: bytes up to which a message may be read the slow way.
+        bare_id_answers: an id without method, result and error is a broken response, not a request without its method.
+        max_slow_bytes: bytes up to which a message that msgspec refuses is decoded the slow way.
     """
     try:
-        data.decode()  # msgspec does not check the text inside a Raw
+        data.decode()  # msgspec does not check that the text of a `Raw` is UTF-8
     except UnicodeDecodeError:
         return Malformed(PARSE_ERROR, "not UTF-8")
     try:
@@ -184,23 +188,24 @@ def _read(data: bytes, *, bare_id_answers: bool, max_slow_bytes: float = math.in
 
 
 class ParsedInput(NamedTuple):
-    """What a client sent, read in both ways: whether it may send batches is known only later."""
+    """Text from a client, read both as one message and as a batch: whether the client may send batches is known only
+    later, from its revision."""
 
     message: Message | Malformed
-    """The one message."""
+    """The text read as one message."""
     batch: list[Message | Malformed] | None
-    """The messages of the batch; None if the text is no array."""
+    """The text read as a batch; None if it is not an array."""
 
 
 class MalformedMessages(NamedTuple):
-    """Which messages of a `ParsedInput` are none; None stands for each that is one."""
+    """The refusals of a `ParsedInput`, with None in the place of each valid message."""
 
     message: Malformed | None
     batch: list[Malformed | None] | None
 
 
 def find_malformed(data: bytes) -> MalformedMessages:
-    """The messages of `data` that `receive` refuses. Of its work, only this takes long where the text is long."""
+    """The refusals of `receive(data)`. This part of its work is slow for long text; `receive_checked` does the rest."""
     found = receive(data)
     batch = None if found.batch is None else [_if_malformed(each) for each in found.batch]
     return MalformedMessages(_if_malformed(found.message), batch)
@@ -211,7 +216,8 @@ def _if_malformed(message: Message | Malformed) -> Malformed | None:
 
 
 def receive_checked(data: bytes, malformed: MalformedMessages) -> ParsedInput:
-    """The same as `receive(data)`, given the refusals of `data`; params are opened."""
+    """The result of `receive(data)`, given the refusals that `find_malformed(data)` returned. Opens the params, so that
+    no later caller has to."""
     message = malformed.message or _read_from_client(data)
     batch: list[Message | Malformed] | None = None
     if malformed.batch is not None:
@@ -224,11 +230,11 @@ def receive_checked(data: bytes, malformed: MalformedMessages) -> ParsedInput:
 
 
 def receive(data: bytes) -> ParsedInput:
-    """Read what a client sent: it must be bounded, with nothing that two parsers could read differently.
+    """Read text from a client, which must be bounded and unambiguous.
 
-    Refused besides what is no JSON: more than MAX_DEPTH levels or MAX_TOKENS structural characters, duplicate members
-    anywhere, numbers that are not finite, integers of more than MAX_DIGITS digits. A batch that breaks these bounds, an
-    empty one, and one of more than MAX_BATCH messages are one `Malformed`.
+    Besides invalid JSON, refuses more than MAX_DEPTH levels or MAX_TOKENS structural characters, duplicate members,
+    numbers that are not finite, and integers of more than MAX_DIGITS digits. A batch that breaks one of these limits,
+    is empty, or has more than MAX_BATCH messages is refused as a whole, with one `Malformed`.
     """
     array = _is_array(data)
     why = flaw(data)
@@ -242,7 +248,7 @@ def receive(data: bytes) -> ParsedInput:
 
 
 def _read_from_client(data: bytes) -> Message | Malformed:
-    return _read(data, bare_id_answers=False)  # it may also be a request that lacks its method
+    return _read(data, bare_id_answers=False)  # an id alone may also be a request without its method
 
 
 def _check_params_size(message: Message | Malformed) -> Message | Malformed:
@@ -250,55 +256,55 @@ def _check_params_size(message: Message | Malformed) -> Message | Malformed:
         return message
     marks = count_tokens(bytes(message.params))
     if marks > MAX_OTHER_TOKENS:
-        marks = count_tokens_outside_strings(bytes(message.params))  # a text may hold any number of commas
+        marks = count_tokens_outside_strings(bytes(message.params))  # strings may have any number of commas
     if marks > MAX_OTHER_TOKENS:
         marks -= count_tokens_outside_strings(bytes(_arguments(message.params)))
     id = message.id if isinstance(message, Request) else None
     if marks > MAX_OTHER_TOKENS:
-        why = f"params hold more than {MAX_OTHER_TOKENS} structural characters besides arguments"
+        why = f"params have more than {MAX_OTHER_TOKENS} structural characters besides arguments"
         return Malformed(INVALID_PARAMS, why, id)
     if len(message.params) > MAX_OTHER_SURROGATES and _is_slow(message):
-        why = f"params besides arguments hold a lone surrogate and more than {MAX_OTHER_SURROGATES} bytes"
+        why = f"params besides arguments have a lone surrogate and more than {MAX_OTHER_SURROGATES} bytes"
         return Malformed(INVALID_PARAMS, why, id)
     return message
 
 
 def _is_slow(message: Request | Notification) -> bool:
-    """Whether the params, which this opens, hold too much that takes long to open again."""
+    """Whether the params besides `arguments` have lone surrogates and are too large for the slow way of decoding."""
     exempt = "arguments" if isinstance(message, Request) else None
-    beside = {name: each for name, each in (message.params_members or {}).items() if name != exempt}
-    size = sum(len(name) + len(each) for name, each in beside.items())
-    return size > MAX_OTHER_SURROGATES and not has_no_lone_surrogate(beside)
+    others = {name: each for name, each in (message.params_members or {}).items() if name != exempt}
+    size = sum(len(name) + len(each) for name, each in others.items())
+    return size > MAX_OTHER_SURROGATES and not has_no_lone_surrogate(others)
 
 
 def _arguments(params: Raw) -> Raw:
     try:
         found = pick(params, frozenset(("arguments",)))
-    except ValueError:  # for a lone surrogate
+    except ValueError:  # because of a lone surrogate
         found = members(params)
     return found.get("arguments", _ABSENT)
 
 
 def read_strictly(data: bytes) -> Message | Malformed:
-    """The one message in `data`, which a client sent; see `receive`."""
+    """Read one message of a client; see `receive`."""
     return receive(data).message
 
 
 def read_batch_strictly(data: bytes) -> list[Message | Malformed] | None:
-    """The messages of the batch in `data`, which a client sent; see `receive`."""
+    """Read a batch of a client; None if the text is not an array. See `receive`."""
     return receive(data).batch
 
 
 def read_batch(data: bytes) -> list[Message | Malformed] | None:
-    """The messages of the batch in `data`, which a server sent; None if it is no array. Each is judged as by `read`.
+    """Read a batch of a server, each message as `read` does; None if the text is not an array.
 
-    An empty batch, one that is no JSON, and one of more than MAX_SERVER_BATCH messages or MAX_TOKENS commas are one
-    `Malformed`.
+    A batch that is empty, is not JSON, or has more than MAX_SERVER_BATCH messages or MAX_TOKENS commas is refused as a
+    whole, with one `Malformed`.
     """
     if not _is_array(data):
         return None
-    if data.count(b",") > MAX_TOKENS:  # before anything is made of them: items may be two bytes each
-        return [Malformed(INVALID_REQUEST, "a batch of too many parts")]
+    if data.count(b",") > MAX_TOKENS:  # counted before the items are made: they may be two bytes each
+        return [Malformed(INVALID_REQUEST, f"the batch has more than {MAX_TOKENS} commas")]
     left = MAX_SURROGATE_BYTES
 
     def read_item(item: bytes) -> Message | Malformed:
@@ -312,7 +318,7 @@ def read_batch(data: bytes) -> list[Message | Malformed] | None:
 
 
 def read_each(data: bytes, batches: bool) -> list[Message | Malformed]:
-    """What a server sent in one line, body or event: a message or, where it may send `batches`, those of one."""
+    """Read one line, body or event of a server: one message or, if the server may send `batches`, those of a batch."""
     message = read(data)
     if batches and isinstance(message, Malformed):
         return read_batch(data) or [message]
@@ -327,16 +333,16 @@ def _read_items(data: bytes, most: int, read_item: Callable[[bytes], Message | M
     try:
         found = items(data)
     except ValueError:
-        return [Malformed(PARSE_ERROR, "not JSON: a batch that cannot be taken apart")]
+        return [Malformed(PARSE_ERROR, "not JSON: the items of the batch cannot be read")]
     if not found:
-        return [Malformed(INVALID_REQUEST, "a batch without messages")]
+        return [Malformed(INVALID_REQUEST, "the batch has no messages")]
     if len(found) > most:
-        return [Malformed(INVALID_REQUEST, f"a batch of more than {most} messages")]
+        return [Malformed(INVALID_REQUEST, f"the batch has more than {most} messages")]
     return [read_item(bytes(each)) for each in found]
 
 
 def _reread(data: bytes, problem: Exception, bare_id_answers: bool, max_slow_bytes: float) -> Message | Malformed:
-    """The slow way, for text that JSON allows and msgspec does not, and for saying what is wrong."""
+    """Read a message that msgspec refused: the slow way if JSON allows it, else with the reason to refuse it."""
     if len(data) > max_slow_bytes:
         return _skim(data) or _no_object(data, problem)
     try:
@@ -356,15 +362,15 @@ def _no_object(data: bytes, problem: Exception) -> Malformed:
 
 
 def _skim(data: bytes) -> Malformed | None:
-    """Whose answer it is, of a text that is too long for the slow way; None if it is no object at all."""
+    """The refusal of a message that is too long for the slow way, with its id; None if the text is not an object."""
     try:
         found = _skimmed.decode(without_surrogates(data))
     except DECODE_ERRORS:
         return None
     id = read_id(bytes(found.id))
-    if isinstance(id, str):  # it may be another one now
+    if isinstance(id, str):  # the replacement of d by c may have made another id of it
         id = None
-    why = f"messages of more than {MAX_SURROGATE_BYTES} bytes hold an escape of half a surrogate pair"
+    why = f"the message has an escape of half a surrogate pair and more than {MAX_SURROGATE_BYTES} bytes"
     return Malformed(TOO_LARGE, why, id, answers=not len(found.method))
 
 
@@ -376,18 +382,18 @@ def _classify(envelope: _Envelope, bare_id_answers: bool) -> Message | Malformed
         except DECODE_ERRORS:
             return _unreadable_id(envelope)
         if not _is_valid_id(id):
-            return Malformed(INVALID_REQUEST, "the id is out of bounds")
+            return Malformed(INVALID_REQUEST, f"the id is not a 64-bit integer or is longer than {MAX_ID_BYTES} bytes")
     is_answer = not len(envelope.method) and bool(len(envelope.result) or len(envelope.error))
     answers = is_answer or (bare_id_answers and id is not None and not len(envelope.method))
     if bytes(envelope.jsonrpc) != b'"2.0"':
         return Malformed(INVALID_REQUEST, 'expected "jsonrpc": "2.0"', id, answers)
     if len(envelope.method):
         if len(envelope.result) or len(envelope.error):
-            return Malformed(INVALID_REQUEST, "a message has either a method or an answer", id, True)
+            return Malformed(INVALID_REQUEST, "a message has either a method or a result or error", id, True)
         return _read_call(envelope, id)
     if is_answer:
         return _read_response(envelope, id)
-    return Malformed(INVALID_REQUEST, "neither a method nor an answer", id, answers)
+    return Malformed(INVALID_REQUEST, "the message has no method, result or error", id, answers)
 
 
 def _read_call(envelope: _Envelope, id: Id | None) -> Message | Malformed:
@@ -418,14 +424,15 @@ def _read_response(envelope: _Envelope, id: Id | None) -> Message | Malformed:
 def _read_error(raw: Raw) -> _Error:
     try:
         return _error.decode(raw)
-    except DECODE_ERRORS:  # perhaps only for what JSON allows and msgspec does not
+    except DECODE_ERRORS:  # perhaps only because of an escaped lone surrogate
         found = members(raw)
         code = msgspec.json.decode(found["code"], type=int)
         return _Error(code, string(found["message"]), found.get("data", _ABSENT))
 
 
 def _unreadable_id(envelope: _Envelope) -> Message | Malformed:
-    """`id: null` is lawful on an error response whose request could not be read (JSON-RPC 2.0, section 5)."""
+    """Classify a message whose id is neither a string nor an integer. An error response may have `"id": null`, if the
+    id of its request could not be read (JSON-RPC 2.0, section 5)."""
     if bytes(envelope.id) == b"null" and not len(envelope.method) and len(envelope.error):
         return _read_response(envelope, None)
     return Malformed(INVALID_REQUEST, "the id is neither a string nor an integer")

@@ -1,9 +1,9 @@
-"""Undecoded JSON: look inside one level, change a member, keep every other byte.
+"""Undecoded JSON: open one level, replace a member, keep every other byte.
 
-`Raw` is a piece of JSON text, known to be UTF-8 (`messages.read` sees to it). These functions open one level of it and
-leave the rest as it is: number text, escapes, member order and unknown members survive. msgspec does the work. It
-refuses one thing that JSON allows: an escaped lone surrogate, which JavaScript writes whenever it cuts an emoji in
-half. Such escapes are replaced for it (`_SurrogateMask`, `without_surrogates`), and what it gives holds them again.
+`Raw` is a piece of JSON text, known to be UTF-8 (`messages.read` checks it). These functions open one level and leave
+the rest unchanged: number text, escapes, member order and unknown members survive. msgspec decodes. It refuses one
+thing that JSON allows: an escaped lone surrogate, which JavaScript writes whenever it cuts an emoji in half. Such
+escapes are masked before decoding and restored in the result (`_SurrogateMask`, `without_surrogates`).
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _encoder = msgspec.json.Encoder()
 EMPTY_OBJECT = Raw(b"{}")
 
 _ASCII_ESCAPE = re.compile(rb"\\u00")
-"""What every character of ASCII begins with as an escape."""
+"""Prefix of the escape of any ASCII character."""
 
 _NO_SURROGATES = bytes.maketrans(b"dD", b"cC")
-"""Turns JSON into other JSON, and text that is none into text that is none: outside strings neither letter can stand,
-and inside escapes both are nothing but digits."""
+"""Maps valid JSON to valid JSON and invalid to invalid: in valid JSON the letter d or D stands only in strings, where
+it may be a hexadecimal digit of an escape, and so may c and C."""
 
-# What msgspec raises for text that is not JSON, not UTF-8, not of the wanted type, or nested too deep.
+# Raised by msgspec for text that is not JSON, not UTF-8, not of the wanted type, or nested too deep.
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _SurrogateMask:
-    """JSON text in which no escape of a surrogate is left: `\\ud83d` stands there as a token and `\\u083d`, so that its
-    digits are still checked. The token is random, since nobody must be able to write it. It begins with no digit, since
-    it may stand behind an escape that is cut off."""
+    """JSON text whose escapes of surrogates are masked: `\\ud83d` becomes a token and `\\u083d`, so that its digits are
+    still checked. The token is random, so that no peer can write it. It does not begin with a hexadecimal digit,
+    because it could complete an escape that is cut off before it."""
 
     def __init__(self, text: bytes) -> None:
         token = b"~" + secrets.token_hex(8).encode()
@@ -48,17 +48,17 @@ class _SurrogateMask:
             token = b"~" + secrets.token_hex(8).encode()
         self._token = token.decode()
         self._lower, self._upper, self._pair = token + b"l", token + b"u", token + b"b"
-        text = text.replace(rb"\\", self._pair)  # else the end of one would look like the beginning of an escape
+        text = text.replace(rb"\\", self._pair)  # else the second backslash would look like the start of an escape
         self.text = text.replace(rb"\ud", self._lower + rb"\u0").replace(rb"\uD", self._upper + rb"\u0")
         self._name = re.compile(f"{self._token}(?:b|[lu](.))", re.DOTALL)
 
     def unmasked(self, piece: Raw) -> Raw:
-        """A piece of the text, as it was."""
+        """A piece of the masked text, with its original bytes."""
         text = bytes(piece).replace(self._lower + rb"\u0", rb"\ud").replace(self._upper + rb"\u0", rb"\uD")
         return Raw(text.replace(self._pair, rb"\\"))
 
     def unmasked_name(self, name: str) -> str:
-        """The decoded name of a member, as it would be without the veil."""
+        """The decoded name of a member, as it would be without the mask."""
         if self._token not in name:
             return name
         found = self._name.sub(lambda match: "\\" if match[1] is None else chr(0xD000 + ord(match[1])), name)
@@ -66,9 +66,9 @@ class _SurrogateMask:
 
 
 def _surrogate_mask(text: bytes | Raw) -> _SurrogateMask | None:
-    """None if there is nothing in the text that only msgspec refuses."""
-    found = bytes(text)
-    return _SurrogateMask(found) if may_hold_surrogates(found) else None
+    """The mask for this text, or None if it has no escaped surrogate."""
+    data = bytes(text)
+    return _SurrogateMask(data) if may_hold_surrogates(data) else None
 
 
 def may_hold_surrogates(text: bytes) -> bool:
@@ -77,7 +77,7 @@ def may_hold_surrogates(text: bytes) -> bool:
 
 
 def is_json(text: bytes) -> bool:
-    """Whether UTF-8 text is JSON. RecursionError if it is nested too deep for that to be said."""
+    """Whether UTF-8 text is JSON. RecursionError if it is nested too deep to tell."""
     try:
         _any.decode(without_surrogates(text))
     except msgspec.DecodeError:
@@ -86,7 +86,7 @@ def is_json(text: bytes) -> bool:
 
 
 def without_surrogates(text: bytes) -> bytes:
-    """Other JSON of the same structure, in which no escape stands for a surrogate: each `d` in it is a `c`."""
+    """Text of the same length and structure without escaped surrogates: each `d` is replaced by `c`."""
     return text.translate(_NO_SURROGATES)
 
 
@@ -105,20 +105,20 @@ def members(raw: bytes | Raw) -> dict[str, Raw]:
         return _members.decode(raw)
     except DECODE_ERRORS as problem:
         refusal = ValueError("expected an object")
-        veil = _surrogate_mask(raw) if is_object(raw) else None
-        if veil is None:
+        mask = _surrogate_mask(raw) if is_object(raw) else None
+        if mask is None:
             raise refusal from problem
     try:
-        found = _members.decode(veil.text)
+        found = _members.decode(mask.text)
     except DECODE_ERRORS as problem:
         raise refusal from problem
-    return {veil.unmasked_name(name): veil.unmasked(piece) for name, piece in found.items()}
+    return {mask.unmasked_name(name): mask.unmasked(piece) for name, piece in found.items()}
 
 
 def pick(raw: bytes | Raw, names: frozenset[str]) -> dict[str, Raw]:
-    """Those of the members that have one of these names. The others are passed over without making objects of them: a
-    hundred times faster than `members` where there are many. ValueError if `raw` is no object, or holds anywhere an
-    escaped lone surrogate."""
+    """The members of a JSON object with these names. No objects are made for other members: a hundred times faster than
+    `members` for an object with many. ValueError if `raw` is not an object, or has an escaped lone surrogate anywhere.
+    """
     try:
         if not all(map(_is_field_name, names)):
             return {name: each for name, each in _members.decode(raw).items() if name in names}
@@ -129,11 +129,11 @@ def pick(raw: bytes | Raw, names: frozenset[str]) -> dict[str, Raw]:
 
 
 _ABSENT = Raw(b"")
-"""Of no length, as no JSON is."""
+"""Marks a missing member: no JSON text is empty."""
 
 
 def has_only(raw: bytes | Raw, names: frozenset[str]) -> bool:
-    """Whether `raw` is an object whose members have none but these names; not if it holds an escaped lone surrogate."""
+    """Whether `raw` is an object without members of other names. False if it has an escaped lone surrogate."""
     try:
         if not all(map(_is_field_name, names)):
             return _members.decode(raw).keys() <= names
@@ -165,7 +165,7 @@ def items(raw: bytes | Raw) -> list[Raw]:
         if not is_array(raw):
             raise refusal from problem
     text = bytes(raw)
-    other = without_surrogates(text)  # it is as long, so an item stands at the same place in both
+    other = without_surrogates(text)  # of the same length, so each item has the same offsets in both
     try:
         pieces = _items.decode(other)
     except DECODE_ERRORS as problem:
@@ -188,7 +188,7 @@ def string(raw: bytes | Raw) -> str:
 
 
 def value(raw: bytes | Raw) -> object:
-    """Decoded whole, for small members only. ValueError if it is not JSON."""
+    """Decode a whole value; for small members only. ValueError if `raw` is not JSON."""
     try:
         return msgspec.json.decode(raw)
     except DECODE_ERRORS as problem:
@@ -216,24 +216,24 @@ def is_array(raw: bytes | Raw) -> bool:
 
 
 def _first(raw: bytes | Raw) -> bytes:
-    """The first character that is no blank."""
+    """The first character that is not white space."""
     head = bytes(memoryview(raw)[:64]).lstrip(b" \t\r\n")  # a long text is not copied to look at one character
     return (head or bytes(raw).lstrip(b" \t\r\n"))[:1]
 
 
 def may_contain_word(raw: bytes | Raw, *words: str) -> bool:
-    """Whether JSON text must be opened to know if it holds one of these words of ASCII, which stand inside names or
-    strings. Any letter may be spelled with an escape, and PHP writes every `/` as `\\/`."""
+    """Whether JSON text may hold one of these ASCII words inside a name or a string, so that it must be decoded. A word
+    may be hidden by escapes: any letter can be written as one, and PHP writes every `/` as `\\/`."""
     text = bytes(raw)
     for word in words:
         if word.encode() in text:
             return True
-    # To look for one character costs next to nothing.
+    # The search for one character comes first because it costs next to nothing.
     return b"\\" in text and ("/" in "".join(words) or _ASCII_ESCAPE.search(text) is not None)
 
 
 def one_line(data: bytes) -> bytes:
-    """The same JSON without line ends. In JSON text they can only be white space between tokens."""
+    """The same JSON without line ends, which in JSON text can only be white space between tokens."""
     if b"\n" in data or b"\r" in data:
         return data.replace(b"\n", b" ").replace(b"\r", b" ")
     return data

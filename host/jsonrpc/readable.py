@@ -1,10 +1,11 @@
-"""What clients can read of what servers send: one message that a client refuses takes everything else in it along.
+"""Checks that clients can parse the definitions and results of servers. A client that refuses a message loses all of
+it.
 
-A list is one message with the definitions of all servers, so they are held to what clients may send themselves. A
-result is the answer to one call: only what makes common readers refuse a whole message is looked for. Measured: the
-reader of the official Python SDK (jiter) refuses more than 200 levels, integers of more than 4,300 digits, and lone
-surrogates; serde_json (Rust) refuses 128 levels. Where text is long, these functions are for a worker thread
-or another process (`host/worker.py`).
+A list is one message with the definitions of all servers, so definitions must keep the limits for messages from
+clients. A result belongs to one call and is refused only for what makes common parsers refuse a whole message.
+Measured: the parser of the official Python SDK (jiter) refuses more than 200 levels, integers of more than 4,300
+digits, and lone surrogates; serde_json (Rust) refuses 128 levels. For long text, call these functions in a worker
+thread or another process (`host/worker.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from host.jsonrpc.raw import DECODE_ERRORS
 from host.jsonrpc.strict import MAX_DIGITS, flaw, pieces
 
 MAX_RESULT_DEPTH = 100
-LONE_SURROGATE = "an escape stands for half a surrogate pair, which is no character"
+LONE_SURROGATE = "an escape stands for half a surrogate pair, which is not a character"
 
 _ALIKE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"{}[]")
@@ -25,12 +26,12 @@ _TOO_LONG = b"0" * (MAX_DIGITS + 1)
 
 
 def why_unreadable(definition: bytes) -> str | None:
-    """Why clients could not read a list that holds this definition; None if they can."""
+    """The reason why clients could not parse a list with this definition, or None."""
     return flaw(definition) or _lone_surrogate(definition)
 
 
 def why_unreadable_result(result: bytes | Raw) -> str | None:
-    """Why clients could not read an answer with this result, which is JSON; None if they can."""
+    """The reason why clients could not parse a response with this result (valid JSON), or None."""
     data = bytes(result)
     if data.count(b"{") + data.count(b"[") > MAX_RESULT_DEPTH and _is_deeper(data, MAX_RESULT_DEPTH):
         return f"nested deeper than {MAX_RESULT_DEPTH} levels"
@@ -42,7 +43,7 @@ def why_unreadable_result(result: bytes | Raw) -> str | None:
 def _is_deeper(data: bytes, levels: int) -> bool:
     outside = (b"".join(texts).translate(_ALIKE, _NO_BRACKETS) for texts, _ in pieces(data))
     brackets = b"".join(outside)
-    for _ in range(levels):  # each time the innermost ones go
+    for _ in range(levels):  # each round removes the innermost pairs
         brackets = brackets.replace(b"[]", b"")
     return bool(brackets)
 
@@ -55,7 +56,7 @@ def _lone_surrogate(data: bytes) -> str | None:
     if b"\\ud" not in data and b"\\uD" not in data:
         return None
     try:
-        msgspec.json.decode(data, type=Raw)  # checks every escape, and makes nothing of them
+        msgspec.json.decode(data, type=Raw)  # checks every escape without building values
     except DECODE_ERRORS:
         return LONE_SURROGATE
     return None

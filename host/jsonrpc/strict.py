@@ -1,8 +1,8 @@
-"""The checks on JSON text that clients send: it is bounded, and no two parsers can read it differently.
+"""Checks on JSON text from clients: it is bounded, and no two parsers can read it differently.
 
-Short text is decoded with hooks. Long text is scanned instead: no values are built, and the work is divided into steps
-of some milliseconds at the most: a worker thread, which does it where no other process can, stops every other thread
-while it stays in one call into C. Both give the same verdict. This file knows nothing of messages, threads or time.
+Short text is decoded with hooks. Long text is scanned: no values are built, and the work is divided into steps of a few
+milliseconds, because a worker thread that stays in one call into C stops every other thread. Both give the same
+verdict.
 """
 
 from __future__ import annotations
@@ -21,38 +21,39 @@ from host.jsonrpc.raw import is_json
 MAX_DEPTH = 64
 MAX_TOKENS = 200_000
 MAX_DIGITS = 4300
-"""Digits of an integer; Python converts no longer ones."""
+"""Digits of an integer: Python refuses to convert longer ones by default."""
 LIGHT_TOKENS = 5_000
 LIGHT_BYTES = 128 * 1024
 """Text with more tokens or bytes is heavy: checking it takes too long for the event loop."""
 
 _SHORT = 1024
-"""Bytes up to which text is decoded rather than scanned."""
+"""Text of at most this many bytes is decoded instead of scanned."""
 _STEP = 64 * 1024
-"""Bytes that are scanned in one step; more only where one string or one number is longer."""
+"""Bytes that are scanned in one step; more only if one string or one number is longer."""
 
 
 class _Flaw(ValueError):
-    """A reason to refuse the text, in words for the peer."""
+    """A reason to refuse the text, worded for the peer."""
 
 
 def is_heavy(data: bytes | Raw) -> bool:
-    """Whether to look through the text (`flaw`) or to open it may take more than some milliseconds."""
-    return len(data) > LIGHT_BYTES or count_tokens(bytes(data)) > LIGHT_TOKENS  # a long text is not copied
+    """Whether checking the text (`flaw`) or decoding it may take more than a few milliseconds."""
+    return len(data) > LIGHT_BYTES or count_tokens(bytes(data)) > LIGHT_TOKENS  # long text is not copied
 
 
 def count_tokens(data: bytes) -> int:
-    """The number of structural characters: `{`, `[` and `,`, within strings too."""
+    """The number of structural characters: `{`, `[` and `,`, including those inside strings."""
     return data.count(b"{") + data.count(b"[") + data.count(b",")
 
 
 def count_tokens_outside_strings(data: bytes) -> int:
-    """The number of structural characters outside strings of valid JSON."""
+    """The number of structural characters of valid JSON, without those inside strings."""
     return sum(count_tokens(b"".join(outside)) for outside, _ in pieces(data))
 
 
 def has_more_tokens(data: bytes, most: int) -> bool:
-    """Whether valid JSON holds more structural characters outside strings. What comes after them is not scanned."""
+    """Whether valid JSON has more than `most` structural characters outside strings. Stops scanning once it is
+    known."""
     if count_tokens(data) <= most:
         return False
     found = 0
@@ -64,9 +65,9 @@ def has_more_tokens(data: bytes, most: int) -> bool:
 
 
 def flaw(data: bytes) -> str | None:
-    """The reason to refuse the text, or None. Cheap checks come first: a bomb must not be parsed to be found out."""
+    """The reason to refuse the text, or None. The cheap check comes first: a bomb must be refused without parsing."""
     if count_tokens(data) > MAX_TOKENS:
-        return "too many members (the structural budget is used up)"
+        return f"too many values: more than {MAX_TOKENS} structural characters"
     try:
         if len(data) <= _SHORT:
             _decode(data)
@@ -84,12 +85,12 @@ def flaw(data: bytes) -> str | None:
 
 
 _TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
-_TOO_LARGE = "a number is too large"
-_TOO_LONG = "a number is too long"
+_TOO_LARGE = "a number is too large for a 64-bit float"
+_TOO_LONG = f"a number has more than {MAX_DIGITS} digits"
 
 
 def _duplicate_member(name: str) -> _Flaw:
-    return _Flaw(f"the member {name[:80]!a} stands twice in one object")
+    return _Flaw(f"duplicate member {name[:80]!a} in one object")
 
 
 # Short text
@@ -120,7 +121,7 @@ def _check_float(text: str) -> None:
 
 
 def _no_constant(text: str) -> None:
-    raise _Flaw(f"{text} is no JSON number")
+    raise _Flaw(f"{text} is not a JSON number")
 
 
 _strict_decoder = json.JSONDecoder(
@@ -131,12 +132,12 @@ _strict_decoder = json.JSONDecoder(
 # Long text
 
 _BACKSLASHES, _QUOTE = b"\xff\xff", b"\xfe\xfe"
-"""Stand for an escaped backslash and an escaped quote while text is scanned: no UTF-8 holds these bytes."""
+"""Replace an escaped backslash and an escaped quote while text is scanned: these bytes do not occur in UTF-8."""
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"{}[]")
 _NOT_MARKS = bytes(byte for byte in range(256) if byte not in b'{}:"')
 _COLON, _OPEN = b":{"
 _ALIKE = bytes.maketrans(b"{}", b"[]")
-# With all digits written as 0, a number that is too long or too large holds one of these.
+# With all digits written as 0, every number that is too long or too large contains one of these.
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _SUSPECT = (b"0" * 100, b"e000", b"e+000", b"E000", b"E+000")
 _NUMBER = re.compile(rb"(?<![0-9.eE+-])-?[0-9]++(\.[0-9]++)?+([eE][+-]?[0-9]++)?")
@@ -163,7 +164,8 @@ def _may_be_deep(data: bytes) -> bool:
 
 
 def pieces(data: bytes) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """The texts outside strings, and each time the string that follows. The last string may be missing."""
+    """Split JSON text in steps: for each step the texts outside strings, and the strings that follow each of them. The
+    last string of all may be missing."""
     if b"\\" in data:
         data = data.replace(b"\\\\", _BACKSLASHES).replace(b'\\"', _QUOTE)
     start = 0
@@ -179,7 +181,7 @@ def pieces(data: bytes) -> Iterator[tuple[list[bytes], list[bytes]]]:
 
 
 def _check_depth(brackets: bytes) -> None:
-    """Take away the innermost pairs, level by level. The text holds the brackets of valid JSON, all written as `[]`."""
+    """Remove the innermost pairs, level by level. `brackets`: those of valid JSON, all written as `[` and `]`."""
     for _ in range(MAX_DEPTH):
         brackets = brackets.replace(b"[]", b"")
     if brackets:
@@ -201,16 +203,16 @@ def _check_numbers(text: bytes) -> None:
 
 
 class _Names:
-    """The names of the members of every object that is open, while the text is read."""
+    """Names of the members of every object that is open at the current place of the text."""
 
     def __init__(self) -> None:
         self._outer: list[set[bytes]] = []
         self._here: set[bytes] = set()
         self._last = b""
-        """The string before the next text."""
+        """The string before the next text: a name if a colon follows."""
 
     def check(self, text: bytes, strings: list[bytes]) -> None:
-        """Take the next texts outside strings, with quotes between them, and the strings that follow each."""
+        """Check the next texts outside strings, with quotes between them, and the strings that follow each."""
         here = self._here
         for string, marks in zip(
             chain((self._last,), strings), text.translate(None, _NOT_MARKS).split(b'"'), strict=False
@@ -236,7 +238,7 @@ class _Names:
 
 
 def _decoded(name: bytes) -> bytes:
-    """A name as all its spellings come to."""
+    """The name without escapes, so that all its spellings compare equal."""
     if b"\\" not in name and b"\xff" not in name and b"\xfe" not in name:
         return name
     text = name.replace(_BACKSLASHES, rb"\\").replace(_QUOTE, rb"\"")

@@ -1,2 +1,2 @@
-"""MCP without input or output: revisions, methods, `_meta`, capabilities, the handshake. The only home of version
-strings; everything else asks for abilities."""
+"""MCP without I/O: revisions, methods, `_meta`, capabilities, the handshake. Version strings are in this package only;
+all other code asks for abilities."""

@@ -1,6 +1,6 @@
-"""What one caller can be asked and can take: its revision and its declared capabilities, read once, as plain booleans.
+"""Abilities of one caller: its revision and its declared capabilities, read once, as booleans. `server_requests` and
+`downgrade` decide by these booleans alone.
 
-Nothing here knows sessions, servers or what is asked; `server_requests` and `downgrade` go by these booleans alone.
 Source: "ClientCapabilities" of the schemas, and 2025-11-25, "Sampling / Capabilities" and "Elicitation / Capabilities".
 """
 
@@ -20,41 +20,41 @@ APPS_EXTENSION = "io.modelcontextprotocol/ui"
 
 _CACHED_CLIENTS = 256
 _CACHED_BYTES = 2048
-"""Of a declaration: a stateless client repeats it with every request. A longer one is not worth its room."""
+"""Size of a declaration that is kept decoded: a stateless client repeats its declaration with every request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What one caller can be asked, and what it can take in an answer."""
+    """Server requests that one caller supports, and the kinds of content that it can read."""
 
     roots: bool
     sampling: bool
     sampling_tools: bool
-    """Whether tools may be offered to its model, and messages may hold their calls and results."""
+    """Sampling requests may offer tools, and their messages may contain tool calls and results."""
     sampling_arrays: bool
-    """Whether one message may hold several pieces of content."""
+    """A sampling message may have an array of content blocks."""
     form: bool
     url: bool
-    """Whether its user can be sent to a page."""
+    """Elicitation in mode url: its user can be sent to a page."""
     choice_schemas: bool
-    """Whether it knows forms as 2025-11-25 has them: `mode`, titled and multiple choices, defaults for all types."""
+    """Forms may have the members of 2025-11-25: `mode`, titled and multiple choices, defaults for all types."""
     audio: bool
     resource_links: bool
     structured_content: bool
     free_structure: bool
-    """Whether structured content may be of any JSON type, and not only an object."""
+    """Structured content may be of any JSON type, not only an object."""
     tasks: bool
-    """Whether it can take a task in place of a result. One of a handshake says in each call whether it wants to; a
-    stateless request has said so with this."""
+    """A task may be returned instead of a result. A handshake client also requests this in each call; for a stateless
+    client this declaration is the request."""
     retries: bool
-    """Whether it is asked by an answer that is not the last, and asks again with what it was asked for (2026-07-28,
-    "Multi Round-Trip Requests")."""
+    """Server requests reach the caller in an `input_required` result, and it repeats its request with the responses
+    (2026-07-28, "Multi Round-Trip Requests")."""
     apps: bool
-    """Whether it shows the pages that tools bring with them."""
+    """The client shows the pages of MCP Apps that tools name."""
 
     @property
     def needs_no_downgrade(self) -> bool:
-        """Whether no answer has to be changed for it."""
+        """Whether the caller can read every result unchanged."""
         return self.audio and self.resource_links and self.structured_content and self.free_structure
 
 
@@ -74,7 +74,7 @@ NO_ABILITIES = Abilities(
     retries=False,
     apps=False,
 )
-"""Of a caller without a handshake: it takes every answer and can be asked nothing."""
+"""Abilities of a caller without a handshake: it can read every result and supports no server request."""
 
 
 ALL_ABILITIES = replace(
@@ -89,21 +89,21 @@ ALL_ABILITIES = replace(
     tasks=True,
     apps=True,
 )
-"""Of whoever might come."""
+"""Abilities that any client may have: the most that a server shared by several clients can be promised."""
 
 
 def abilities_of(revision: Revision, capabilities: Raw) -> Abilities:
-    """What a client can that settled on `revision`, or states it, and declared `capabilities`.
+    """The abilities of a client with this revision, negotiated or stated, and these declared capabilities.
 
-    A capability whose value is no object is not declared: a question that is wrongly sent costs more than one that is
-    not. What a client declares beyond its revision means nothing. Never raises.
+    A capability whose value is not an object counts as not declared: a server request that a client cannot answer costs
+    more than one that is refused. Capabilities that the revision does not have are ignored. Never raises.
     """
     text = bytes(capabilities)
     return _read(revision, text) if len(text) > _CACHED_BYTES else _read_once(revision, text)
 
 
 def object_members(raw: bytes | Raw) -> dict[str, Raw]:
-    """The members that are objects, as every declared capability is; none if `raw` is no object. Never raises."""
+    """The members whose values are objects, as every capability is; none if `raw` is not an object. Never raises."""
     try:
         return {name: each for name, each in members(raw).items() if is_object(each)}
     except ValueError:
@@ -121,7 +121,7 @@ def _read(revision: Revision, capabilities: bytes) -> Abilities:
         sampling=sampling is not None,
         sampling_tools=sampling is not None and revision.has_sampling_tools and "tools" in object_members(sampling),
         sampling_arrays=sampling is not None and revision.has_sampling_tools,
-        # Elicitation without a word on modes means forms, as it did before there were modes.
+        # `elicitation: {}` means forms only, as before there were modes (2025-11-25, "Elicitation / Capabilities").
         form=elicitation is not None and ("form" in modes or "url" not in modes),
         url="url" in modes,
         choice_schemas=revision.has_choice_schemas,

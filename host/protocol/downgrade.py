@@ -1,8 +1,8 @@
-"""Answers and definitions for clients of earlier revisions: what they have no word for, in words they have.
+"""Translation of results and definitions for clients of earlier revisions.
 
-A member that a client does not know is harmless; a content type that it does not know makes it refuse the whole answer.
-So types are translated, structured content moves into text where no text says it, and everything else keeps its bytes.
-Sources: "ContentBlock", "CallToolResult", "PromptMessage" and "Tool" of the schemas of 2024-11-05 to 2026-07-28.
+Clients ignore members that they do not know, but refuse a whole result with an unknown content type. So content types
+are translated, structured content becomes text if the result has no text, and everything else keeps its bytes. Sources:
+"ContentBlock", "CallToolResult", "PromptMessage" and "Tool" of the schemas of 2024-11-05 to 2026-07-28.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from host.protocol.methods import PROMPTS_GET, TOOLS_CALL
 
 
 def downgrade_result(method: str, result: Raw, abilities: Abilities) -> Raw:
-    """The result of `method`, an object, as a client with these abilities can read it; itself if it already can.
+    """The result of `method`, an object, translated for a client with these abilities; `result` itself if the client
+    can read it unchanged.
 
-    URIs must have their outward form before: the ones that are made up here name nothing at any server.
+    URIs must already have their outward form, because the URIs that are made here (`audio:1`) belong to no server.
     """
     if abilities.needs_no_downgrade:
         return result
@@ -42,8 +43,13 @@ def downgrade_result(method: str, result: Raw, abilities: Abilities) -> Raw:
 
 
 def downgrade_definition(raw: bytes, *, structured: bool, free: bool = True, tasks: bool = False) -> bytes:
-    """A tool's definition, an object, for those who are not served `tasks`, know no `structured` content, or know only
-    objects of it (not `free`): without `execution` or `outputSchema`. Itself if it has nothing to lose."""
+    """A tool's definition, an object, without the members that a client cannot use; `raw` itself if it has none.
+
+    Args:
+        structured: the client reads structured content; otherwise `outputSchema` is left out.
+        free: structured content may be of any type; otherwise only a schema of type object is kept.
+        tasks: the client is served tasks; otherwise `execution` is left out.
+    """
     unwanted = ('"outputSchema"',) if tasks else ('"execution"', '"outputSchema"')
     if not may_contain_word(raw, *unwanted):
         return raw
@@ -61,12 +67,12 @@ def _is_of_objects(schema: Raw | None) -> bool:
 
 
 def _kinds(abilities: Abilities) -> tuple[tuple[str, bool], ...]:
-    """The types of content blocks that not every client knows, and whether this one does."""
+    """The content types that not every revision has, and whether this client has them."""
     return ("audio", abilities.audio), ("resource_link", abilities.resource_links)
 
 
 class _Blocks:
-    """Translates the content blocks of one result, and counts those that get a made-up address."""
+    """Translator of the content blocks of one result. Counts the audio blocks, each of which gets its own URI."""
 
     def __init__(self, abilities: Abilities) -> None:
         self._abilities = abilities
@@ -100,8 +106,8 @@ def _link_as_text(block: Raw, found: dict[str, Raw]) -> Raw:
 
 
 def _without_structure(result: Raw, abilities: Abilities) -> Raw:
-    """A tool's result without structured content that is unknown, which a text block says instead if there is no text
-    at all."""
+    """A tool's result without the structured content that the client cannot read. If the result has no text, a text
+    block with the JSON is added."""
     found = _members_or_none(result)
     structured = found.pop("structuredContent", None)
     if structured is None or (abilities.structured_content and is_object(structured)):
@@ -124,7 +130,7 @@ def _text_block(text: str, original: dict[str, Raw]) -> Raw:
 
 
 def _common_members(found: dict[str, Raw]) -> dict[str, Raw]:
-    """What every type of block may carry."""
+    """The members that content blocks of every type may have."""
     return {name: found[name] for name in ("annotations", "_meta") if name in found}
 
 
@@ -133,7 +139,7 @@ def _json_of(raw: Raw) -> str:
 
 
 def _members_or_none(raw: Raw) -> dict[str, Raw]:
-    """Its members; none if it is no object, or one nested too deep to be read: such things are left as they are."""
+    """The members of an object; none for any other value, or if it is nested too deep to be decoded."""
     try:
         return members(raw)
     except ValueError:
@@ -148,7 +154,7 @@ def _text_of(found: dict[str, Raw], name: str) -> str | None:
 
 
 def _in_member(raw: Raw, name: str, change: Callable[[Raw], Raw]) -> Raw:
-    """`raw` with that member changed; itself, not a copy, if nothing was."""
+    """`raw` with one member changed; `raw` itself, not a copy, if nothing changed."""
     found = _members_or_none(raw)
     if name not in found:
         return raw
@@ -158,7 +164,7 @@ def _in_member(raw: Raw, name: str, change: Callable[[Raw], Raw]) -> Raw:
 
 
 def _in_items(raw: Raw, change: Callable[[Raw], Raw]) -> Raw:
-    """`raw` with every item changed; itself, not a copy, if it is no array or nothing was."""
+    """`raw` with its items changed; `raw` itself, not a copy, if it is not an array or nothing changed."""
     try:
         before = items(raw)
     except ValueError:

@@ -1,7 +1,8 @@
-"""Which way a message goes that a client sends: through a session, or by itself.
+"""Era of a client's message: whether it belongs to a session or is stateless.
 
-Colonnade serves both at the same address and in the same process, and shuts neither door after the first message. On
-HTTP the `MCP-Protocol-Version` header leads and the body must agree; on stdio there is the body alone.
+Colonnade serves both eras at the same address and in the same process, also after the first message: a client whose
+`server/discover` timed out may still send `initialize`. Over HTTP the `MCP-Protocol-Version` header decides, and the
+body must agree; over stdio only the body decides.
 
 Source: 2026-07-28, "Transports / Streamable HTTP" and "Versioning / Backward Compatibility".
 """
@@ -17,43 +18,43 @@ from host.protocol.versions import LEGACY, SERVED, unsupported_version
 
 
 class Era(Enum):
-    """What judges a message from here on."""
+    """The part of the transport that handles a message."""
 
     SESSION = "session"
-    """The session that it belongs to, or opens, or lacks."""
+    """The session that the message belongs to or opens. It also refuses a message that needs a session and has none."""
     STATELESS = "stateless"
-    """What it says of itself."""
+    """No session: the message's own envelope is all that counts."""
 
 
 def era_over_http(
     method: str | None, versions: Sequence[str], *, session: bool, names_method: bool, envelope: str | None
 ) -> Era:
-    """The way of a message that was posted.
+    """The era of a message that was sent with POST.
 
     Args:
-        method: that of a request or notification; None for a response.
+        method: method of a request or notification; None for a response.
         versions: all values of `MCP-Protocol-Version`.
-        session: whether there is an `Mcp-Session-Id`.
-        names_method: whether there is an `Mcp-Method`.
-        envelope: the revision that the body says it is of, if it says so in text.
+        session: whether there is an `Mcp-Session-Id` header.
+        names_method: whether there is an `Mcp-Method` header.
+        envelope: the revision in the `_meta` of the body; None if it is missing or not a string.
 
     Raises:
-        HeaderMismatch: the headers contradict each other or the body, or the one that tells the revision is missing.
-        UnsupportedVersion: they name a revision that is not served.
+        HeaderMismatch: the headers contradict each other or the body, or `MCP-Protocol-Version` is missing.
+        UnsupportedVersion: the headers name a revision that is not served.
     """
     named = {version.strip(" \t") for version in versions}
     if not named:
         return _era_without_version(method, session, names_method, envelope)
     if named <= LEGACY.keys():
         if envelope is not None and named != {envelope}:
-            raise HeaderMismatch("the body is of another protocol version than its MCP-Protocol-Version header")
-        return Era.SESSION  # which also refuses two different ones
+            raise HeaderMismatch("the body names another protocol version than the MCP-Protocol-Version header")
+        return Era.SESSION  # the session refuses a second, different header
     if len(named) > 1:
         raise HeaderMismatch("expected one MCP-Protocol-Version header")
     (version,) = named
     if version not in SERVED:
         if envelope is not None and envelope != version:
-            raise HeaderMismatch("the body is of another protocol version than its MCP-Protocol-Version header")
+            raise HeaderMismatch("the body names another protocol version than the MCP-Protocol-Version header")
         raise unsupported_version(version)
     return Era.SESSION if _opens_session(method, envelope) else Era.STATELESS
 
@@ -67,19 +68,20 @@ def _era_without_version(method: str | None, session: bool, names_method: bool, 
 
 
 def _opens_session(method: str | None, envelope: str | None) -> bool:
-    """An `initialize` with an envelope is a stateless request like any other, for a method that there is not."""
+    """Whether a message opens a session. An `initialize` with an envelope does not: it is a stateless request for a
+    method that 2026-07-28 does not have."""
     return method == INITIALIZE and envelope is None
 
 
 def era_over_stdio(method: str, *, envelope: bool, initialized: bool) -> Era:
-    """The way of a request that came over stdio.
+    """The era of a request that came over stdio.
 
     Args:
-        envelope: whether the body says of which revision it is.
+        envelope: whether the `_meta` of the request names a revision.
         initialized: whether the handshake is done.
 
     Raises:
-        InvalidParams: it says of no revision, and there was no handshake that would.
+        InvalidParams: the request names no revision, and no handshake negotiated one.
     """
     if method == INITIALIZE:
         return Era.SESSION
@@ -88,6 +90,5 @@ def era_over_stdio(method: str, *, envelope: bool, initialized: bool) -> Era:
     if initialized or method == PING:
         return Era.SESSION
     raise InvalidParams(
-        "send initialize first, or say in _meta of which protocol version the request is; "
-        f"served are {', '.join(SERVED)}"
+        f"send initialize first, or name the protocol version in _meta; supported versions: {', '.join(SERVED)}"
     )

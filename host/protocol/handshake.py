@@ -1,4 +1,4 @@
-"""The `initialize` handshake of the legacy revisions, both sides of it, as pure functions.
+"""The `initialize` handshake of the handshake revisions: reading and writing both sides, as pure functions.
 
 Source: 2025-11-25, "Lifecycle / Initialization"; the earlier revisions differ only in members that are optional.
 """
@@ -19,36 +19,35 @@ from host.protocol.negotiated import NegotiatedServer, negotiated_server
 from host.protocol.versions import LATEST_LEGACY, LEGACY, MAX_SHOWN, Revision, negotiated_revision
 
 APP_PAGES = "text/html;profile=mcp-app"
-"""The type of the pages that are passed on to clients which show them (MCP Apps, "Client Capabilities")."""
+"""MIME type of the pages that are passed on to clients that show them (MCP Apps, "Client Capabilities")."""
 
 
 @dataclass(frozen=True, slots=True)
 class InitializeRequest:
-    """What a client said in `initialize`."""
+    """The `initialize` of a client, after negotiation."""
 
     revision: Revision
-    """What was settled, not what was asked for."""
+    """The negotiated revision, not the requested one."""
     client: str
-    """Name and version as the client gives them: for logs only, never a ground for trust."""
+    """Name and version as the client gives them: for logs only, never a reason to trust the client."""
     abilities: Abilities
-    """What revision and capabilities come to."""
 
 
 class UnsupportedRevision(ValueError):
-    """The server answered with a revision that Colonnade does not speak."""
+    """The server selected a revision that Colonnade does not support. The text is its name."""
 
 
 def read_initialize(params: Raw | Mapping[str, Raw] | None) -> InitializeRequest:
-    """What the client's `initialize` asks for.
+    """Read a client's `initialize` and negotiate its revision.
 
     Raises:
-        InvalidParams: `protocolVersion` is missing or no string, or `capabilities` or `clientInfo` is no object.
+        InvalidParams: `protocolVersion` is missing or not a string, or `capabilities` or `clientInfo` is not an object.
     """
     try:
         found = params if isinstance(params, Mapping) else members(params or b"")
         asked = string(found["protocolVersion"])
     except (ValueError, KeyError):
-        raise InvalidParams("initialize needs an object with a protocolVersion") from None
+        raise InvalidParams("initialize needs params with a protocolVersion that is a string") from None
     capabilities = found.get("capabilities", EMPTY_OBJECT)
     if not is_object(capabilities):
         raise InvalidParams("capabilities is not an object")
@@ -68,13 +67,13 @@ def initialize_result(
     lists_tasks: bool = False,
     apps: bool = False,
 ) -> Raw:
-    """The result of `initialize` that a client gets. Capabilities: what Colonnade implements, whoever happens to be up,
-    since a client is told them once (an advertised feature with an empty list is lawful).
+    """The result of a client's `initialize`. The capabilities are those of Colonnade itself, whichever servers are
+    connected, because a client gets them only once. A declared feature may have an empty list.
 
     Args:
-        tasks: calls may become tasks here; told to clients of a revision that has them.
-        lists_tasks: it is known whose a task is, so that everybody can be shown their own.
-        apps: the client has declared that it shows the pages of tools.
+        tasks: calls may become tasks; declared only in a revision that has tasks.
+        lists_tasks: clients can be told apart, so that a task list has only the requester's tasks.
+        apps: the client has declared MCP Apps.
     """
     capabilities: dict[str, object] = {
         "tools": {"listChanged": True},
@@ -102,17 +101,17 @@ def initialize_result(
 def client_capabilities(
     usable: Abilities, *, roots_change: bool, apps: bool = False, tasks: bool = False
 ) -> dict[str, object]:
-    """The capabilities that Colonnade declares to a server: what whoever is behind it may be asked for. For a server
-    that several clients share that is the most that any of them may be; what the one that is then meant can is decided
-    for each question (`server_requests.adapt`).
+    """The client capabilities that Colonnade declares to a server. A server that several clients share gets the most
+    that any of them may have; `server_requests.adapt` then decides for the client of each server request.
 
-    That it may make tasks of its questions is never declared, nor `sampling.context`: "this server" would mean all
-    servers to the client.
+    Two capabilities are never declared: tasks for server requests, and `sampling.context`, because clients would read
+    "this server" as all servers.
 
     Args:
-        roots_change: the server will be told when the roots do.
-        apps: the pages of its tools are shown.
-        tasks: it may make a task of a call. Only for a stateless server: others are told so in each call.
+        usable: what the clients may have and the consent policy permits for this server.
+        roots_change: the server will be notified of changed roots.
+        apps: MCP Apps pages of the server are shown.
+        tasks: a call may become a task. For stateless servers only; other servers are told so in each call.
     """
     capabilities: dict[str, object] = {}
     if usable.roots:
@@ -132,8 +131,8 @@ def client_capabilities(
 
 
 def initialize_params(version: str, capabilities: Mapping[str, object] | None = None) -> Raw:
-    """The params of the `initialize` that Colonnade sends to a server: the latest revision, and `capabilities` (see
-    `client_capabilities`) as the capabilities; none at all without it."""
+    """The params of the `initialize` that Colonnade sends to a server, with the latest handshake revision and the given
+    client capabilities (see `client_capabilities`)."""
     return encode(
         {
             "protocolVersion": LATEST_LEGACY.name,
@@ -144,15 +143,15 @@ def initialize_params(version: str, capabilities: Mapping[str, object] | None = 
 
 
 def read_initialize_result(result: Raw) -> NegotiatedServer:
-    """What the server answered.
+    """Read a server's result of `initialize`.
 
     Raises:
-        UnsupportedRevision: it settled on a revision that Colonnade does not speak.
-        ValueError: the result is not what `initialize` must be answered with.
+        UnsupportedRevision: the server selected a revision that Colonnade does not support.
+        ValueError: the result is not a valid result of `initialize`.
     """
     found = members(result)
     if "protocolVersion" not in found:
-        raise ValueError("the answer to initialize has no protocolVersion")
+        raise ValueError("the result of initialize has no protocolVersion")
     version = string(found["protocolVersion"])
     if version not in LEGACY:
         raise UnsupportedRevision(version[:MAX_SHOWN])

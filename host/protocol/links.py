@@ -1,8 +1,8 @@
-"""Where messages hold URIs that name resources, and how to change exactly those.
+"""Renaming of resource URIs in results and definitions, at the places where the protocol has them and nowhere else.
 
-Only these places are touched (2025-11-25, "Tool Result", "Resource Contents", "PromptMessage", MCP Apps 2026-01-26):
-`uri` of a `resource_link`, `resource.uri` of an embedded `resource`, `contents[].uri`, and the page a tool names in
-`_meta.ui.resourceUri` or `_meta["ui/resourceUri"]`. Text and structured content are never looked into.
+The places (2025-11-25, "Tool Result", "Resource Contents", "PromptMessage"; MCP Apps 2026-01-26): `uri` of a
+`resource_link`, `resource.uri` of an embedded `resource`, `contents[].uri`, and the page that a tool names in
+`_meta.ui.resourceUri` or `_meta["ui/resourceUri"]`. Text and structured content are never searched.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from msgspec import Raw
 from host.jsonrpc.raw import encode, encode_object, is_object, items, may_contain_word, members, string
 
 PAGE = "ui://"
-"""What the URIs of pages begin with that tools bring with them (MCP Apps)."""
+"""Scheme of the URIs of pages (MCP Apps)."""
 
 _URI = '"uri"'
 _FLAT = ("ui/resourceUri", "openai/outputTemplate")
-"""Members of `_meta` that name a page: as MCP Apps once did, and as one host does."""
+"""Members of `_meta` whose value is the URI of a page: the one of an earlier MCP Apps, and the one of another host."""
 _OF_PAGES = ("esourceUri", "openai/outputTemplate")
-"""What both names of the place of a page end with."""
+"""Words that text with a page contains. `esourceUri` is common to `resourceUri` and `ui/resourceUri`."""
 
 Rename = Callable[[str], str]
-"""Takes a URI of one side and gives the URI of the other."""
+"""Maps a URI of one side to the URI of the other side."""
 
 
 def rename_in_result(result: Raw, places: tuple[tuple[str, ...], ...], rename: Rename) -> Raw:
-    """The result with every resource URI at `places` and in its `_meta.ui` renamed, all other bytes as they were.
+    """The result with every resource URI at `places` and every page in its `_meta` renamed, all other bytes unchanged.
 
     Raises:
         ValueError: the result is not an object.
     """
-    if not may_contain_word(result, _URI, *_OF_PAGES):  # most answers hold no URI at all: they are not opened
+    if not may_contain_word(result, _URI, *_OF_PAGES):  # most results have no URI and are not decoded
         if not is_object(result):
             raise ValueError("expected an object")
         return result
@@ -49,7 +49,7 @@ def rename_in_result(result: Raw, places: tuple[tuple[str, ...], ...], rename: R
 
 
 def rename_in_content(content: Raw, rename: Rename) -> Raw:
-    """One content block or one resource content, renamed; whatever is not of the known shape is left as it is."""
+    """One content block or one resource content, renamed; a value of any other shape is returned unchanged."""
     try:
         found = members(content)
     except ValueError:
@@ -67,7 +67,7 @@ def rename_in_content(content: Raw, rename: Rename) -> Raw:
 
 
 def _change_at(raw: Raw, place: tuple[str, ...], change: Callable[[Raw], Raw]) -> Raw:
-    """`raw` with what is at `place` changed; itself, not a copy, if nothing was."""
+    """`raw` with the value at `place` changed; `raw` itself, not a copy, if nothing changed."""
     if not place:
         return change(raw)
     head, *rest = place
@@ -89,7 +89,7 @@ def _change_at(raw: Raw, place: tuple[str, ...], change: Callable[[Raw], Raw]) -
 
 
 def rename_page(found: dict[str, Raw], rename: Rename) -> bool:
-    """Rename the page that a tool's definition or result names in its `_meta`; tells whether there was one."""
+    """Rename the page that a tool's definition or result names in its `_meta`, in place. Returns whether it had one."""
     if "_meta" not in found or not may_contain_word(found["_meta"], *_OF_PAGES):
         return False
     try:
@@ -110,10 +110,10 @@ def rename_page(found: dict[str, Raw], rename: Rename) -> bool:
 
 
 def without_page(raw: Raw) -> Raw:
-    """A tool's definition or result, an object, without the pages that its `_meta` names; itself if it names none.
+    """A tool's definition or result without the pages that its `_meta` names; `raw` itself if it names none.
 
     Raises:
-        ValueError: it is not an object.
+        ValueError: `raw` is not an object.
     """
     if not may_contain_word(raw, *_OF_PAGES, '"ui"'):
         return raw
@@ -125,11 +125,11 @@ def without_page(raw: Raw) -> Raw:
 
 
 def without_pages(result: Raw, places: tuple[tuple[str, ...], ...]) -> Raw:
-    """A result, an object, without the pages that its `_meta` names, and with a word in place of those that its content
-    at `places` holds or links to.
+    """A result without the pages that its `_meta` names. Pages that its content at `places` contains or links to are
+    replaced by a text that says so.
 
     Raises:
-        ValueError: it is not an object.
+        ValueError: `result` is not an object.
     """
     result = without_page(result)
     return _change_at(result, places[0], _without_page_blocks) if may_contain_word(result, _URI) else result

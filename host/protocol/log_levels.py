@@ -14,46 +14,47 @@ LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "e
 _RANKS = {level: rank for rank, level in enumerate(LEVELS)}
 
 DEFAULT_LEVEL = "info"
-"""The level of a client that has set none: the server may then choose (2025-11-25, "Setting Log Level")."""
+"""The level of a client that has set none: the server may choose it (2025-11-25, "Setting Log Level")."""
 
 
 def level_of(params: Mapping[str, Raw]) -> str:
-    """The level that a `logging/setLevel` asks for.
+    """The level that a `logging/setLevel` sets.
 
     Raises:
-        InvalidParams: it is none.
+        InvalidParams: `level` is missing or not one of LEVELS.
     """
     try:
         level = string(params["level"])
     except (KeyError, ValueError):
         level = ""
     if level not in _RANKS:
-        raise InvalidParams(f"expected a level, one of {', '.join(LEVELS)}")
+        raise InvalidParams(f"the member 'level' is not one of {', '.join(LEVELS)}")
     return level
 
 
 def most_verbose(levels: Iterable[str]) -> str | None:
-    """The lowest of these levels, which lets everything pass that any of them does; None for none."""
+    """The level that includes the messages of all these levels; None if there are no levels."""
     return min(levels, key=_RANKS.__getitem__, default=None)
 
 
-def is_at_least(notice: Notification, level: str) -> bool:
-    """Whether a log message is as severe as `level`, or more. One without a known severity passes: nobody can tell."""
+def is_at_least(notification: Notification, level: str) -> bool:
+    """Whether a log message has at least the severity `level`. A message of unknown severity counts as severe, so that
+    it is not lost."""
     try:
-        severity = string(members(notice.params or b"")["level"])
+        severity = string(members(notification.params or b"")["level"])
     except (KeyError, ValueError):
         return True
     return _RANKS.get(severity, len(LEVELS)) >= _RANKS[level]
 
 
-def with_server_name(notice: Notification, server: str) -> Notification:
-    """The same message with the server's id before the name of its logger. What is no object stays as it is."""
+def with_server_name(notification: Notification, server: str) -> Notification:
+    """A log message whose `logger` begins with the server's id; unchanged if its params are not an object."""
     try:
-        found = members(notice.params or b"")
+        found = members(notification.params or b"")
     except ValueError:
-        return notice
+        return notification
     try:
         logger = f"{server}/{string(found['logger'])}"
     except (KeyError, ValueError):
         logger = server
-    return Notification(notice.method, encode_object({**found, "logger": encode(logger)}))
+    return Notification(notification.method, encode_object({**found, "logger": encode(logger)}))

@@ -1,7 +1,8 @@
-"""`_meta`: which of its members cross Colonnade and which belong to one hop (2025-11-25, "General fields / _meta").
+"""`_meta`: which of its members are passed on and which belong to one connection (2025-11-25, "General fields /
+_meta").
 
-The progress token is the asker's; each hop has its own. Members under `io.modelcontextprotocol/` describe one hop of
-the stateless revision and are never passed on. Everything else, vendor keys and trace context alike, passes untouched.
+Each connection has its own progress tokens. Members under `io.modelcontextprotocol/` describe one connection in
+2026-07-28 and are never passed on. Everything else, such as vendor keys and trace context, is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ HOP_PREFIX = "io.modelcontextprotocol/"
 
 
 def progress_token(params: Mapping[str, Raw]) -> Id | None:
-    """The token the asker wants progress under, or None if it wants none.
+    """The progress token of a request, or None if the requester wants no progress.
 
     Raises:
-        InvalidParams: the token is neither a string nor an integer, or `_meta` is no object.
+        InvalidParams: the token is neither a string nor an integer, or `_meta` is not an object.
     """
     meta = params.get(META)
     if meta is None or not may_contain_word(meta, PROGRESS_TOKEN):
@@ -41,10 +42,11 @@ def progress_token(params: Mapping[str, Raw]) -> Id | None:
 
 
 def prepare_for_next_hop(params: dict[str, Raw], token: Id | None) -> None:
-    """Make `params` fit for the server: its own progress token (or none), and nothing of the hop it came from.
+    """Replace the progress token in `params` by `token` (None removes it), and remove the members of the connection
+    that they came by.
 
     Raises:
-        InvalidParams: `_meta` is no object.
+        InvalidParams: `_meta` is not an object.
     """
     meta = params.get(META)
     if meta is None:
@@ -62,24 +64,24 @@ def prepare_for_next_hop(params: dict[str, Raw], token: Id | None) -> None:
 
 
 def without_hop_fields(params: Mapping[str, Raw]) -> dict[str, Raw]:
-    """The params of a question for a client that is asked outside of any request of the server's: without what belongs
-    to that request, and without a `_meta` that holds nothing else.
+    """The params of a server request without the members of `_meta` that belong to the server's connection, and without
+    `_meta` if it has no others: for a client that gets the server request later than the server sent it.
 
     Raises:
-        InvalidParams: `_meta` is no object.
+        InvalidParams: `_meta` is not an object.
     """
-    fitted = dict(params)
-    prepare_for_next_hop(fitted, None)
-    if META in fitted and not members(fitted[META]):
-        del fitted[META]
-    return fitted
+    adapted = dict(params)
+    prepare_for_next_hop(adapted, None)
+    if META in adapted and not members(adapted[META]):
+        del adapted[META]
+    return adapted
 
 
 def end_to_end_fields(params: Mapping[str, Raw]) -> dict[str, Raw]:
-    """The members of `_meta` that do not end with the hop they came on.
+    """The members of `_meta` that are passed on.
 
     Raises:
-        InvalidParams: `_meta` is no object.
+        InvalidParams: `_meta` is not an object.
     """
     try:
         found = members(params.get(META, EMPTY_OBJECT))

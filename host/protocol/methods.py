@@ -1,7 +1,7 @@
-"""What can be asked, as tables: one row per kind of entry and one per method, so that no method has a path of its own.
+"""Tables of methods: one row per kind of entry and one per method, so that all methods take the same path.
 
-A row says which member names the target, what kind of entry it is, and where the answer holds URIs. Source: the
-"Method" definitions of the schemas of 2024-11-05 to 2026-07-28, which agree on all of these.
+A row says which member names the target, the kind of the target, and where the result has URIs. Source: the "Method"
+definitions of the schemas of 2024-11-05 to 2026-07-28, which agree on all of these.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from host.jsonrpc.raw import encode, encode_object, members, string
 
 
 class Kind(Enum):
-    """The four kinds of entries a server offers."""
+    """Kinds of entries that servers offer."""
 
     TOOL = "tool"
     RESOURCE = "resource"
@@ -27,7 +27,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ListMethod:
-    """How the entries of one kind are listed."""
+    """The method that lists the entries of one kind, and the shape of its result."""
 
     kind: Kind
     method: str
@@ -38,7 +38,7 @@ class ListMethod:
     capability: str
     """The server capability that offers this kind."""
     list_changed: str
-    """The notification that says the list is no longer true."""
+    """The notification that the list has changed."""
 
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
@@ -77,7 +77,7 @@ class Method:
     capability: str
     """The server capability without which it must not be sent."""
     links: tuple[tuple[str, ...], ...] = ()
-    """Where the answer holds content whose URIs name resources: `*` stands for every item of an array."""
+    """Places of content with resource URIs in the result: `*` stands for every item of an array."""
 
 
 # 2025-11-25: "CallToolResult", "ReadResourceResult", "GetPromptResult".
@@ -86,14 +86,14 @@ RESOURCES_READ = Method("resources/read", Kind.RESOURCE, "uri", None, "resources
 PROMPTS_GET = Method("prompts/get", Kind.PROMPT, "name", "arguments", "prompts", (("messages", "*", "content"),))
 TARGETED: dict[str, Method] = {each.name: each for each in (TOOLS_CALL, RESOURCES_READ, PROMPTS_GET)}
 
-# Completion names its entry one level deeper, in `ref`, whose `type` says what kind it is
+# Completion names its entry one level deeper, in `ref`, whose `type` is the kind of the entry
 # (2025-11-25, "Completion / Reference Types").
 COMPLETION_COMPLETE = "completion/complete"
 COMPLETION_CAPABILITY = "completions"
 LOGGING_CAPABILITY = "logging"
 _REFERENCES: dict[str, tuple[Kind, str]] = {"ref/prompt": (Kind.PROMPT, "name"), "ref/resource": (Kind.RESOURCE, "uri")}
 
-# A resource that is watched is named as one that is read (2025-11-25, "Resources / Subscriptions").
+# Subscriptions name their resource as `resources/read` does (2025-11-25, "Resources / Subscriptions").
 SUBSCRIBE = "resources/subscribe"
 UNSUBSCRIBE = "resources/unsubscribe"
 _ROWS = {**TARGETED, SUBSCRIBE: RESOURCES_READ, UNSUBSCRIBE: RESOURCES_READ}
@@ -111,11 +111,11 @@ LOG_MESSAGE = "notifications/message"
 
 
 def target_of(method: str, params: Mapping[str, Raw]) -> tuple[Kind, str]:
-    """The kind and name of the entry that a request wants to reach. `method` is in TARGETED, or one of COMPLETE,
+    """The kind and name of the entry that a request names. `method` is in TARGETED, or one of COMPLETION_COMPLETE,
     SUBSCRIBE and UNSUBSCRIBE.
 
     Raises:
-        InvalidParams: the members that name it are missing or no strings.
+        InvalidParams: the members that name the entry are missing or not strings.
     """
     if method == COMPLETION_COMPLETE:
         return _completion_target(params)
@@ -124,9 +124,8 @@ def target_of(method: str, params: Mapping[str, Raw]) -> tuple[Kind, str]:
 
 
 def with_target(method: str, params: Mapping[str, Raw], name: str) -> dict[str, Raw]:
-    """The same params with the entry called `name`; every other member keeps its bytes. A call that asks to be a task
-    becomes a plain one: a server that declares no tasks ignores that (2025-11-25, "Tasks / Task Support and Handling").
-    """
+    """The params with `name` as the name of the entry; every other member keeps its bytes. A request for a task becomes
+    a plain call, as at a server that declares no tasks (2025-11-25, "Tasks / Task Support and Handling")."""
     changed = {member: each for member, each in params.items() if member != "task" or method != TOOLS_CALL.name}
     if method == COMPLETION_COMPLETE:
         reference = members(params["ref"])
@@ -142,7 +141,7 @@ def _completion_target(params: Mapping[str, Raw]) -> tuple[Kind, str]:
         reference = members(params["ref"])
         kind, member = _REFERENCES[string(reference["type"])]
     except (ValueError, KeyError):
-        raise InvalidParams("ref is neither a ref/prompt nor a ref/resource") from None
+        raise InvalidParams("the member 'ref' is neither a ref/prompt nor a ref/resource") from None
     return kind, _text(reference, member)
 
 

@@ -1,9 +1,8 @@
-"""Requests that need more input: results that ask for it, and the retries that bring it.
+"""Multi round-trip requests (MRTR): reading and writing `input_required` results and the retries that answer them.
 
-In the stateless revision nothing is asked while a request runs: the request ends with its questions, and is sent once
-more with their answers. Here that is data, for both sides. Who answers, how often is retried and what a state means are
-other files' business; so is what a question may be (`server_requests.py`). Source: 2026-07-28, "Multi Round-Trip
-Requests".
+In 2026-07-28 a server requests nothing while a request is open. It ends the request with a result that has the input
+requests, and the client sends the request again with the responses. The input requests themselves are in
+`server_requests.py`. Source: 2026-07-28, "Multi Round-Trip Requests".
 """
 
 from __future__ import annotations
@@ -20,49 +19,55 @@ from host.protocol.server_requests import LIST_ROOTS
 from host.protocol.stateless import INPUT_REQUIRED, RESULT_TYPE
 
 RETRIABLE_METHODS = frozenset({TOOLS_CALL.name, RESOURCES_READ.name, PROMPTS_GET.name})
-"""The methods whose results may ask for more input."""
+"""The methods whose results may be `input_required` (2026-07-28, "Supported Requests")."""
 
 MAX_KEYS = 32
-"""How many questions one result may hold."""
+"""Input requests that one result may have."""
 
 _REQUESTS, _RESPONSES, _STATE = "inputRequests", "inputResponses", "requestState"
 
 
 @dataclass(frozen=True, slots=True)
 class InputRequests:
-    """What a server wants before it goes on."""
+    """The `input_required` result of a server."""
 
     requests: Mapping[str, tuple[str, Raw | None]]
-    """Method and params of each question, by the key that its answer goes under."""
+    """Method and params of each input request, by the key under which its response is sent."""
     state: str | None
-    """To be sent back as it is; None if there is nothing to be sent back."""
+    """The `requestState`, to be sent back unchanged; None if the retry must not have one."""
     has_requests: bool
-    """Whether answers are wanted at all: even none of them are then sent back."""
+    """Whether the result has the member `inputRequests`. If so, the retry has `inputResponses`, even if both are empty.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """What a request brings from the round before. Both are None for a request that begins."""
+    """Input responses and state that a request brings from the previous round. Both are None in a first request."""
 
     answers: Mapping[str, Raw] | None
     state: str | None
 
 
 def read_input_required(result: Raw) -> InputRequests:
-    """What a server's result of type input_required asks for.
+    """Read a server's result of type `input_required`.
 
     Raises:
-        ValueError: it asks for nothing, for more than MAX_KEYS things, or in a shape that cannot be read.
+        ValueError: the result has neither input requests nor a state, more than MAX_KEYS input requests, or members of
+            the wrong type.
     """
     found = members(result)
     if _REQUESTS not in found and _STATE not in found:
-        raise ValueError("the result wants more input and does not say which")
+        raise ValueError(f"the result is {INPUT_REQUIRED} but has neither {_REQUESTS} nor {_STATE}")
     requests = _requests(found[_REQUESTS]) if _REQUESTS in found else {}
     return InputRequests(requests, _state(found), _REQUESTS in found)
 
 
 def input_required(requests: Mapping[str, tuple[str, Mapping[str, Raw]]], state: str | None) -> Raw:
-    """The result that asks our client for more: method and params by key. There are requests, or a state, or both."""
+    """An `input_required` result for a client.
+
+    Args:
+        requests: method and params of each input request, by key; may be empty if there is a state.
+    """
     made = {RESULT_TYPE: encode(INPUT_REQUIRED)}
     if requests:
         made[_REQUESTS] = encode_object({key: _request(*each) for key, each in requests.items()})
@@ -72,10 +77,10 @@ def input_required(requests: Mapping[str, tuple[str, Mapping[str, Raw]]], state:
 
 
 def retry_of(params: Mapping[str, Raw]) -> Retry:
-    """What a request of our client brings along.
+    """Read the input responses and the state of a client's request.
 
     Raises:
-        InvalidParams: the answers are no object of objects, or the state is no string.
+        InvalidParams: the input responses are not an object of objects, or the state is not a string.
     """
     answers = None
     if _RESPONSES in params:
@@ -84,7 +89,7 @@ def retry_of(params: Mapping[str, Raw]) -> Retry:
         except ValueError:
             raise InvalidParams(f"the member {_RESPONSES!r} is not an object") from None
         if not all(map(is_object, answers.values())):
-            raise InvalidParams(f"the member {_RESPONSES!r} holds an answer that is not an object")
+            raise InvalidParams(f"the member {_RESPONSES!r} has a response that is not an object")
     try:
         return Retry(answers, _state(params))
     except ValueError:
@@ -92,7 +97,8 @@ def retry_of(params: Mapping[str, Raw]) -> Retry:
 
 
 def with_retry(params: dict[str, Raw], answers: Mapping[str, Raw] | None, state: str | None) -> dict[str, Raw]:
-    """The same params with exactly these answers and this state, and none of another round; None leaves one out."""
+    """The params with these input responses and this state instead of those of an earlier round; None leaves the member
+    out."""
     made = {name: each for name, each in params.items() if name not in (_RESPONSES, _STATE)}
     if answers is not None:
         made[_RESPONSES] = encode_object(answers)
@@ -102,7 +108,8 @@ def with_retry(params: dict[str, Raw], answers: Mapping[str, Raw] | None, state:
 
 
 def elicitation_cancelled() -> Raw:
-    """The answer of a user who went away. Other questions have no such answer: they are just not answered."""
+    """The response to an elicitation whose user is gone. Sampling and roots have no such response: a client that does
+    not answer them does not retry (2026-07-28, "Multi Round-Trip Requests")."""
     return encode({"action": "cancel"})
 
 
@@ -111,9 +118,9 @@ def _requests(raw: Raw) -> dict[str, tuple[str, Raw | None]]:
         found = {key: members(each) for key, each in members(raw).items()}
         requests = {key: (string(each["method"]), each.get("params")) for key, each in found.items()}
     except (ValueError, KeyError):
-        raise ValueError("the input requests are no object of requests") from None
+        raise ValueError("the input requests are not an object of requests") from None
     if len(requests) > MAX_KEYS:
-        raise ValueError(f"the result holds more than {MAX_KEYS} input requests")
+        raise ValueError(f"the result has more than {MAX_KEYS} input requests")
     return requests
 
 

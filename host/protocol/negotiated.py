@@ -1,4 +1,4 @@
-"""What a server offers: read once from its handshake or from its discovery, and then the same for everybody.
+"""Revision and capabilities of a server, read once per connection from its handshake or its discovery.
 
 Source: "ServerCapabilities" of the schemas of 2024-11-05 to 2026-07-28.
 """
@@ -18,34 +18,34 @@ from host.protocol.methods import COMPLETION_CAPABILITY, LIST_METHODS, LOGGING_C
 from host.protocol.versions import Revision
 
 LIST_CAPABILITIES = frozenset(row.capability for row in LIST_METHODS.values())
-"""The capabilities whose lists may change."""
+"""The server capabilities that have lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class NegotiatedServer:
-    """What a server said of itself when it was met."""
+    """Revision, capabilities and instructions of a connected server."""
 
     revision: Revision
     capabilities: frozenset[str]
     instructions: str | None
     server: str
-    """Name and version as the server gives them: a claim, shown to people, never a ground for trust."""
+    """Name and version as the server gives them: shown to people, never a reason to trust the server."""
     has_subscriptions: bool
-    """Whether it tells of changes to a single resource, if asked to."""
+    """The server sends notifications for resources that are subscribed to."""
     list_changed: frozenset[str] = frozenset()
-    """Those of `tools`, `prompts` and `resources` whose changes it tells of."""
+    """Those of `tools`, `prompts` and `resources` whose list changes the server notifies."""
     runs_tasks: bool = False
-    """Whether a call may become a task there."""
+    """A call may become a task at the server."""
     cancels_tasks: bool = False
     unreadable: bool = False
-    """Whether its instructions hold what no client could read, and are left out for that."""
+    """The instructions are left out because clients could not parse them."""
 
     def has_capability(self, kind: Kind) -> bool:
         return LIST_METHODS[kind].capability in self.capabilities
 
     @property
     def has_completions(self) -> bool:
-        # 2024-11-05 has the method but no way to declare it: it is tried, and -32601 means no.
+        # 2024-11-05 has the method but not the capability: the method is tried, and -32601 means that it is missing.
         return COMPLETION_CAPABILITY in self.capabilities or not self.revision.has_completions_capability
 
     @property
@@ -56,10 +56,10 @@ class NegotiatedServer:
 def negotiated_server(
     revision: Revision, capabilities: Raw, instructions: Raw | None, server_info: Raw | None
 ) -> NegotiatedServer:
-    """The offer of a server that is met in `revision`. What cannot be read of it is not offered.
+    """Read the members of a server's handshake or discovery. Members of the wrong type count as missing.
 
     Raises:
-        ValueError: `capabilities` is no object.
+        ValueError: `capabilities` is not an object.
     """
     found = {name: each for name, each in members(capabilities).items() if is_object(each)}
     runs_tasks, cancels_tasks = _tasks(revision, found)
@@ -77,7 +77,7 @@ def negotiated_server(
 
 
 def _tasks(revision: Revision, capabilities: Mapping[str, Raw]) -> tuple[bool, bool]:
-    """Whether it runs tasks, and whether it cancels them. The extension knows no task that cannot be cancelled."""
+    """Whether the server runs tasks, and whether it cancels them. With the extension every task can be cancelled."""
     if revision.stateless:
         runs = TASKS_EXTENSION in _inside(capabilities, "extensions")
         return runs, runs
@@ -98,7 +98,7 @@ def _is_true(capabilities: Mapping[str, Raw], capability: str, name: str) -> boo
 
 
 def _text(raw: Raw | None) -> str | None:
-    """What it says there, if it says anything that can be passed on: a server is not turned away for its prose."""
+    """The text of a string, or None: a server is not refused because of malformed instructions."""
     try:
         return string(raw or b"")
     except ValueError:

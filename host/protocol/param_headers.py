@@ -1,8 +1,8 @@
-"""The HTTP headers that repeat what the body of a stateless request says, so that whoever stands between can route it.
+"""HTTP headers of stateless requests that repeat parts of the body, so that intermediaries can route requests.
 
-This file knows which headers a request needs, how a value is spelled in one, and when a header and the body disagree.
-It knows no HTTP: headers come as a function and go as pairs. Who is asked is not its business, nor whether the revision
-is served. Source: 2026-07-28, "Streamable HTTP", for the standard headers and for those of tool parameters.
+Which headers a request needs, how values are encoded, and when a header and the body disagree. Independent of an HTTP
+library: headers are read through a function and written as pairs. Source: 2026-07-28, "Streamable HTTP", for the
+standard headers and for those of tool parameters.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ NAME_HEADER = "mcp-name"
 PARAM_PREFIX = "mcp-param-"
 
 ANNOTATION = "x-mcp-header"
-"""The keyword of a property in a tool's `inputSchema` whose value goes into a header."""
+"""Keyword of a property in a tool's `inputSchema` whose value is repeated in a header."""
 
 Header = Callable[[str], Sequence[str]]
-"""All values of the header of that name, which is in lower case; none if it is missing."""
+"""Returns all values of the header with this name (in lower case); none if it is missing."""
 
 _VERSION, _METHOD, _NAME, _PARAM = "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", "Mcp-Param-"
 _NAMED = {each.name: each.target for each in TARGETED.values()} | dict.fromkeys(
@@ -51,20 +51,22 @@ _EXACT = 2**53 - 1
 
 _MAX_SLOW_BYTES = 16 * 1024
 _MAX_SLOW_TOKENS = 1000
-"""Size of an object up to which it is opened whole to find an argument beside a lone surrogate."""
+"""Largest object that is decoded whole to find an argument in it, which is necessary if it has a lone surrogate."""
 
 _CACHED_SCHEMAS = 256
 _CACHED_BYTES = 65_536
 
 
-# How a value is spelled
+# Encoding of values
 
 
 def encode_header(text: str) -> str:
-    """The text as the value of `Mcp-Name` or `Mcp-Param-*`: itself if a header can hold it, else in base64.
+    """Encode text as a value of `Mcp-Name` or `Mcp-Param-*`: unchanged if it is plain ASCII, else in base64.
+
+    Text that looks like base64 in its marks is encoded too, so that decoding gives it back.
 
     Raises:
-        ValueError: it holds a lone surrogate.
+        ValueError: the text has a lone surrogate.
     """
     plain = _PLAIN.fullmatch(text) and text == text.strip(_BLANK)
     if plain and not (text.startswith(_OPENS) and text.endswith(_CLOSES)):
@@ -73,20 +75,21 @@ def encode_header(text: str) -> str:
 
 
 def decode_header(header: str) -> str:
-    """What a value of `Mcp-Name` or `Mcp-Param-*` says.
+    """Decode a value of `Mcp-Name` or `Mcp-Param-*`.
 
     Raises:
-        ValueError: it holds what must be in base64, or base64 that is none, not canonical, or not UTF-8.
+        ValueError: the value has characters that must be in base64, or base64 that is invalid, not canonical, or not
+            UTF-8.
     """
-    text = header.strip(_BLANK)
+    text = header.strip(_BLANK)  # RFC 9110, section 5.5: white space around a value does not belong to it
     if not _PLAIN.fullmatch(text):
-        raise ValueError("a header value that is not plain must be in base64")
-    # One of the marks alone, or both sharing their question mark, are plain text.
+        raise ValueError("a header value that is not plain ASCII must be in base64")
+    # A value with only one of the marks, or with both sharing one question mark, is plain text.
     if len(text) < len(_OPENS + _CLOSES) or not (text.startswith(_OPENS) and text.endswith(_CLOSES)):
         return text
     payload = text[len(_OPENS) : -len(_CLOSES)]
     decoded = b64decode(payload, validate=True)
-    # Two spellings of one value would be two values to whoever stands between.
+    # An intermediary compares text: two encodings of one value would be two values to it.
     if b64encode(decoded).decode() != payload:
         raise ValueError("the base64 is not canonical")
     return decoded.decode()
@@ -97,26 +100,26 @@ def decode_header(header: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ParamHeader:
-    """One parameter of a tool that is repeated in a header."""
+    """A parameter of a tool that is repeated in a header."""
 
     header: str
-    """The whole name of the header, in lower case."""
+    """The full name of the header, in lower case."""
     spelling: str
-    """The same as it was annotated."""
+    """The full name of the header, as the server spells it."""
     path: tuple[str, ...]
-    """The names of the properties that lead to it, from the root of the arguments."""
+    """The names of the properties that lead to the parameter, from the root of the arguments."""
     kind: str
-    """Its type: "string", "integer" or "boolean"."""
+    """Type of the parameter: "string", "integer" or "boolean"."""
 
 
 def param_headers_of(schema: Raw) -> tuple[ParamHeader, ...]:
-    """The annotations of an `inputSchema`. It costs little where there are none.
+    """The annotated parameters of an `inputSchema`. Cheap for a schema without annotations.
 
     Raises:
-        ValueError: one of them is invalid, which makes the tool unusable over HTTP; the text says which and why.
+        ValueError: an annotation is invalid, which makes the tool unusable over HTTP; the text says which one and why.
     """
     text = bytes(schema)
-    if ANNOTATION.encode() not in text and b"\\u" not in text:  # any letter may be spelled with an escape
+    if ANNOTATION.encode() not in text and b"\\u" not in text:  # any letter may be written as an escape
         return ()
     return _read(text) if len(text) > _CACHED_BYTES else _read_once(text)
 
@@ -127,7 +130,7 @@ def _read(text: bytes) -> tuple[ParamHeader, ...]:
         param_header = _param_header(path, annotated)
         if param_header.header in found:
             other = found[param_header.header].path
-            raise ValueError(f"{ANNOTATION} of {_path_text(path)} is the same as that of {_path_text(other)}")
+            raise ValueError(f"{ANNOTATION} of {_path_text(path)} names the same header as that of {_path_text(other)}")
         found[param_header.header] = param_header
     return tuple(found.values())
 
@@ -143,10 +146,10 @@ def _decoded(text: bytes) -> object:
 
 
 def _no_number(text: str) -> None:
-    """Numbers are of no interest here, and not read: they may be of any size."""
+    """Discard a number: annotations have none, and a number may have any size."""
 
 
-# The keywords, of JSON Schema 2020-12 and of earlier drafts, that hold one schema, several, or one for each name.
+# Keywords of JSON Schema 2020-12 and of earlier drafts whose value is one schema, a list of them, or one for each name.
 _SUBSCHEMA = frozenset(
     (
         *("items", "additionalItems", "unevaluatedItems", "contains", "propertyNames", "contentSchema"),
@@ -159,11 +162,11 @@ _SUBSCHEMA_MAPS = frozenset(
 )
 
 _Path = tuple[str, ...] | None
-"""The properties that lead to a schema; None once anything else lies on the way."""
+"""The properties that lead to a schema; None if it is reached through any other keyword."""
 
 
 def _annotated(root: object) -> Iterator[tuple[_Path, dict[str, object]]]:
-    """Every schema in `root` that has an annotation. What only looks like one is none: a property of that name, or
+    """Every schema in `root` with an annotation. A property that is named like the annotation does not count, nor does
     anything inside `default`, `const`, `enum` and `examples`."""
     waiting: deque[tuple[_Path, object]] = deque([((), root)])
     while waiting:
@@ -188,14 +191,12 @@ def _inside(path: _Path, keyword: str, inner: object) -> Iterator[tuple[_Path, o
 
 def _param_header(path: _Path, annotated: dict[str, object]) -> ParamHeader:
     if not path:
-        raise ValueError(f"{ANNOTATION} stands where no plain property is")
+        raise ValueError(f"{ANNOTATION} is only permitted on a property that is reached through `properties` alone")
     name, kind = annotated[ANNOTATION], annotated.get("type")
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-        raise ValueError(f"{ANNOTATION} of {_path_text(path)} is no name that a header can have")
+        raise ValueError(f"{ANNOTATION} of {_path_text(path)} is not a valid name of a header")
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(
-            f"{ANNOTATION} of {_path_text(path)} is on something else than a string, an integer or a boolean"
-        )
+        raise ValueError(f"{ANNOTATION} of {_path_text(path)} is not on a string, an integer or a boolean")
     return ParamHeader(PARAM_PREFIX + name.lower(), _PARAM + name, path, kind)
 
 
@@ -207,10 +208,10 @@ def _path_text(path: _Path) -> str:
 
 
 def name_of(method: str, params: Mapping[str, Raw]) -> str | None:
-    """What `Mcp-Name` says for a request; None for methods without it.
+    """The value of `Mcp-Name` for a request; None for methods without this header.
 
     Raises:
-        InvalidParams: the member that it repeats is missing or no string.
+        InvalidParams: the member that the header repeats is missing or not a string.
     """
     member = _NAMED.get(method)
     if member is None:
@@ -226,30 +227,34 @@ def name_of(method: str, params: Mapping[str, Raw]) -> str | None:
 def headers_for(
     method: str, params: Mapping[str, Raw], revision: Revision, param_headers: Iterable[ParamHeader] = ()
 ) -> list[tuple[str, str]]:
-    """The headers of a request that we send. `param_headers` are those of the tool that it calls.
+    """The headers of a request to a server.
+
+    Args:
+        param_headers: the annotated parameters of the tool that the request calls.
 
     Raises:
-        InvalidParams: what a header must repeat is missing, no text, or beside too much with a lone surrogate.
+        InvalidParams: a value that a header must repeat is missing, cannot be encoded, or is in an object with a lone
+            surrogate that is too large to be decoded.
     """
     made = [(_VERSION, revision.name), (_METHOD, method)]
     name = name_of(method, params)
     if name is not None:
         made.append((_NAME, encode_header(name)))
     for param_header, argument in _arguments(params, param_headers):
-        said = None if argument is None else _header_text(argument, param_header)
-        if said is not None:
-            made.append((param_header.spelling, encode_header(said)))
+        text = None if argument is None else _header_text(argument, param_header)
+        if text is not None:
+            made.append((param_header.spelling, encode_header(text)))
     return made
 
 
-# Requests of others
+# Clients' requests
 
 
 def check_version(version: str, header: Header) -> None:
-    """Compare `MCP-Protocol-Version` with the `version` that the body states.
+    """Compare `MCP-Protocol-Version` with the `version` in the body.
 
     Raises:
-        HeaderMismatch: it is missing, repeated, or says something else.
+        HeaderMismatch: the header is missing, repeated, or different.
     """
     if _single_value(_VERSION, header) != version:
         raise _mismatch(_VERSION)
@@ -259,7 +264,7 @@ def check(method: str, params: Mapping[str, Raw], header: Header) -> None:
     """Compare `Mcp-Method` and `Mcp-Name` with the body.
 
     Raises:
-        HeaderMismatch: one of them is missing, repeated, malformed, or says something else.
+        HeaderMismatch: a header is missing, repeated, malformed, or different.
         InvalidParams: the body lacks the name that the method needs.
     """
     if _single_value(_METHOD, header) != method:
@@ -270,22 +275,22 @@ def check(method: str, params: Mapping[str, Raw], header: Header) -> None:
 
 
 def check_params(params: Mapping[str, Raw], param_headers: Iterable[ParamHeader], header: Header) -> None:
-    """Compare the `Mcp-Param-*` headers of a tool call with its arguments. Headers that no annotation names are none of
-    our business, and neither are arguments that no header can say: whether those are lawful is the server's to judge.
+    """Compare the `Mcp-Param-*` headers of a tool call with its arguments. Headers without an annotation are ignored.
+    Arguments that are arrays or objects have no header; the server decides whether they are valid.
 
     Raises:
-        HeaderMismatch: an argument without its header, a header without its argument, or one that is repeated,
-            malformed, or says something else.
-        InvalidParams: an argument that must be repeated is no text, or beside too much with a lone surrogate.
+        HeaderMismatch: an argument has no header, or a header has no argument, is repeated, malformed, or different.
+        InvalidParams: an argument with a header cannot be encoded, or is in an object with a lone surrogate that is too
+            large to be decoded.
     """
     for param_header, argument in _arguments(params, param_headers):
-        said = None if argument is None else _header_text(argument, param_header)
-        if said is not None:
+        expected = None if argument is None else _header_text(argument, param_header)
+        if expected is not None:
             value = _decoded_header(param_header.spelling, _single_value(param_header.spelling, header))
-            if not _equal_values(value, said, param_header.kind):
+            if not _equal_values(value, expected, param_header.kind):
                 raise _mismatch(param_header.spelling)
         elif header(param_header.header):
-            raise HeaderMismatch(f"the header {param_header.spelling} repeats an argument that is not there")
+            raise HeaderMismatch(f"the header {param_header.spelling} has no argument in the body")
 
 
 def _single_value(spelling: str, header: Header) -> str:
@@ -305,7 +310,7 @@ def _decoded_header(spelling: str, value: str) -> str:
 
 
 def _mismatch(spelling: str) -> HeaderMismatch:
-    return HeaderMismatch(f"the header {spelling} does not say what the body says")
+    return HeaderMismatch(f"the header {spelling} differs from the body")
 
 
 # Arguments
@@ -314,7 +319,7 @@ def _mismatch(spelling: str) -> HeaderMismatch:
 def _arguments(
     params: Mapping[str, Raw], param_headers: Iterable[ParamHeader]
 ) -> Iterator[tuple[ParamHeader, Raw | None]]:
-    """Each of them with the argument at its path, None if there is none. Each object on the way is opened once."""
+    """Each parameter with the argument at its path, or None if there is none. Each object is decoded once."""
     wanted: dict[tuple[str, ...], set[str]] = {}
     known = tuple(param_headers)
     for param_header in known:
@@ -324,27 +329,29 @@ def _arguments(
     for param_header in known:
         found: Mapping[str, Raw] = params
         for depth, name in enumerate(("arguments", *param_header.path[:-1])):
-            way = param_header.path[:depth]
-            if way not in opened:
-                opened[way] = _opened(found.get(name), frozenset(wanted[way]))
-            found = opened[way]
+            outer = param_header.path[:depth]
+            if outer not in opened:
+                opened[outer] = _opened(found.get(name), frozenset(wanted[outer]))
+            found = opened[outer]
         yield param_header, found.get(param_header.path[-1])
 
 
 def _opened(raw: Raw | None, names: frozenset[str]) -> dict[str, Raw]:
-    """The members of these names; nothing if there is no such object.
+    """The members with these names; none if `raw` is missing or not an object.
 
     Raises:
-        InvalidParams: the object holds a lone surrogate, and is too large to be opened the slow way.
+        InvalidParams: the object has a lone surrogate and is too large to be decoded the slow way.
     """
     if raw is None:
         return {}
     try:
         return pick(raw, names)
-    except ValueError:  # perhaps only for a lone surrogate somewhere in it
+    except ValueError:  # perhaps only because of a lone surrogate
         if is_object(raw) and (len(raw) > _MAX_SLOW_BYTES or count_tokens(bytes(raw)) > _MAX_SLOW_TOKENS):
-            why = f"more than {_MAX_SLOW_BYTES} bytes or {_MAX_SLOW_TOKENS} members, with a lone surrogate"
-            raise InvalidParams(f"arguments that headers repeat cannot be found in {why}") from None
+            raise InvalidParams(
+                f"an object with arguments that headers repeat has a lone surrogate and more than {_MAX_SLOW_BYTES}"
+                f" bytes or {_MAX_SLOW_TOKENS} members"
+            ) from None
         try:
             return members(raw)
         except ValueError:
@@ -352,14 +359,14 @@ def _opened(raw: Raw | None, names: frozenset[str]) -> dict[str, Raw]:
 
 
 def _header_text(argument: Raw, param_header: ParamHeader) -> str | None:
-    """What a header says of an argument; None for null, arrays and objects, of which it says nothing."""
+    """The header value for an argument before encoding; None for null, arrays and objects, which have no header."""
     text = bytes(argument).strip(b" \t\r\n")
     if text[:1] == b'"':
         try:
             return string(text)
         except ValueError:
             raise InvalidParams(
-                f"the argument {_path_text(param_header.path)} is no text that a header could hold"
+                f"the argument {_path_text(param_header.path)} cannot be repeated in a header: it is not valid Unicode"
             ) from None
     if text in (b"true", b"false"):
         return text.decode()
@@ -369,7 +376,7 @@ def _header_text(argument: Raw, param_header: ParamHeader) -> str | None:
 
 
 def _integer(text: str) -> str:
-    """The number without a fraction and an exponent if it needs none, as readers that know no others expect it."""
+    """The number without fraction and exponent if it is whole, for servers that read only plain integers."""
     number = _number(text)
     whole = number is not None and -_EXACT <= number <= _EXACT and number == int(number)
     return str(int(number)) if whole and number is not None else text
@@ -378,7 +385,8 @@ def _integer(text: str) -> str:
 def _equal_values(header_value: str, expected: str, kind: str) -> bool:
     if header_value == expected:
         return True
-    # Plain decimals alone: not every reader takes an exponent for a number.
+    # Integers are compared as numbers (2026-07-28, "Streamable HTTP / Server Validation"), but only plain decimals:
+    # not every intermediary reads an exponent as a number.
     number = _number(header_value) if kind == "integer" and _DECIMAL.fullmatch(header_value) else None
     return number is not None and number == _number(expected)
 
@@ -386,5 +394,5 @@ def _equal_values(header_value: str, expected: str, kind: str) -> bool:
 def _number(text: str) -> Decimal | None:
     try:
         return Decimal(text)
-    except InvalidOperation:  # an exponent beyond all bounds
+    except InvalidOperation:  # an exponent that is too large
         return None

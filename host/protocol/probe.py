@@ -1,8 +1,7 @@
-"""What an answer to our `server/discover` says of the server: how to go on with it. Only time is not judged here.
+"""Era detection: the era of a server by its response to `server/discover`. Timeouts are the caller's.
 
-An error that only a stateless server answers with never leads to a handshake; any other answer that is no discovery
-does.
-That the server is out of reach, or does not let us in, says neither: that is no answer.
+An error that only stateless servers return never leads to a handshake; every other response that is not a discovery
+does. An unreachable server and a refused login (401, 403) tell nothing about the era and are no response here.
 
 Source: 2026-07-28, "Versioning / Backward Compatibility" and "Transports / stdio".
 """
@@ -22,31 +21,31 @@ from host.protocol.stateless import read_discovery
 from host.protocol.versions import LEGACY, MAX_SHOWN, MODERN, SERVED, Revision
 
 MAX_NAMES = 8
-"""How many of a server's own words one sentence repeats."""
+"""Names from a server that one message repeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stateless:
-    """It is met: every request says of itself what is needed."""
+    """The server is stateless and shares a revision with Colonnade."""
 
     negotiated: NegotiatedServer
 
 
 @dataclass(frozen=True, slots=True)
 class RetryWith:
-    """It has to be asked once more, in this revision."""
+    """The server is stateless and has to be probed again in this revision."""
 
     revision: Revision
 
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """It wants an `initialize`."""
+    """The server needs `initialize`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Incompatible:
-    """There is no way to speak with it. `why` is a sentence about the server."""
+    """The server shares no revision with Colonnade, or refuses valid requests. `why`: one sentence about the server."""
 
     why: str
 
@@ -55,46 +54,46 @@ Verdict: TypeAlias = Stateless | RetryWith | Handshake | Incompatible
 
 
 def verdict_of_result(result: Raw) -> Verdict:
-    """What a result means."""
+    """The verdict on a result of `server/discover`."""
     try:
         found = read_discovery(result)
     except ValueError:
         return Handshake()
     if found.negotiated is not None:
         return Stateless(found.negotiated)
-    # One that names no version at all has said nothing; perhaps a handshake says more.
+    # A result without any version says nothing about the era: the handshake decides.
     return _without_envelope(found.versions) if found.versions else Handshake()
 
 
 def verdict_of_error(code: int, data: Raw | None, *, asked: str, may_retry: bool = True) -> Verdict:
-    """What an error means.
+    """The verdict on an error response to `server/discover`.
 
     Args:
-        asked: the name of the revision in which it was asked. It is asked in that again only if it names no other.
-        may_retry: it may be asked once more.
+        asked: name of the revision of the probe. It is tried again only if the server names no other one.
+        may_retry: the server may be probed once more.
     """
     if code == UnsupportedVersion.code:
         versions = _supported(data)
         if versions is None:
-            return Incompatible(f"it refuses {asked} and does not say which versions it speaks")
+            return Incompatible(f"it refuses {asked} and does not name the versions that it supports")
         shared = [name for name in SERVED if name in MODERN and name in versions]
         if not shared or (not may_retry and any(version in LEGACY for version in versions)):
             return _without_envelope(versions)
         if not may_retry:
-            return Incompatible(f"it refuses {asked}, which it says it speaks")
+            return Incompatible(f"it refuses {asked}, which it names as supported")
         return RetryWith(MODERN[next((name for name in shared if name != asked), shared[0])])
     if code == HeaderMismatch.code:
-        return Incompatible("it refuses the headers of a server/discover that are as they should be")
+        return Incompatible("it refuses the headers of a valid server/discover")
     if code == MissingAbility.code:
         return Incompatible(f"it refuses a server/discover that does not declare {_required(data)}")
     return Handshake()
 
 
 def _without_envelope(versions: Sequence[str]) -> Verdict:
-    """What remains with a server that shares no stateless revision with us."""
+    """The verdict on a server that shares no stateless revision with Colonnade."""
     if any(version in LEGACY for version in versions):
         return Handshake()
-    return Incompatible(f"it speaks {_listed(versions)}, and Colonnade only {', '.join(SERVED)}")
+    return Incompatible(f"it supports {_listed(versions)}, Colonnade only {', '.join(SERVED)}")
 
 
 def _supported(data: Raw | None) -> tuple[str, ...] | None:

@@ -1,8 +1,8 @@
-"""What a server may ask of a client: recognising the question, and making it fit for the client that will get it.
+"""Server requests: recognising what a server asks of a client, and adapting it to the client that will get it.
 
-A question is data here: nobody is asked. Which client is meant, whether it may be asked, and whose name the client sees
-are other files' business; so is `_meta` (`meta.py`). What is not changed for a reason keeps its bytes.
-Source: 2025-11-25, "Sampling", "Elicitation", "Roots", and the schemas of the revisions around it.
+Pure functions. Which client gets a server request, and whether consent permits it, is decided elsewhere; `_meta` is in
+`meta.py`. Members that need no change keep their bytes. Source: 2025-11-25, "Sampling", "Elicitation", "Roots", and the
+schemas of the revisions around it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from host.protocol.versions import Revision
 
 ELICITATION_COMPLETE = "notifications/elicitation/complete"
 URL_REQUIRED = -32042
-"""The error of a server that wants the user to visit pages first (2025-11-25, "URL Elicitation Required Error")."""
+"""Error code: the user must visit pages before the request is sent again (2025-11-25, "URL Elicitation Required
+Error").
+"""
 
 SAMPLED_LINKS = (("messages", "*", "content", "content", "*"), ("messages", "*", "content", "*", "content", "*"))
-"""Where a sampling question holds results of tools, whose content may name resources (2025-11-25, "ToolResultContent"):
-a message is one block or an array of them."""
+"""Places of tool results in a sampling request, whose content may name resources (2025-11-25, "ToolResultContent"). The
+content of a message is one block or an array of blocks."""
 
 
 class ServerRequest(Enum):
-    """The four things a server may ask for."""
+    """Kinds of server requests."""
 
     SAMPLING = "sampling"
     FORM = "form"
@@ -44,17 +46,17 @@ METHODS: dict[str, tuple[ServerRequest, ...]] = {
     ELICIT: (ServerRequest.FORM, ServerRequest.URL),
     LIST_ROOTS: (ServerRequest.ROOTS,),
 }
-"""The methods of questions, each with the questions that it may turn out to be."""
+"""The methods of server requests, each with the kinds that it may be."""
 
 _SAMPLING_TOOLS: dict[str, object] = {"sampling": {"tools": {}}}
 
 
 class ServerRequestRejected(Exception):
-    """The question is not passed on. `code` and `why` are the JSON-RPC error for the server that asked; `why` is one
-    sentence and holds nothing of the client's but what it can do.
+    """A server request that is not forwarded. `code` and `why` are the JSON-RPC error for the server; `why` is one
+    sentence that reveals nothing of the client except its capabilities.
 
-    `missing_capability` is what the client would have had to declare, as its capabilities spell it, where that alone is
-    the reason.
+    `missing_capability`: the client capability that would have been needed, in the shape of the schema, if nothing else
+    is the reason.
     """
 
     def __init__(self, code: int, why: str, missing_capability: dict[str, object] | None = None) -> None:
@@ -67,12 +69,13 @@ class ServerRequestRejected(Exception):
 def server_request_of(
     method: str, params: Raw | None, *, identified: bool = True
 ) -> tuple[ServerRequest, dict[str, Raw]] | None:
-    """What is asked, with the members of its params; None for a method that is no question.
+    """The kind of a server request, with the members of its params; None for any other method.
 
-    With `identified`, sending the user to a page needs an `elicitationId`; the stateless revision has none.
+    Args:
+        identified: elicitation in mode url needs an `elicitationId`, which 2026-07-28 does not have.
 
     Raises:
-        ServerRequestRejected: the params are not what the method needs (INVALID_PARAMS).
+        ServerRequestRejected: the params are invalid for the method (INVALID_PARAMS).
     """
     if method not in METHODS:
         return None
@@ -87,7 +90,7 @@ def server_request_of(
 
 
 def capability_of(request: ServerRequest, params: Mapping[str, Raw] | None = None) -> dict[str, object]:
-    """What a client must declare to be asked this, as its capabilities spell it. `params` are those of the question."""
+    """The client capability that a server request needs, in the shape of the schema."""
     if request is ServerRequest.SAMPLING:
         return _SAMPLING_TOOLS if _offers_tools(params or {}) else {"sampling": {}}
     if request is ServerRequest.ROOTS:
@@ -96,24 +99,27 @@ def capability_of(request: ServerRequest, params: Mapping[str, Raw] | None = Non
 
 
 def adapt(request: ServerRequest, params: Mapping[str, Raw], abilities: Abilities, asker: str) -> dict[str, Raw]:
-    """The params as a client with these abilities may get them. `params` are those that `server_request_of` gave.
+    """The params of a server request for a client with these abilities. Never requests a task, because Colonnade
+    declares none to servers.
 
-    `asker` is what people call the server: behind Colonnade a client sees one server, so a message to its user begins
-    with who is really asking. No task is asked for, since none is ever declared.
+    Args:
+        params: the members that `server_request_of` returned.
+        asker: display name of the server. A message to the user begins with it, because the client sees one server,
+            Colonnade, for all of them.
 
     Raises:
-        ServerRequestRejected: the client cannot be asked for this at all (METHOD_NOT_FOUND), or not in this mode or
-        with this content (INVALID_PARAMS).
+        ServerRequestRejected: the client does not support such requests (METHOD_NOT_FOUND), or not in this mode or with
+            this content (INVALID_PARAMS).
     """
     _refuse_undeclared(request, params, abilities)
     try:
         return _adapted(request, params, abilities, asker)
-    except ValueError:  # what a deep stack cannot open although a shallow one could
+    except ValueError:  # decoding failed at this depth of the stack although it did not when the params were checked
         raise ServerRequestRejected(INVALID_PARAMS, "the params are nested too deep") from None
 
 
 def supports(abilities: Abilities, request: ServerRequest) -> bool:
-    """Whether a client with these abilities can be asked this at all."""
+    """Whether a client with these abilities supports this kind of server request."""
     return {
         ServerRequest.SAMPLING: abilities.sampling,
         ServerRequest.FORM: abilities.form,
@@ -123,27 +129,27 @@ def supports(abilities: Abilities, request: ServerRequest) -> bool:
 
 
 def elicitation_id(params: Mapping[str, Raw]) -> str:
-    """The server's id of a ServerRequest.URL. `params` are those that `server_request_of` gave."""
+    """The server's `elicitationId` of a ServerRequest.URL, from the members that `server_request_of` returned."""
     return string(params["elicitationId"])
 
 
 def with_elicitation_id(params: Mapping[str, Raw], id: str) -> dict[str, Raw]:
-    """The same params under another id; every other member keeps its bytes."""
+    """The params with another `elicitationId`; every other member keeps its bytes."""
     return {**params, "elicitationId": encode(id)}
 
 
 def without_elicitation_id(params: Mapping[str, Raw]) -> dict[str, Raw]:
-    """The same params without an id, as the stateless revision has them (2026-07-28, "ElicitRequestURLParams")."""
+    """The params without `elicitationId`, which 2026-07-28 does not have ("ElicitRequestURLParams")."""
     return {name: each for name, each in params.items() if name != "elicitationId"}
 
 
 def stateless_form(method: str, params: Mapping[str, Raw]) -> tuple[str, Mapping[str, Raw]]:
-    """A question as a stateless client may have it, in a result or in the status of a task."""
+    """Method and params of a server request for a stateless client, in a result or in the status of a task."""
     return method, without_elicitation_id(params) if method == ELICIT else params
 
 
 def completed_elicitation_id(params: Raw | None) -> str | None:
-    """The id that a ELICITATION_COMPLETE names, or None if the notice is malformed (such a notice is ignored)."""
+    """The id of the elicitation that is complete, or None if the notification is malformed and therefore ignored."""
     try:
         return string(members(params or b"")["elicitationId"])
     except (ValueError, KeyError):
@@ -151,14 +157,14 @@ def completed_elicitation_id(params: Raw | None) -> str | None:
 
 
 def elicitation_complete(id: str, params: Raw | None = None) -> Notification:
-    """The notice that what was asked under `id` is done. `params`, an object, may bring other members along."""
+    """The notification that the elicitation `id` is complete, with the other members of `params`, an object."""
     found = members(params) if params is not None else {}
     return Notification(ELICITATION_COMPLETE, encode_object(with_elicitation_id(found, id)))
 
 
 def adapt_url_elicitations(data: Raw | None, rename: Callable[[str], str], asker: str) -> Raw | None:
-    """The `data` of a URL_REQUIRED error with every id renamed and every message signed by the `asker`, nothing else
-    changed; None if it is not such data, or names something else than pages."""
+    """The `data` of a URL_REQUIRED error with every id renamed and every message beginning with `asker`; None if the
+    data is invalid or has a URL that is not http or https."""
     try:
         found = members(data or b"")
         pages = [members(each) for each in items(found["elicitations"])]
@@ -167,29 +173,29 @@ def adapt_url_elicitations(data: Raw | None, rename: Callable[[str], str], asker
         return None
     if not all(_is_page(_text(page.get("url"))) for page in pages):
         return None
-    fitted = [with_elicitation_id(page, rename(id)) for page, id in zip(pages, ids, strict=True)]
-    for page in fitted:
+    adapted = [with_elicitation_id(page, rename(id)) for page, id in zip(pages, ids, strict=True)]
+    for page in adapted:
         if _is_string(page.get("message")):
             page["message"] = _with_asker_name(page["message"], asker)
-    found["elicitations"] = encode([encode_object(page) for page in fitted])
+    found["elicitations"] = encode([encode_object(page) for page in adapted])
     return encode_object(found)
 
 
 def elicitation_params_of(data: Raw | None) -> list[dict[str, Raw]] | None:
-    """The pages that a URL_REQUIRED error names, each as the params of a ServerRequest.URL without an id; None if it
-    names none, or anything that is no such question."""
+    """The elicitations of a URL_REQUIRED error, each as the params of a ServerRequest.URL without an id; None if there
+    are none, or one of them is invalid."""
     try:
         pages = [members(each) for each in items(members(data or b"")["elicitations"])]
-        asked = [_elicitation({"mode": encode("url"), **page}, identified=False) for page in pages]
+        kinds = [_elicitation({"mode": encode("url"), **page}, identified=False) for page in pages]
     except (ValueError, KeyError, ServerRequestRejected):
         return None
-    if not pages or any(question is not ServerRequest.URL for question in asked):
+    if not pages or any(kind is not ServerRequest.URL for kind in kinds):
         return None
     return [{"mode": encode("url"), **without_elicitation_id(page)} for page in pages]
 
 
 def urls_required(data: Raw | None) -> list[tuple[str, str]]:
-    """Message and address of every page that a URL_REQUIRED error names, for clients that must be told in prose."""
+    """Message and URL of every elicitation of a URL_REQUIRED error, for clients that get them as text."""
     try:
         pages = [members(each) for each in items(members(data or b"")["elicitations"]) if is_object(each)]
     except (ValueError, KeyError):
@@ -198,10 +204,10 @@ def urls_required(data: Raw | None) -> list[tuple[str, str]]:
 
 
 def refuse_unsupported(request: ServerRequest, revision: Revision) -> None:
-    """Refuse a question that does not exist in the revision settled with the server that asks it.
+    """Refuse a server request that the revision negotiated with its server does not have.
 
     Raises:
-        ServerRequestRejected: it does not.
+        ServerRequestRejected: the revision has no such request.
     """
     if request in METHODS[ELICIT] and not revision.has_elicitation:
         raise ServerRequestRejected(METHOD_NOT_FOUND, f"{revision.name} has no elicitation")
@@ -218,7 +224,7 @@ def _checked_members(method: str, params: Raw | None) -> dict[str, Raw]:
     try:
         return members(params or b"")
     except ValueError:
-        raise ServerRequestRejected(INVALID_PARAMS, f"{method} needs params that are an object") from None
+        raise ServerRequestRejected(INVALID_PARAMS, f"the params of {method} are missing or not an object") from None
 
 
 def _elicitation(found: Mapping[str, Raw], identified: bool) -> ServerRequest:
@@ -232,7 +238,7 @@ def _elicitation(found: Mapping[str, Raw], identified: bool) -> ServerRequest:
         _require("url", _is_page(_text(found.get("url"))), "an http or https URL")
         _require("elicitationId", not identified or _text(found.get("elicitationId")) is not None, "a string")
         return ServerRequest.URL
-    raise ServerRequestRejected(INVALID_PARAMS, "the mode of an elicitation is form or url")
+    raise ServerRequestRejected(INVALID_PARAMS, "the member 'mode' is neither 'form' nor 'url'")
 
 
 def _require(member: str, met: bool, shape: str) -> None:
@@ -245,7 +251,7 @@ def _is_array(raw: Raw | None) -> bool:
 
 
 def _is_string(raw: Raw | None) -> bool:
-    # Not decoded: a message may hold half an emoji, and is passed on all the same.
+    # Not decoded: a message with a lone surrogate is passed on as it is.
     return raw is not None and _head(raw) == b'"'
 
 
@@ -254,7 +260,7 @@ def _is_number(raw: Raw | None) -> bool:
 
 
 def _is_page(url: str | None) -> bool:
-    """Whether a browser may be sent there: other schemes run programs, or read files."""
+    """Whether a URL may be opened in a browser: other schemes can start programs or read files."""
     return url is not None and url.lower().startswith(("https://", "http://"))
 
 
@@ -263,29 +269,29 @@ def _head(raw: Raw) -> bytes:
 
 
 def _text(raw: Raw | None) -> str | None:
-    """The text of a member that is a string, else None."""
+    """The text of a string, or None for any other value."""
     try:
         return None if raw is None else string(raw)
     except ValueError:
         return None
 
 
-# Fitting
+# Adapting
 
 
 def _adapted(request: ServerRequest, params: Mapping[str, Raw], abilities: Abilities, asker: str) -> dict[str, Raw]:
-    fitted = {name: each for name, each in params.items() if name != "task"}
+    adapted = {name: each for name, each in params.items() if name != "task"}
     if request is ServerRequest.SAMPLING:
-        _refuse_invalid_messages(fitted, abilities)
-        # The client would read "this server" as Colonnade, which is every server.
-        if "includeContext" in fitted and _text(fitted["includeContext"]) != "none":
-            fitted["includeContext"] = encode("none")
+        _refuse_invalid_messages(adapted, abilities)
+        # To the client, "this server" is Colonnade: it would add the context of all servers.
+        if "includeContext" in adapted and _text(adapted["includeContext"]) != "none":
+            adapted["includeContext"] = encode("none")
     elif request is not ServerRequest.ROOTS:
-        fitted["message"] = _with_asker_name(fitted["message"], asker)
+        adapted["message"] = _with_asker_name(adapted["message"], asker)
     if request is ServerRequest.FORM and not abilities.choice_schemas:
-        fitted.pop("mode", None)
-        fitted["requestedSchema"] = _plain_form(fitted["requestedSchema"])
-    return fitted
+        adapted.pop("mode", None)
+        adapted["requestedSchema"] = _plain_form(adapted["requestedSchema"])
+    return adapted
 
 
 def _refuse_undeclared(request: ServerRequest, params: Mapping[str, Raw], abilities: Abilities) -> None:
@@ -295,22 +301,23 @@ def _refuse_undeclared(request: ServerRequest, params: Mapping[str, Raw], abilit
     if request in METHODS[ELICIT]:
         if abilities.form or abilities.url:
             raise ServerRequestRejected(
-                INVALID_PARAMS, f"the client does not do elicitation in mode {request.value}", lacks
+                INVALID_PARAMS, f"the client does not support elicitation in mode {request.value}", lacks
             )
-        raise ServerRequestRejected(METHOD_NOT_FOUND, "the client does not do elicitation", lacks)
-    raise ServerRequestRejected(METHOD_NOT_FOUND, f"the client does not do {request.value}", lacks)
+        raise ServerRequestRejected(METHOD_NOT_FOUND, "the client does not support elicitation", lacks)
+    raise ServerRequestRejected(METHOD_NOT_FOUND, f"the client does not support {request.value}", lacks)
 
 
 def _refuse_invalid_messages(params: Mapping[str, Raw], abilities: Abilities) -> None:
-    """Refuse what this client's revision or its sampling has no words for; nothing is left out in silence."""
+    """Refuse messages that the client's revision or its sampling does not support. Nothing is left out instead: the
+    model would answer another request than the server's."""
     if not abilities.sampling_tools and _offers_tools(params):
-        raise ServerRequestRejected(INVALID_PARAMS, "the client's sampling does not take tools", _SAMPLING_TOOLS)
+        raise ServerRequestRejected(INVALID_PARAMS, "the client's sampling does not support tools", _SAMPLING_TOOLS)
     if abilities.sampling_tools and abilities.audio:
         return
     for content in _contents(params["messages"]):
         if _is_array(content) and not abilities.sampling_arrays:
             raise ServerRequestRejected(
-                INVALID_PARAMS, "the client's sampling takes one content block in a message, not an array"
+                INVALID_PARAMS, "the client's sampling supports one content block in a message, not an array"
             )
         for block in items(content) if _is_array(content) else [content]:
             _refuse_invalid_block(_type(block), abilities)
@@ -319,10 +326,10 @@ def _refuse_invalid_messages(params: Mapping[str, Raw], abilities: Abilities) ->
 def _refuse_invalid_block(kind: str | None, abilities: Abilities) -> None:
     if kind in ("tool_use", "tool_result") and not abilities.sampling_tools:
         raise ServerRequestRejected(
-            INVALID_PARAMS, f"the client's sampling does not take content of type {kind}", _SAMPLING_TOOLS
+            INVALID_PARAMS, f"the client's sampling does not support content of type {kind}", _SAMPLING_TOOLS
         )
     if kind == "audio" and not abilities.audio:
-        raise ServerRequestRejected(INVALID_PARAMS, "the client does not take audio")
+        raise ServerRequestRejected(INVALID_PARAMS, "the client does not support audio")
 
 
 def _offers_tools(params: Mapping[str, Raw]) -> bool:
@@ -342,12 +349,13 @@ def _type(raw: Raw) -> str | None:
 
 
 def _with_asker_name(message: Raw, asker: str) -> Raw:
-    """The message with who asks before it. Only put before: its own bytes, escapes and all, stay as they are."""
+    """The message, a JSON string, with the name of the server before it. Its own bytes, with their escapes, are
+    kept."""
     return Raw(bytes(encode(f"[{asker}] "))[:-1] + bytes(message).lstrip()[1:])
 
 
 def _plain_form(schema: Raw) -> Raw:
-    """The schema in the words of 2025-06-18; itself, not a copy, if it needs no others."""
+    """The form as 2025-06-18 has it ("Requested Schema"); `schema` itself, not a copy, if it needs no change."""
     found = members(schema)
     properties = found.get("properties")
     if properties is None or not is_object(properties):
@@ -367,8 +375,8 @@ def _plain_field(field: Raw) -> Raw:
     found = dict(before)
     kind = _text(found.get("type"))
     if kind == "array":
-        raise ServerRequestRejected(INVALID_PARAMS, "the client's forms have no field for several choices")
-    # Only booleans had defaults; a strict client would turn the whole form away.
+        raise ServerRequestRejected(INVALID_PARAMS, "the client does not support several choices in one field")
+    # In 2025-06-18 only booleans have defaults; a strict client would refuse the whole form.
     if kind in ("string", "number", "integer"):
         found.pop("default", None)
     if kind == "string" and "oneOf" in found:
@@ -377,14 +385,14 @@ def _plain_field(field: Raw) -> Raw:
 
 
 def _plain_choice(found: dict[str, Raw]) -> dict[str, Raw]:
-    """A choice with a title for each value, as values and names side by side, where it stood."""
+    """A titled choice (`oneOf`) as `enum` and `enumNames`, in the same place among the members."""
     try:
         choices = [members(each) for each in items(found["oneOf"])]
         values, names = [each["const"] for each in choices], [each["title"] for each in choices]
     except (ValueError, KeyError):
-        raise ServerRequestRejected(INVALID_PARAMS, "a choice in the form is not made of const and title") from None
+        raise ServerRequestRejected(INVALID_PARAMS, "a choice in the form lacks const or title") from None
     if not all(map(_is_string, (*values, *names))):
-        raise ServerRequestRejected(INVALID_PARAMS, "a choice in the form is not made of strings")
+        raise ServerRequestRejected(INVALID_PARAMS, "const or title of a choice in the form is not a string")
     plain: dict[str, Raw] = {}
     for name, each in found.items():
         if name == "oneOf":

@@ -1,7 +1,8 @@
-"""The revision without a handshake: what every request says of itself, and what every result carries. Both sides.
+"""The stateless revision: reading and writing the envelope of requests, the additional members of results, and
+`server/discover`, for both sides.
 
-Inside Colonnade a result has the form that a server of a handshake would give it. What a stateless client needs besides
-is put on at the face (`complete_result`, `with_server_info`), and taken off where a stateless server is asked
+Inside Colonnade a result has the form of a handshake revision. The transport adds the members for a stateless client
+(`complete_result`, `with_server_info`); those of a stateless server are removed when its result arrives
 (`strip_hop_fields`).
 
 Source: 2026-07-28, "General fields / _meta", "Versioning", "Discovery" and "Caching".
@@ -43,27 +44,27 @@ _HOP_MEMBERS = frozenset({VERSION, CAPABILITIES, CLIENT, LEVEL, SERVER})
 RESULT_TYPE = "resultType"
 COMPLETE = "complete"
 INPUT_REQUIRED = "input_required"
-"""The result asks for more (`mrtr`)."""
+"""Type of a result with input requests (`mrtr`)."""
 TASK = "task"
-"""The result is a task (`tasks`)."""
+"""Type of a result that is a task (`tasks`)."""
 TTL = "ttlMs"
 SCOPE = "cacheScope"
 
 _HINTS = frozenset({RESULT_TYPE, TTL, SCOPE})
 
 CACHEABLE = frozenset({DISCOVER, RESOURCES_READ.name, *LIST_METHOD_BY_NAME})
-"""The methods whose results say how long they stay true, and for whom."""
+"""The methods whose results have caching hints (2026-07-28, "Caching / Cacheable Results")."""
 
 MAX_TTL = 2**53 - 1
-"""Milliseconds: the largest number that every JSON reader has exactly."""
+"""Milliseconds: the largest integer that every JSON parser reads exactly."""
 
 
-# What a request says of itself
+# The envelope of a request
 
 
 @dataclass(frozen=True, slots=True)
 class StatedEnvelope:
-    """What a request says in its `_meta`, and nothing is judged yet."""
+    """The envelope in the `_meta` of a request, before its values are checked."""
 
     version: str
     capabilities: Raw
@@ -72,20 +73,20 @@ class StatedEnvelope:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What that comes to."""
+    """Abilities and log level of a stateless request."""
 
     abilities: Abilities
     level: str | None
-    """The least severe log message that the request wants to hear of; None for none at all."""
+    """The least severe log message that is sent for the request; None for no log messages."""
 
 
 def has_envelope(params: Raw | Mapping[str, Raw] | None) -> bool:
-    """Whether a request says of which revision it is, rightly or wrongly. Never raises."""
+    """Whether the `_meta` of a request names a revision, even an invalid one. Never raises."""
     return _version_in(params) is not None
 
 
 def version_of(params: Raw | Mapping[str, Raw] | None) -> str | None:
-    """The revision that a request says it is of; None if it says none, or in no text. Never raises."""
+    """The revision that a request names; None if it is missing or not a string. Never raises."""
     try:
         return string(_version_in(params) or b"")
     except ValueError:
@@ -93,20 +94,22 @@ def version_of(params: Raw | Mapping[str, Raw] | None) -> str | None:
 
 
 def read_stated(params: Mapping[str, Raw]) -> StatedEnvelope:
-    """What a request says of itself.
+    """Read the envelope of a request.
 
     Raises:
-        InvalidParams: it lacks the revision or the capabilities, or one is of the wrong type.
+        InvalidParams: the revision or the capabilities are missing or of the wrong type.
     """
     if META not in params:
-        raise InvalidParams(f"a request needs {META} with {VERSION} and {CAPABILITIES}; served are {', '.join(SERVED)}")
+        raise InvalidParams(
+            f"a request needs {META} with {VERSION} and {CAPABILITIES}; supported versions: {', '.join(SERVED)}"
+        )
     try:
         meta = members(params[META])
     except ValueError:
         raise InvalidParams(f"{META} is not an object") from None
     for name in (VERSION, CAPABILITIES):
         if name not in meta:
-            raise InvalidParams(f"{META} needs {name}; served are {', '.join(SERVED)}")
+            raise InvalidParams(f"{META} needs {name}; supported versions: {', '.join(SERVED)}")
     try:
         version = string(meta[VERSION])
     except ValueError:
@@ -117,11 +120,11 @@ def read_stated(params: Mapping[str, Raw]) -> StatedEnvelope:
 
 
 def envelope(found: StatedEnvelope) -> Envelope:
-    """What the statement of a request comes to.
+    """Check the values of an envelope.
 
     Raises:
-        UnsupportedVersion: it is of a revision that is not served without a handshake.
-        InvalidParams: it wants log messages of a level that there is not.
+        UnsupportedVersion: the revision is not a stateless one that Colonnade supports.
+        InvalidParams: the log level does not exist.
     """
     revision = MODERN.get(found.version)
     if revision is None:
@@ -139,16 +142,17 @@ def with_envelope(
     client_version: str,
     token: Id | None,
 ) -> dict[str, Raw]:
-    """The same params as a stateless server must get them: they say what we say of the request, and nothing of the hop
-    they came on.
+    """The params of a request to a stateless server: with its envelope instead of the members of `_meta` that belong to
+    the client's connection.
 
     Args:
-        capabilities: what may be asked for while this one request is answered (`handshake.client_capabilities`).
+        capabilities: client capabilities for this one request (`handshake.client_capabilities`).
         level: the least severe log message that is wanted.
-        token: the one we want progress under.
+        client_version: Colonnade's own version.
+        token: the progress token, if progress is wanted.
 
     Raises:
-        InvalidParams: `_meta` is no object.
+        InvalidParams: `_meta` is not an object.
     """
     meta: dict[str, object] = {
         VERSION: revision.name,
@@ -164,7 +168,8 @@ def with_envelope(
 
 
 _VERSION_WORD = VERSION.rpartition("/")[2]
-"""The part of the name whose letters have few spellings: long texts are opened for nothing if a slash is looked for."""
+"""Last part of the key. Without the slash, which PHP writes as an escape, fewer long texts have to be decoded to find
+the key (`may_contain_word`)."""
 
 
 def _version_in(params: Raw | Mapping[str, Raw] | None) -> Raw | None:
@@ -179,12 +184,12 @@ def _version_in(params: Raw | Mapping[str, Raw] | None) -> Raw | None:
         return None
 
 
-# How long a result stays true
+# Caching hints of a result
 
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How long a result may be used, in milliseconds, and whether for anybody or only for who got it."""
+    """Caching hints of a result: how long it is fresh, in milliseconds, and whether it may be shared between users."""
 
     ttl_ms: int
     public: bool
@@ -194,7 +199,8 @@ STALE = Freshness(0, public=False)
 
 
 def freshness_of(result: Raw) -> Freshness:
-    """What a server says of its result. What it says wrongly, or not at all, is taken the careful way. Never raises."""
+    """The caching hints of a server's result. A hint that is missing or invalid counts as 0 or private. Never
+    raises."""
     try:
         found = members(result)
     except ValueError:
@@ -204,7 +210,8 @@ def freshness_of(result: Raw) -> Freshness:
 
 
 def common_freshness(parts: Iterable[Freshness]) -> Freshness:
-    """What holds of a result that is made of several; STALE if it is made of none."""
+    """The hints of a result that is combined from several: the shortest time, and public only if all are. STALE without
+    any."""
     all_parts = tuple(parts)
     if not all_parts:
         return STALE
@@ -218,47 +225,50 @@ def _value(found: Mapping[str, Raw], name: str) -> object:
         return None
 
 
-# What a result carries
+# Members of a result
 
 
 def complete_result(method: str, result: Raw, version: str, freshness: Freshness = STALE) -> Raw:
-    """The result of `method`, an object in the form of the inside, for a stateless client.
+    """A result for a stateless client: with `resultType`, `serverInfo` and, if the method has them, caching hints.
 
     Args:
-        version: Colonnade's own.
-        freshness: said only where the method has such a thing.
+        result: the result in the form of a handshake revision.
+        version: Colonnade's own version.
 
     Raises:
-        ValueError: it is no object, or nested too deep to be opened.
+        ValueError: `result` is not an object, or nested too deep to be decoded.
     """
     return _insert_head(_head(freshness if method in CACHEABLE else None, version), result)
 
 
 def with_server_info(result: Raw, version: str) -> Raw:
-    """The same result, an object that says itself of what kind it is, with our name on it.
+    """A result that already has its `resultType`, with Colonnade's `serverInfo`.
+
+    Args:
+        version: Colonnade's own version.
 
     Raises:
-        ValueError: it is no object, or nested too deep to be opened.
+        ValueError: `result` is not an object, or nested too deep to be decoded.
     """
     return _insert_head(_server_info_head(version), result)
 
 
 def result_type_of(result: Raw) -> str:
-    """Of what kind a server's result is: "complete" unless it says something else, empty if that is no text. Never
-    raises."""
+    """The `resultType` of a server's result: "complete" if it is missing, empty if it is not a string. Never raises."""
     try:
-        said = members(result).get(RESULT_TYPE)
+        result_type = members(result).get(RESULT_TYPE)
     except ValueError:
         return COMPLETE
     try:
-        return COMPLETE if said is None else string(said)
+        return COMPLETE if result_type is None else string(result_type)
     except ValueError:
         return ""
 
 
 def strip_hop_fields(result: Raw) -> Raw:
-    """A server's complete result, an object, in the form of the inside: without what belongs to one hop. Not for tasks,
-    whose `ttlMs` is their own. Itself if it has nothing of that, or cannot be opened."""
+    """A complete result of a server in the form of a handshake revision: without the members that belong to one
+    connection. `result` itself if it has none of them, or cannot be decoded. Not for tasks, whose `ttlMs` is their
+    lifetime."""
     try:
         whole = members(result)
     except ValueError:
@@ -277,13 +287,13 @@ def strip_hop_fields(result: Raw) -> Raw:
 
 
 class _Head:
-    """Members that every result of one sort begins with. There are few sorts, so they are written once."""
+    """The members at the beginning of a result, encoded once for all results with the same caching hints."""
 
     def __init__(self, found: Mapping[str, object], version: str) -> None:
         self.found = {name: encode(each) for name, each in found.items()}
-        self.stamp = encode(implementation_info(version))
+        self.server_info = encode(implementation_info(version))
         self.names = frozenset((*found, META))
-        self.text = bytes(encode_object({**self.found, META: encode_object({SERVER: self.stamp})}))[:-1]
+        self.text = bytes(encode_object({**self.found, META: encode_object({SERVER: self.server_info})}))[:-1]
 
 
 @lru_cache(maxsize=64)
@@ -300,13 +310,13 @@ def _server_info_head(version: str) -> _Head:
 
 
 def _insert_head(head: _Head, result: Raw) -> Raw:
-    """The result behind the members of `head`, which replace its own of the same names; of `_meta` only our stamp is
-    replaced."""
+    """The result with the members of `head` first, instead of its own members of the same names. Of `_meta` only
+    `serverInfo` is replaced."""
     found = members(result)
     if head.names.isdisjoint(found):
         rest = bytes(result).strip()[1:].lstrip()
         return Raw(b"".join((head.text, b"," if found else b"", rest)))
-    meta = {**_members_or_none(found.get(META)), SERVER: head.stamp}
+    meta = {**_members_or_none(found.get(META)), SERVER: head.server_info}
     kept = {name: each for name, each in found.items() if name not in head.found and name != META}
     return encode_object({**head.found, META: encode_object(meta), **kept})
 
@@ -318,25 +328,25 @@ def _members_or_none(meta: Raw | None) -> dict[str, Raw]:
         return {}
 
 
-# What a server is
+# Discovery
 
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What a server answered to `server/discover`."""
+    """A server's result of `server/discover`."""
 
     negotiated: NegotiatedServer | None
-    """In the newest stateless revision that it shares with us; None if it shares none."""
+    """The server in the newest stateless revision that it shares with Colonnade; None if it shares none."""
     versions: tuple[str, ...]
-    """All that it says it speaks."""
+    """All versions that the server names."""
 
 
 def discover_result(version: str, instructions: str | None) -> Raw:
-    """The result of `server/discover` that a client gets, with our name on it; `complete_result` does the rest. It is
-    the same whoever happens to be up.
+    """The result of a client's `server/discover`, with Colonnade's `serverInfo`; pass it to `complete_result`. The
+    capabilities are the same whichever servers are connected.
 
     Args:
-        version: Colonnade's own.
+        version: Colonnade's own version.
     """
     capabilities: dict[str, object] = {
         "tools": {"listChanged": True},
@@ -353,24 +363,24 @@ def discover_result(version: str, instructions: str | None) -> Raw:
 
 
 def discover_params(revision: Revision, capabilities: Mapping[str, object], client_version: str) -> dict[str, Raw]:
-    """The params of the `server/discover` that Colonnade sends."""
+    """The params of the `server/discover` that Colonnade sends to a server."""
     return with_envelope({}, revision, capabilities, level=None, client_version=client_version, token=None)
 
 
 def read_discovery(result: Raw) -> Discovery:
-    """What the server answered.
+    """Read a server's result of `server/discover`.
 
     Raises:
-        ValueError: the result is not what `server/discover` must be answered with.
+        ValueError: the result is not a valid result of `server/discover`.
     """
     found = members(result)
     try:
         versions = tuple(string(each) for each in items(found["supportedVersions"]))
         capabilities = found["capabilities"]
     except KeyError as missing:
-        raise ValueError(f"the answer to {DISCOVER} has no {missing.args[0]}") from None
+        raise ValueError(f"the result of {DISCOVER} has no {missing.args[0]}") from None
     if result_type_of(result) != COMPLETE:
-        raise ValueError(f"the answer to {DISCOVER} is not complete")
+        raise ValueError(f"the result of {DISCOVER} is not of type {COMPLETE}")
     shared = next((MODERN[name] for name in SERVED if name in MODERN and name in versions), None)
     if shared is None:
         return Discovery(None, versions)

@@ -1,8 +1,8 @@
-"""`subscriptions/listen`: what is asked for, what is granted, and how a notice says which subscription it belongs to.
+"""`subscriptions/listen`: reading and writing its filter, its acknowledgement, and the subscription id of
+notifications.
 
-One request opens a stream of notices and names the kinds that it wants; the first notice says which of them it gets.
-Here that is data, for both sides: nothing listens, and nobody is told. Sources: 2026-07-28, "Subscriptions", and the
-tasks extension for `taskIds`.
+One request opens a stream of notifications and names the kinds that it wants; the first notification acknowledges those
+that are granted. Sources: 2026-07-28, "Subscriptions", and the tasks extension for `taskIds`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 SUBSCRIPTION_ID = f"{HOP_PREFIX}subscriptionId"
 
 MAX_WATCHED = 1000
-"""How many resources, and how many tasks, one request may name."""
+"""Resources that one request may name, and tasks that it may name."""
 
 _FILTER = "notifications"
 _URIS, _TASKS = "resourceSubscriptions", "taskIds"
@@ -37,18 +37,18 @@ _LISTS = {
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which notices are wanted, or granted."""
+    """Notifications that are requested, or granted."""
 
     lists: frozenset[str]
     """The notifications of changed lists: TOOLS_CHANGED, RESOURCES_CHANGED, PROMPTS_CHANGED."""
     uris: tuple[str, ...]
-    """The resources whose changes are told, each once."""
+    """The watched resources, each once."""
     tasks: tuple[str, ...]
-    """The ids of the tasks whose progress is told, each once."""
+    """The ids of the watched tasks, each once."""
 
 
 def filter_of(params: Mapping[str, Raw]) -> Filter:
-    """What a request for LISTEN wants.
+    """The filter of a client's `subscriptions/listen`.
 
     Raises:
         InvalidParams: `notifications` is missing, has members of the wrong type, or names more than MAX_WATCHED
@@ -63,33 +63,34 @@ def filter_of(params: Mapping[str, Raw]) -> Filter:
 
 
 def listen_params(requested: Filter) -> dict[str, Raw]:
-    """The params of a request for LISTEN that wants this."""
+    """The params of a `subscriptions/listen` with this filter."""
     return {_FILTER: _as_json(requested)}
 
 
 def acknowledgement(id: Id, granted: Filter) -> Notification:
-    """The first notice of the subscription that request `id` opened, with what it gets."""
+    """The first notification of the subscription that request `id` opened, with the filter that is granted."""
     meta = encode({SUBSCRIPTION_ID: id})
     return Notification(ACKNOWLEDGED, encode_object({META: meta, _FILTER: _as_json(granted)}))
 
 
 def acknowledged(params: Raw | None) -> Filter:
-    """What a server grants, from the params of its ACKNOWLEDGED. What cannot be read is not granted. Never raises."""
+    """The filter that a server grants, from the params of its acknowledgement. A member of the wrong type counts as not
+    granted. Never raises."""
     found = _members_or_none(_members_or_none(params).get(_FILTER))
     lists = frozenset(method for name, method in _LISTS.items() if _is_true(found.get(name)))
     return Filter(lists, _legible(found.get(_URIS)), _legible(found.get(_TASKS)))
 
 
-def with_subscription_id(notice: Notification, id: Id) -> Notification:
-    """The notice as one of the subscription that request `id` opened; every other member keeps its bytes. Params that
-    are no object have no place for that and are left out."""
-    params = _members_or_none(notice.params)
+def with_subscription_id(notification: Notification, id: Id) -> Notification:
+    """The notification with the subscription id `id`; every other member keeps its bytes. Params that are not an object
+    are replaced, because they have no `_meta`."""
+    params = _members_or_none(notification.params)
     meta = {**_members_or_none(params.get(META)), SUBSCRIPTION_ID: encode(id)}
-    return Notification(notice.method, encode_object({**params, META: encode_object(meta)}))
+    return Notification(notification.method, encode_object({**params, META: encode_object(meta)}))
 
 
 def without_subscription_id(params: dict[str, Raw]) -> dict[str, Raw]:
-    """The params of a notice without a word on the subscription it came by."""
+    """The params of a notification without its subscription id."""
     meta = _members_or_none(params.get(META))
     if SUBSCRIPTION_ID not in meta:
         return params
@@ -99,17 +100,18 @@ def without_subscription_id(params: dict[str, Raw]) -> dict[str, Raw]:
     return {name: each for name, each in params.items() if name != META}
 
 
-def subscription_of(notice: Notification) -> Id | None:
-    """The id of the request whose subscription a notice belongs to; None if it names none that could be one."""
+def subscription_of(notification: Notification) -> Id | None:
+    """The subscription id of a notification, which is the id of the request that opened the subscription; None if it is
+    missing or not an id."""
     try:
-        id = value(_members_or_none(_members_or_none(notice.params).get(META))[SUBSCRIPTION_ID])
+        id = value(_members_or_none(_members_or_none(notification.params).get(META))[SUBSCRIPTION_ID])
     except (KeyError, ValueError):
         return None
     return id if isinstance(id, str) or type(id) is int else None
 
 
 def listen_result(id: Id) -> Raw:
-    """The result of request `id` when its subscription is ended in good order."""
+    """The result of the `subscriptions/listen` with this id, for a subscription that ends regularly."""
     return encode({RESULT_TYPE: COMPLETE, META: {SUBSCRIPTION_ID: id}})
 
 
@@ -162,7 +164,7 @@ def _is_true(raw: Raw | None) -> bool:
 
 
 def _members_or_none(raw: Raw | None) -> dict[str, Raw]:
-    """Its members; none if it is no object."""
+    """The members of an object; none for any other value."""
     try:
         return {} if raw is None else members(raw)
     except ValueError:

@@ -1,14 +1,14 @@
-"""Tasks as data: calls that answer at once with a name, under which one asks about them later. Two dialects, both ways.
+"""Tasks: reading and writing their messages in two dialects, for both sides. A task is a call whose first response is a
+task id, under which the client requests its status and its result later.
 
-A `Task` is the same in both. The *handshake* dialect (2025-11-25, "Tasks") has it in a member of its own when it is
-created, gives its result to a request of its own, and asks for input by ordinary requests that say which task they are
-`with_related_task` to. The *extension* (`io.modelcontextprotocol/tasks`, beside 2026-07-28) has everything flat: what
-is asked for, result and error stand beside the status, and answers come with `tasks/update`. Its `ttlMs` is how long
-the task is kept, and has nothing to do with the member of the same name that says how long a list is fresh.
+A `Task` is the same in both dialects. In the *handshake* dialect (2025-11-25, "Tasks") a created task is nested in a
+member, its result has a request of its own, and its server requests are ordinary ones that name the task in `_meta`
+(`with_related_task`). In the *extension* (`io.modelcontextprotocol/tasks`, beside 2026-07-28) input requests, result
+and error are beside the status, and input responses come with `tasks/update`. A task's `ttlMs` is its lifetime, not the
+caching hint of the same name. Input requests have the shape of `mrtr`.
 
-Nothing here knows what runs, who may ask, or what time it is; what can be asked for in the middle is spelled as in
-`mrtr`. What we write is exact. What a server wrote is taken if it names a task and a status, and whatever else is
-wrong with the members of a task counts as not said.
+Messages that Colonnade writes are exact. A server's task needs an id and a known status; any other member of the wrong
+type counts as missing.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from host.protocol.stateless import COMPLETE, RESULT_TYPE, TASK
 
 TASKS_GET = "tasks/get"
 TASKS_RESULT = "tasks/result"
-"""Handshake only: waits for the end, and answers as the call itself would have."""
+"""Handshake only: waits for the end of the task and returns the result of the call."""
 TASKS_CANCEL = "tasks/cancel"
 TASKS_LIST = "tasks/list"
 """Handshake only."""
 TASKS_UPDATE = "tasks/update"
-"""Extension only: brings answers to what the task asks for."""
+"""Extension only: brings input responses for the task."""
 TASK_STATUS = "notifications/tasks/status"
-"""The notice of the handshake dialect."""
+"""The notification of the handshake dialect."""
 TASKS_NOTIFICATION = "notifications/tasks"
-"""The notice of the extension."""
+"""The notification of the extension."""
 
 RELATED_TASK = f"{HOP_PREFIX}related-task"
 
@@ -48,7 +48,7 @@ _TTL_MS, _POLL_MS = "ttlMs", "pollIntervalMs"
 
 
 class Status(StrEnum):
-    """Where a task stands. The three that are `is_final` are final."""
+    """Status of a task. A status with `is_final` never changes again."""
 
     WORKING = "working"
     INPUT_REQUIRED = "input_required"
@@ -62,7 +62,7 @@ class Status(StrEnum):
 
 
 class Support(StrEnum):
-    """What a tool says of being called as a task (2025-11-25, "Tool-Level Negotiation")."""
+    """Whether a tool may be called as a task (2025-11-25, "Tool-Level Negotiation")."""
 
     FORBIDDEN = "forbidden"
     OPTIONAL = "optional"
@@ -71,51 +71,52 @@ class Support(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task, as both dialects know it."""
+    """One task, in either dialect."""
 
     id: str
     status: Status
     created: str
-    """ISO 8601, UTC, as `iso_timestamp` writes it. In what a server said: whatever it wrote, and empty if nothing."""
+    """ISO 8601, UTC, as `iso_timestamp` writes it. From a server: any text; empty if it is missing."""
     updated: str
+    """Time of the last change, in the same form."""
     ttl_ms: int | None
-    """How long it is kept, in milliseconds from `created`; None for ever (or a server's that does not say)."""
+    """Lifetime in milliseconds since `created`; None for unlimited (from a server also if it is missing)."""
     poll_ms: int | None
-    """How long to wait between two questions about it, in milliseconds."""
+    """Milliseconds that a client should wait between two requests for the status."""
     message: str | None
-    """For people."""
+    """Status message for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRequest:
-    """A client's request that its call be a task."""
+    """A client's request to run its call as a task."""
 
     ttl_ms: int | None
-    """How long it would like to have it kept, in milliseconds; None if it does not say."""
+    """The requested lifetime in milliseconds; None if the client leaves it open."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """What a server said of a task. Only the extension says more than the task itself."""
+    """The state of a task at a server. Only the extension has more than the task itself."""
 
     task: Task
     inputs: Mapping[str, tuple[str, Raw | None]] = field(default_factory=dict)
-    """Method and params of what it asks for, by key, while it is INPUT_REQUIRED. A key means the same question for as
-    long as the task lives. No more than `rounds.MAX_KEYS` at a time."""
+    """Method and params of the input requests, by key, while the task is INPUT_REQUIRED. A key names the same input
+    request for the whole life of the task. No more than `mrtr.MAX_KEYS` at a time."""
     result: Raw | None = None
-    """Of a COMPLETED task, always an object: the result of the call, as the server wrote it."""
+    """Result of the call of a COMPLETED task, as the server wrote it; always an object."""
     error: ErrorBody | None = None
-    """Of a FAILED task."""
+    """Error of a FAILED task."""
 
 
 def iso_timestamp(seconds: float) -> str:
-    """A time as tasks have it, in UTC and to the millisecond. `seconds` since 1970."""
+    """The timestamp of a task: ISO 8601 in UTC with milliseconds, from seconds since 1970."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def status_of_result(result: Raw, *, extension: bool) -> Status:
-    """The status of a task whose call ended in this result. What a tool itself calls an error is FAILED in the
-    handshake dialect ("Task Execution Errors"); in the extension only JSON-RPC errors are."""
+    """The status of a task whose call ended with this result. A result with `isError` is FAILED in the handshake
+    dialect ("Task Execution Errors"), but COMPLETED in the extension, where only JSON-RPC errors are FAILED."""
     if extension:
         return Status.COMPLETED
     try:
@@ -125,7 +126,7 @@ def status_of_result(result: Raw, *, extension: bool) -> Status:
     return Status.FAILED if failed else Status.COMPLETED
 
 
-# What our clients get, in the handshake dialect
+# To clients, in the handshake dialect
 
 
 def created_in_handshake(task: Task) -> Raw:
@@ -134,12 +135,12 @@ def created_in_handshake(task: Task) -> Raw:
 
 
 def status_in_handshake(task: Task) -> Raw:
-    """The result of TASKS_GET, and of TASKS_CANCEL."""
+    """The result of TASKS_GET and of TASKS_CANCEL."""
     return encode(_as_handshake_json(task))
 
 
 def task_list(tasks: Iterable[Task]) -> Raw:
-    """The result of TASKS_LIST: all of them, on one page."""
+    """The result of TASKS_LIST, with all tasks on one page."""
     return encode({"tasks": [_as_handshake_json(task) for task in tasks]})
 
 
@@ -148,9 +149,12 @@ def notification_in_handshake(task: Task) -> Notification:
 
 
 def with_related_task(holder: Raw, id: str) -> Raw:
-    """Params or a result that belong to a task and do not name it elsewhere: `_meta` says which one, in the place of
-    any other that it said; the other members keep their bytes. An empty `_meta` takes the place of one that is no
-    object. `holder` is an object, else ValueError."""
+    """Params or a result with the task id in `_meta`, instead of any other task id there; the other members keep their
+    bytes. A `_meta` that is not an object is replaced.
+
+    Raises:
+        ValueError: `holder` is not an object.
+    """
     found = members(holder)
     meta = found.get(META)
     kept = members(meta) if meta is not None and is_object(meta) else {}
@@ -159,10 +163,10 @@ def with_related_task(holder: Raw, id: str) -> Raw:
     return encode_object(found)
 
 
-# What our clients get, in the extension
+# To clients, in the extension
 
 ACKNOWLEDGEMENT = encode({RESULT_TYPE: COMPLETE})
-"""The result of TASKS_UPDATE, and of TASKS_CANCEL: it was heard, nothing more."""
+"""The result of TASKS_UPDATE and of TASKS_CANCEL: the request was accepted, its effect may come later."""
 
 
 def created_in_extension(task: Task) -> Raw:
@@ -177,14 +181,14 @@ def status_in_extension(
     result: Raw | None = None,
     error: ErrorBody | None = None,
 ) -> Raw:
-    """The result of TASKS_GET. Of the three, the one is written that the status calls for.
+    """The result of TASKS_GET, with the one of the three arguments that the status needs.
 
     Args:
-        inputs: all that it still asks for: method and params by key.
-        result: of the call, in the form that the client gets results in.
+        inputs: method and params of all open input requests, by key.
+        result: the result of the call, in the form for this client.
 
     Raises:
-        ValueError: what the status calls for is not there.
+        ValueError: the argument that the status needs is None.
     """
     return encode({RESULT_TYPE: COMPLETE, **_detail(task, inputs, result, error)})
 
@@ -196,19 +200,19 @@ def notification_in_extension(
     result: Raw | None = None,
     error: ErrorBody | None = None,
 ) -> Notification:
-    """What `status_in_extension` would say at this moment, with the same arguments, as a notice. Not yet tagged with
-    the subscription that it belongs to."""
+    """The status of a task as a notification, with the arguments of `status_in_extension`. The caller adds the
+    subscription id."""
     return Notification(TASKS_NOTIFICATION, encode(_detail(task, inputs, result, error)))
 
 
-# What our clients ask
+# From clients
 
 
 def task_request_of(params: Mapping[str, Raw]) -> TaskRequest | None:
-    """Whether a call in the handshake dialect wants to be a task. For other revisions the member means nothing.
+    """The request of a call in the handshake dialect to be run as a task, or None. Other revisions ignore the member.
 
     Raises:
-        InvalidParams: `task` is no object, or its `ttl` is not a whole number of milliseconds.
+        InvalidParams: `task` is not an object, or its `ttl` is not a whole number of milliseconds.
     """
     task = params.get("task")
     if task is None:
@@ -216,7 +220,7 @@ def task_request_of(params: Mapping[str, Raw]) -> TaskRequest | None:
     try:
         ttl = members(task).get(_TTL)
     except ValueError:
-        raise InvalidParams("task is not an object") from None
+        raise InvalidParams("the member 'task' is not an object") from None
     if ttl is None or bytes(ttl) == b"null":
         return TaskRequest(None)
     wanted = _milliseconds(ttl)
@@ -226,10 +230,10 @@ def task_request_of(params: Mapping[str, Raw]) -> TaskRequest | None:
 
 
 def task_id_of(params: Mapping[str, Raw]) -> str:
-    """The task that a TASKS_… request is about.
+    """The task id of a TASKS_… request.
 
     Raises:
-        InvalidParams: it names none.
+        InvalidParams: `taskId` is missing or not a string.
     """
     try:
         return string(params["taskId"])
@@ -240,10 +244,10 @@ def task_id_of(params: Mapping[str, Raw]) -> str:
 
 
 def input_responses_of(params: Mapping[str, Raw]) -> Mapping[str, Raw]:
-    """The answers that a TASKS_UPDATE brings, by key; each is an object. Nobody has looked whether they were asked for.
+    """The input responses of a TASKS_UPDATE, by key; each is an object. Whether their keys are open is not checked.
 
     Raises:
-        InvalidParams: there are none, or they are no objects.
+        InvalidParams: `inputResponses` is missing or not an object of objects.
     """
     answers = retry_of(params).answers
     if answers is None:
@@ -251,11 +255,11 @@ def input_responses_of(params: Mapping[str, Raw]) -> Mapping[str, Raw]:
     return answers
 
 
-# What we ask of servers
+# To servers
 
 
 def with_task(params: Mapping[str, Raw], ttl_ms: int | None) -> dict[str, Raw]:
-    """The params of a call that is to be a task, in the handshake dialect, in place of any `task` that was there."""
+    """The params of a call that is to be run as a task, in the handshake dialect. Replaces an earlier `task`."""
     return {**params, "task": encode({} if ttl_ms is None else {_TTL: ttl_ms})}
 
 
@@ -269,12 +273,12 @@ def update_params(id: str, answers: Mapping[str, Raw]) -> Raw:
     return encode({"taskId": id, "inputResponses": encode_object(answers)})
 
 
-# What servers answer
+# From servers
 
 
 def with_support(definition: bytes, *, optional: bool) -> bytes:
-    """The definition of a tool that says that it can be called as a task and need not be, or nothing of tasks; itself
-    if it says just that already."""
+    """The definition of a tool with `taskSupport: optional`, or without `taskSupport` if not `optional`; `definition`
+    itself if it needs no change."""
     if optional and task_support(definition) is Support.OPTIONAL:
         return definition
     if not optional and not may_contain_word(definition, '"execution"'):
@@ -294,8 +298,8 @@ def with_support(definition: bytes, *, optional: bool) -> bytes:
 
 
 def task_support(definition: bytes | Raw) -> Support:
-    """What a tool's definition says in `execution.taskSupport`; FORBIDDEN if it says nothing that is known. Never
-    raises. Most definitions are not even opened."""
+    """The `execution.taskSupport` of a tool's definition; FORBIDDEN if it is missing or unknown. Never raises. Most
+    definitions do not have to be decoded for it."""
     if not may_contain_word(definition, "taskSupport"):
         return Support.FORBIDDEN
     try:
@@ -305,22 +309,22 @@ def task_support(definition: bytes | Raw) -> Support:
 
 
 def is_created(result: Raw, *, extension: bool) -> bool:
-    """Whether the result of a call says that it became a task. A server may as well have answered at once."""
+    """Whether the result of a call is a created task. A server may also return the result of the call itself."""
     try:
         found = members(result)
     except ValueError:
         return False
     if extension:
         return _text(found, RESULT_TYPE) == TASK
-    # A tool's result must have content; one that has it may have invented any other member.
+    # A tool's result must have `content`; with it, `task` is any other member that the server has added.
     return "content" not in found and "task" in found and is_object(found["task"])
 
 
 def read_created(result: Raw, *, extension: bool) -> Task:
-    """The task that a call became, where `is_created`.
+    """Read a created task.
 
     Raises:
-        ValueError: no task can be read there; one sentence says why.
+        ValueError: the result has no valid task; the text says why in one sentence.
     """
     found = members(result)
     if extension:
@@ -328,22 +332,22 @@ def read_created(result: Raw, *, extension: bool) -> Task:
             raise ValueError("the result is not of type task")
         return _task(found, _TTL_MS, _POLL_MS)
     if "task" not in found:
-        raise ValueError("the result holds no task")
+        raise ValueError("the result has no member 'task'")
     return _task(members(found["task"]), _TTL, _POLL)
 
 
 def read_status(result: Raw, *, extension: bool) -> TaskState:
-    """What the result of TASKS_GET says, or the params of a notice (or, in the handshake dialect, the result of
-    TASKS_CANCEL).
+    """Read the result of TASKS_GET, or the params of a notification, or (in the handshake dialect) the result of
+    TASKS_CANCEL.
 
     Raises:
-        ValueError: no task can be read there, or the extension's has not what its status calls for; one sentence
-            says why.
+        ValueError: there is no valid task, or, in the extension, the member that its status needs is missing; the text
+            says why in one sentence.
     """
     found = members(result)
     if not extension:
         return TaskState(_task(found, _TTL, _POLL))
-    # Examples of the extension say "task" here, its text "complete"; a notice says neither.
+    # Examples of the extension have "task" here, its text "complete"; a notification has neither.
     if _text(found, RESULT_TYPE) not in (None, COMPLETE, TASK):
         raise ValueError("the result is neither of type complete nor of type task")
     task = _task(found, _TTL_MS, _POLL_MS)
@@ -358,7 +362,7 @@ def read_status(result: Raw, *, extension: bool) -> TaskState:
 
 
 def related_task_of(params: Raw | None) -> str | None:
-    """The task that a server's request or notice says it belongs to; None if it says none."""
+    """The task id in the `_meta` of a server's request or notification, or None."""
     if params is None or not may_contain_word(params, RELATED_TASK):
         return None
     try:
@@ -368,8 +372,8 @@ def related_task_of(params: Raw | None) -> str | None:
 
 
 def without_related_task(holder: Raw) -> Raw:
-    """The same without the task it says it belongs to, for whoever does not know that task; itself, not a copy, if it
-    says none."""
+    """Params or a result without the task id in `_meta`, for a client that does not know the task; `holder` itself, not
+    a copy, if they have none."""
     if not may_contain_word(holder, RELATED_TASK):
         return holder
     try:
@@ -422,10 +426,10 @@ def _detail(
         Status.FAILED: ("error", error),
     }
     if task.status in called_for:
-        member, said = called_for[task.status]
-        if said is None:
+        member, content = called_for[task.status]
+        if content is None:
             raise ValueError(f"a task that is {task.status} needs its {member}")
-        found[member] = said
+        found[member] = content
     return found
 
 
@@ -443,7 +447,7 @@ def _task(found: Mapping[str, Raw], ttl: str, poll: str) -> Task:
     try:
         status = Status(_text(found, "status") or "")
     except ValueError:
-        raise ValueError("the task has no status that is known") from None
+        raise ValueError("the task has no known status") from None
     return Task(
         id=id,
         status=status,
@@ -456,17 +460,17 @@ def _task(found: Mapping[str, Raw], ttl: str, poll: str) -> Task:
 
 
 def _required_member(found: Mapping[str, Raw], member: str, task: Task) -> Raw:
-    said = found.get(member)
-    if said is None or not is_object(said):
-        raise ValueError(f"the task is {task.status}, but its {member} is missing or no object")
-    return said
+    content = found.get(member)
+    if content is None or not is_object(content):
+        raise ValueError(f"the task is {task.status}, but its {member} is missing or not an object")
+    return content
 
 
 def _error(raw: Raw) -> ErrorBody:
     found = members(raw)
     code = value(found["code"]) if "code" in found else None
     if type(code) is not int:
-        raise ValueError("the error of the task has no code")
+        raise ValueError("the error of the task has no integer code")
     return ErrorBody(code, _text(found, "message") or "", found.get("data"))
 
 
@@ -478,8 +482,8 @@ def _text(found: Mapping[str, Raw], member: str) -> str | None:
 
 
 def _milliseconds(raw: Raw | None) -> int | None:
-    """A whole number that is not negative, however it is spelled (`6e4` is one), or the most that everybody can count
-    to; else None."""
+    """A whole number of milliseconds in any spelling (`6e4` is one), at most _MAX_MILLISECONDS; None if it is negative
+    or anything else."""
     try:
         number = None if raw is None else value(raw)
     except ValueError:

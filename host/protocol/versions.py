@@ -1,8 +1,7 @@
-"""The revisions Colonnade speaks, and what each of them lets a peer do. Version strings stand here and nowhere else.
+"""Revisions of MCP that Colonnade supports, as tables of their features. Version strings are in this file only.
 
-Legacy revisions open with an `initialize` handshake that settles one of them for the whole connection; with modern ones
-every request states its own. A caller of this module gets a `Revision` and asks it for abilities; nobody compares the
-strings.
+A handshake revision (LEGACY) is negotiated with `initialize` for a whole connection; a request of a stateless one
+(MODERN) names its own revision. Other code asks a `Revision` for its features and never compares version strings.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from host.errors import UnsupportedVersion
 from host.jsonrpc.raw import encode
 
 MAX_SHOWN = 40
-"""Characters of a version that somebody else made up, where it is told on."""
+"""Characters of a peer's version string that error messages repeat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,39 +21,39 @@ class Revision:
 
     name: str
     stateless: bool
-    """Whether there is no handshake, and every request says what it is of (2026-07-28, "Statelessness")."""
+    """No handshake: every request names its revision and capabilities (2026-07-28, "Statelessness")."""
     names_itself_in_http: bool
-    """Whether a client sends `MCP-Protocol-Version` after the handshake, if there is one (2025-06-18, "Protocol Version
-    Header")."""
+    """Clients send `MCP-Protocol-Version` with every request, after the handshake if there is one (2025-06-18,
+    "Protocol Version Header")."""
     resumes_streams: bool
-    """Whether a client may ask for the rest of a broken event stream (2025-03-26, "Resumability and Redelivery")."""
+    """A client may request the rest of a broken event stream (2025-03-26, "Resumability and Redelivery")."""
     primes_streams: bool
-    """Whether its event streams begin with an event that has an id and no data; clients of earlier revisions fail on it
-    (2025-11-25, "Sending Messages to the Server")."""
+    """Event streams begin with an event that has an id and no data (2025-11-25, "Sending Messages to the Server").
+    Clients of earlier revisions fail on it."""
     has_completions_capability: bool
-    """Whether `completions` is a declared capability; 2024-11-05 has the method without the capability."""
+    """`completions` is a declared capability; 2024-11-05 has the method without the capability."""
     has_batches: bool
-    """Whether several messages may come as one array (2025-03-26, "Batching"; no other revision has it)."""
+    """Several messages may be sent as one array (2025-03-26, "Batching"; no other revision has it)."""
     has_audio: bool
-    """Whether content may be of type `audio` (2025-03-26, "Audio Content")."""
+    """Content may be of type `audio` (2025-03-26, "Audio Content")."""
     has_resource_links: bool
-    """Whether content may be of type `resource_link` (2025-06-18, "Resource Links")."""
+    """Content may be of type `resource_link` (2025-06-18, "Resource Links")."""
     has_structured_content: bool
-    """Whether tools have an `outputSchema` and results `structuredContent` (2025-06-18, "Structured Content")."""
+    """Tools have an `outputSchema` and results `structuredContent` (2025-06-18, "Structured Content")."""
     has_free_structure: bool
-    """Whether both may be of any JSON type; before, they are objects (2026-07-28, "Structured Content")."""
+    """Both may be of any JSON type, not only objects (2026-07-28, "Structured Content")."""
     has_elicitation: bool
-    """Whether a server may ask the user for the members of a form (2025-06-18, "Elicitation")."""
+    """A server may request the fields of a form from the user (2025-06-18, "Elicitation")."""
     has_url_elicitation: bool
-    """Whether a server may send the user to a page, and a client says which of form and page it does
-    (2025-11-25, "Elicitation / Capabilities")."""
+    """A server may send the user to a page, and a client declares which modes of elicitation it supports (2025-11-25,
+    "Elicitation / Capabilities")."""
     has_sampling_tools: bool
-    """Whether a server may offer tools to the client's model (2025-11-25, "Sampling / Capabilities")."""
+    """A server may offer tools to the client's model (2025-11-25, "Sampling / Capabilities")."""
     has_choice_schemas: bool
-    """Whether a form says its `mode` and may hold titled choices (`oneOf`, `anyOf`), choices of several, and defaults
-    for more than booleans (2025-11-25, "Requested Schema")."""
+    """A form names its `mode` and may have titled choices (`oneOf`, `anyOf`), multiple choices, and defaults of all
+    types (2025-11-25, "Requested Schema")."""
     has_tasks: bool
-    """Whether tasks are part of it (2025-11-25, "Tasks"); later they are an extension that a request declares."""
+    """Tasks are part of the revision (2025-11-25, "Tasks"); in 2026-07-28 they are an extension."""
 
 
 _2024_11_05 = Revision(
@@ -117,20 +116,20 @@ MODERN: dict[str, Revision] = {each.name: each for each in (_2026_07_28,)}
 LATEST = _2026_07_28
 
 SERVED: tuple[str, ...] = (*reversed(MODERN), *reversed(LEGACY))
-"""The names of all of them, the newest first, as clients are told them."""
+"""The names of all revisions, newest first, as clients get them."""
 
 
 def negotiated_revision(asked: str) -> Revision:
-    """The revision a server answers `initialize` with: the client's if served, else the latest
-    (2025-11-25, "Version Negotiation")."""
+    """The revision in the response to `initialize`: the requested one if it is supported, else the latest handshake
+    revision (2025-11-25, "Version Negotiation")."""
     return LEGACY.get(asked, LATEST_LEGACY)
 
 
 def unsupported_version(asked: str) -> UnsupportedVersion:
-    """What a request of the revision `asked` is refused with (2026-07-28, "UnsupportedProtocolVersionError")."""
+    """The error for a request that names the revision `asked` (2026-07-28, "UnsupportedProtocolVersionError")."""
     shown = asked[:MAX_SHOWN]
-    trouble = "begins with initialize" if asked in LEGACY else "is not served"
+    problem = "needs initialize" if asked in LEGACY else "is not supported"
     return UnsupportedVersion(
-        f"the protocol version {shown!r} {trouble}; served are {', '.join(SERVED)}",
+        f"the protocol version {shown!r} {problem}; supported versions: {', '.join(SERVED)}",
         data=encode({"supported": SERVED, "requested": shown}),
     )

@@ -1,5 +1,5 @@
-"""Who waits for what: whatever the order of events, every request of ours ends exactly once, and a cancel finds the one
-piece of work it names or none."""
+"""Outstanding requests: in every order of events, each request of ours ends exactly once, and a cancellation finds the
+one piece of work it names or none."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def answers_to(id: Id) -> list[Success | Failure | Malformed]:
 
 
 class AskedMachine(RuleBasedStateMachine):
-    """A model beside the real thing: which waiter is open under which id, and how often each was ended."""
+    """A model beside `Outgoing`: the open waiter of each id, and how often each waiter was ended."""
 
     ids = Bundle("ids")
 
@@ -101,7 +101,7 @@ class AskedMachine(RuleBasedStateMachine):
 
 
 class ServingMachine(RuleBasedStateMachine):
-    """Ids of the peer's choice, the same ones again and again, in two types."""
+    """A model of `Incoming`, whose ids are few, used again, and of two types."""
 
     work = Bundle("work")
     ids = st.sampled_from([0, 1, 2, "0", "1", ""])
@@ -235,16 +235,16 @@ class Waiting:
         self.ends: list[str] = []
         self.answered = self.lost = False
         self.abandoned_at: float | None = None
-        """Since when the other side may work for it in vain; None if it does not."""
+        """Time since which the other side may work for it in vain; None if it does not."""
 
     @property
     def is_open(self) -> bool:
-        """Whether an answer would be the first that becomes of it."""
+        """Whether a response would be the first outcome of the request."""
         return not (self.answered or self.lost or self.ends)
 
 
 class Conversation:
-    """Plays a script to an `Asking`, whose every word is known beforehand."""
+    """Plays a script to `OutstandingRequests` and compares each effect with the expected one."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self.asking: OutstandingRequests[int] = OutstandingRequests(lambda subject: subject)
@@ -397,7 +397,7 @@ ASKING_STEPS = {
 @settings(max_examples=150)
 @given(scripts(ASKING_STEPS, min_size=0, max_size=40))
 def test_whatever_happens_a_request_that_is_waited_for_ends_once(script: list[Step]) -> None:
-    """And the other side is told exactly when it still works for it (rules 41, 45, 46, 47)."""
+    """A cancellation is sent exactly if the other side still works for the request (rules 41, 45, 46, 47)."""
 
     async def play() -> None:
         async with trio.open_nursery() as nursery:

@@ -31,7 +31,7 @@ def cut(data: bytes, cuts: list[int]) -> Iterator[bytes]:
 
 
 def parsed(data: bytes) -> Envelope | None:
-    """The same by the standard library."""
+    """The envelope by the standard library's parser."""
     found: list[tuple[str, Any]] = []
 
     def keep(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def spelled(text: str, escape: int) -> bytes:
-    """A string of JSON in which some characters are escapes: those whose bit is set."""
+    """A JSON string in which the characters whose bit is set are written as escapes."""
     chars = [
         f"\\u{ord(char):04x}"
         if escape >> at & 1 and ord(char) < 0x10000
@@ -93,7 +93,7 @@ def value(chance: Random, deep: int) -> bytes:
 
 
 def text_object(chance: Random, deep: int = 3) -> bytes:
-    """An object of members that matter and others, in any order, spelling and spacing."""
+    """An object with members of the envelope and others, in any order, spelling and spacing."""
     members = []
     for _ in range(chance.randrange(6)):
         key = spelled(chance.choice(NAMES), chance.choice([0, 0, 0, 1, 2, 255]))

@@ -1,4 +1,4 @@
-"""In and out of JSON-RPC: what is a message, what is none and why, and that payloads come out as they went in."""
+"""Reading and writing JSON-RPC messages: what is refused and why, and that payloads keep their bytes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_client_may_not_send(data: bytes) -> None:
 
 def test_a_doubled_member_is_named_and_escaped() -> None:
     found = read_strictly(call('{"é\\n":1,"é\\n":2}'.encode()))
-    assert found == Malformed(PARSE_ERROR, r"the member '\xe9\n' stands twice in one object")
+    assert found == Malformed(PARSE_ERROR, r"duplicate member '\xe9\n' in one object")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_bomb_is_found_out_in_a_fraction_of_a_second(data: bytes) -> None:
 
 
 HALF = b'{"x":"' + rb"\ud800" * 30_000 + b'"}'
-HALF_TOO_LONG = f"messages of more than {MAX_SURROGATE_BYTES} bytes hold an escape of half a surrogate pair"
+HALF_TOO_LONG = f"the message has an escape of half a surrogate pair and more than {MAX_SURROGATE_BYTES} bytes"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ HALF_TOO_LONG = f"messages of more than {MAX_SURROGATE_BYTES} bytes hold an esca
         (b'{"jsonrpc":"2.0","result":%b,"id":{}}' % HALF, None, True),
     ],
 )
-def test_of_a_long_message_with_half_characters_it_is_known_whose_it_is(
+def test_a_long_message_with_half_characters_is_refused_under_its_id(
     message: bytes, id: int | None, answers: bool
 ) -> None:
     assert read(message) == Malformed(TOO_LARGE, HALF_TOO_LONG, id, answers)
@@ -191,7 +191,7 @@ def test_json_that_is_no_object_is_an_invalid_request(reader: Reader, text: byte
 @pytest.mark.parametrize("text", [b"[]", b"[" + call() + b"]", b" [" + call() + b"," + call() + b"]", b"[1]"])
 @BOTH
 def test_a_batch_is_an_invalid_request(reader: Reader, text: bytes) -> None:
-    """To the readers of one message (rule 6)."""
+    """The readers of one message refuse an array (rule 6)."""
     found = reader(text)
     assert isinstance(found, Malformed)
     assert (found.code, found.id) == (INVALID_REQUEST, None)
@@ -246,7 +246,7 @@ def test_what_is_no_array_is_no_batch(taker: Taker, text: bytes) -> None:
 
 @TAKERS
 def test_the_items_of_a_batch_are_judged_one_by_one(taker: Taker) -> None:
-    """In their order, and a batch within a batch is none (rule 6)."""
+    """In their order; a batch inside a batch is refused (rule 6)."""
     found = taker(b" [" + call(b"[1.0]") + b', {"jsonrpc":"2.0","method":"n"},1, [' + call() + b"] ]\n")
     assert found is not None
     assert [type(each) for each in found] == [Request, Notification, Malformed, Malformed]
@@ -257,8 +257,8 @@ def test_the_items_of_a_batch_are_judged_one_by_one(taker: Taker) -> None:
 @pytest.mark.parametrize("text", [b"[]", b" [ ] "])
 @TAKERS
 def test_a_batch_of_nothing_is_one_invalid_request(taker: Taker, text: bytes) -> None:
-    """It is answered once (rule 6)."""
-    assert taker(text) == [Malformed(INVALID_REQUEST, "a batch without messages")]
+    """An empty batch gets one error (rule 6)."""
+    assert taker(text) == [Malformed(INVALID_REQUEST, "the batch has no messages")]
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_a_strange_item_of_a_server_does_not_spoil_the_batch(params: bytes, kind
     "item", [call(b'{"a":1,"a":2}'), call(b"1e400"), call(b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1))]
 )
 def test_what_is_refused_in_a_clients_message_refuses_its_whole_batch(item: bytes) -> None:
-    """The batch itself is a level, too (rule 5)."""
+    """The batch itself counts as a level (rule 5)."""
     found = read_batch_strictly(b"[" + call() + b"," + item + b"]")
     assert found is not None
     (only,) = found
@@ -299,13 +299,13 @@ def test_a_client_may_send_a_hundred_messages_at_once_and_no_more() -> None:
     assert found is not None
     assert len(found) == MAX_BATCH == 100
     assert read_batch_strictly(b"[" + most + b"," + call() + b"]") == [
-        Malformed(INVALID_REQUEST, "a batch of more than 100 messages")
+        Malformed(INVALID_REQUEST, "the batch has more than 100 messages")
     ]
 
 
 @pytest.mark.parametrize("taker", BATCHES)
 def test_a_batch_of_millions_is_refused_before_it_is_made(taker: Taker) -> None:
-    """Of either side (rule 5)."""
+    """From a client and from a server (rule 5)."""
     batch = b"[" + b"1," * 4_000_000 + b"1]"
     found = taker(batch)
     assert found is not None
@@ -336,7 +336,7 @@ def test_a_long_batch_with_half_characters_costs_little_more_than_one_without() 
 
 
 def test_a_server_is_heard_in_batches_only_where_it_may_send_them() -> None:
-    """By what was settled with it (rule 6)."""
+    """The negotiated revision decides (rule 6)."""
     message, array = read(call()), b"[" + call() + b"," + call() + b"]"
     assert read_each(call(), True) == read_each(call(), False) == [message]
     assert read_each(array, True) == [message, message]
@@ -426,7 +426,7 @@ def test_an_error_is_a_failure() -> None:
 
 @pytest.mark.parametrize("id", [b"", b'"id":null,'])
 def test_an_error_may_be_about_no_id(id: bytes) -> None:
-    """Then nobody can be told, but it is a message (rule 7)."""
+    """Such an error ends no request, but is a valid message (rule 7)."""
     found = read(b'{"jsonrpc":"2.0",' + id + b'"error":{"code":-32700,"message":"no"}}')
     assert found == Failure(ErrorBody(-32700, "no"), None)
 
@@ -635,7 +635,7 @@ def test_arguments_are_as_large_as_a_message_may_be(surrogate: bytes) -> None:
 
 @pytest.mark.parametrize("envelope", [{"jsonrpc": "2.0"}, {}, {"jsonrpc": "1.0"}, {"jsonrpc": "2.0", "params": {}}])
 def test_an_id_alone_is_a_broken_answer_of_a_server_and_a_broken_request_of_a_client(envelope: dict[str, str]) -> None:
-    """Nobody shall wait for the rest of such an answer; a client may as well have forgotten the method."""
+    """A request must not wait for the rest of such a response; from a client, the method may be missing instead."""
     data = json.dumps({**envelope, "id": 7}).encode()
     (of_server,) = read_each(data, batches=False)
     assert isinstance(of_server, Malformed)

@@ -1,4 +1,4 @@
-"""Opening one level of JSON: what comes out agrees with a whole parser, and no byte of it changes."""
+"""Opening one level of JSON: the result agrees with a full parser, and no byte of a value changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BLANKS = st.text(" \t\r\n", max_size=3)
 
 @st.composite
 def pieces(draw: st.DrawFn) -> bytes:
-    """One JSON text, spelled in one of the ways there are."""
+    """One JSON text in one of its possible spellings."""
     return json.dumps(draw(JSON), ensure_ascii=True, indent=draw(st.sampled_from([None, 0, 2]))).encode()
 
 

@@ -1,4 +1,4 @@
-"""What clients can read: the limits of definitions and results, exactly."""
+"""The exact limits of the definitions and results that clients can parse."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ def levels_of(tree: object) -> int:
 @CALM
 @given(TREES, st.integers(min_value=0, max_value=MAX_RESULT_DEPTH))
 def test_levels_are_counted_as_a_parser_would(tree: object, around: int) -> None:
-    """Brackets in strings are none, whatever stands before their quotation marks."""
+    """Brackets inside strings do not count, whatever is before the quotation marks."""
     text = b"[" * around + json.dumps(tree).encode() + b"]" * around
     assert (why_unreadable_result(text) is None) == (levels_of(tree) + around <= MAX_RESULT_DEPTH)

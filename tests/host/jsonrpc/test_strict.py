@@ -1,4 +1,4 @@
-"""What clients may send: two ways of checking, one verdict; and no legal body is refused or takes long."""
+"""Checks of text from clients: both ways give one verdict, and no legal body is refused or takes long."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def refused(check: Callable[[bytes], None], data: bytes) -> bool:
 @CALM
 @given(damaged(), st.integers(1, 9))
 def test_decoding_and_scanning_come_to_the_same_verdict(data: bytes, step: int) -> None:
-    """However the text is cut into steps."""
+    """The size of the steps does not matter."""
     former, strict._STEP = strict._STEP, step
     try:
         assert refused(strict._scan, data) == refused(strict._decode, data)
@@ -97,16 +97,16 @@ def test_the_verdict_on_a_long_text_is_that_on_a_short_one(data: bytes) -> None:
     assert (flaw(padded) is None) == (flaw(b"[" + data + b"]") is None)
 
 
-TWICE = "the member 'a' stands twice in one object"
+TWICE = "duplicate member 'a' in one object"
 FLAWS = {
     "a doubled member": (b'{"a":1,"a":2}', TWICE),
     "a doubled member by an escape": (rb'{"\u0061":1,"a":2}', TWICE),
     "a doubled member around an object": (b'{"a":{"b":[{"a":1}]},"b":{},"a":2}', TWICE),
-    "a doubled backslash": (rb'{"\\":1,"\u005c":2}', r"the member '\\' stands twice in one object"),
-    "a number that is not finite": (b"1e309", "a number is too large"),
-    "one below zero that is not finite": (b"-1e309", "a number is too large"),
-    "an integer part beyond floats": (b"9" * 310 + b".0", "a number is too large"),
-    "a long integer": (b"9" * (MAX_DIGITS + 1), "a number is too long"),
+    "a doubled backslash": (rb'{"\\":1,"\u005c":2}', r"duplicate member '\\' in one object"),
+    "a number that is not finite": (b"1e309", "a number is too large for a 64-bit float"),
+    "one below zero that is not finite": (b"-1e309", "a number is too large for a 64-bit float"),
+    "an integer part beyond floats": (b"9" * 310 + b".0", "a number is too large for a 64-bit float"),
+    "a long integer": (b"9" * (MAX_DIGITS + 1), f"a number has more than {MAX_DIGITS} digits"),
     "too many levels": (b"[" * MAX_DEPTH + b"]" * MAX_DEPTH, "nested deeper than 64 levels"),
     "no UTF-8": (b'"\xff"', "not UTF-8"),
 }
@@ -180,7 +180,7 @@ def test_the_bodies_of_an_attack_are_legal_and_keep_their_bytes(arguments: Calla
 
 @pytest.mark.slow
 def test_the_time_of_a_check_grows_with_the_text_and_not_faster() -> None:
-    """Of every sort; the larger text is four times the smaller one."""
+    """For every kind of text; the larger text is four times the smaller one."""
 
     for make in (
         lambda size: b'["' + b"\\n" * size + b'"]',

@@ -489,7 +489,7 @@ async def test_an_answer_with_neither_result_nor_error_fails_its_request_at_once
         for _ in range(2):
             await far.hears()
         far.says(id=2)
-        assert "neither a method nor an answer" in await broken.comes()
+        assert "the message has no method, result or error" in await broken.comes()
         far.says(id="1")  # another type of id is another request
         far.says(id=1, method="ping")  # a request of its own
         await wait_all_tasks_blocked()

@@ -1,4 +1,4 @@
-"""What a client can: its revision and what it declared, and nothing that is only nearly declared."""
+"""Abilities of a client: from its revision and its declared capabilities; an invalid declaration counts as none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ASKED = ("roots", "sampling", "sampling_tools", "form", "url")
 
 
 def can(capabilities: object, revision: str = LATEST_LEGACY.name) -> set[str]:
-    """What may be asked of a client that declares this."""
+    """The server requests that a client with these capabilities supports."""
     found = abilities_of(LEGACY[revision], Raw(json.dumps(capabilities).encode()))
     return {name for name in ASKED if getattr(found, name)}
 
@@ -147,7 +147,7 @@ def test_no_declaration_is_worth_an_error(capabilities: object) -> None:
 
 
 def test_a_long_declaration_is_read_as_a_short_one() -> None:
-    """Which is read once for each revision (rule 26)."""
+    """A short one is decoded once for each revision (rule 26)."""
     short = Raw(b'{"sampling":{"tools":{}}}')
     long = Raw(b'{"sampling":{"tools":{}},"experimental":{"x":{"y":"%b"}}}' % (b"z" * 5000))
     for revision in REVISIONS:

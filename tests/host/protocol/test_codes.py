@@ -1,4 +1,4 @@
-"""What servers mean by their codes: what says that a resource is not there, and what is no client's business."""
+"""Error codes of servers: which of them mean a missing resource, and which must not reach clients."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def refusal(code: int, message: str = "no", data: bytes | None = None) -> Server
     ],
 )
 def test_every_way_to_say_that_there_is_no_such_resource(code: int, message: str, data: bytes | None) -> None:
-    """By the specification and by the habits of libraries (rule 68)."""
+    """The code of the specification and those of common libraries (rule 68)."""
     assert means_not_found(refusal(code, message, data), URI)
 
 
@@ -70,7 +70,7 @@ def test_what_says_something_else_is_something_else(code: int, message: str, dat
 
 @pytest.mark.parametrize("code", range(-32029, -32019))
 def test_what_a_server_says_of_its_hop_is_an_internal_error_to_the_client(code: int) -> None:
-    """Words and data say what it was."""
+    """Message and data are kept."""
     before = refusal(code, "the header is missing", b'{"n":1.50}')
     after = as_relayed(before)
     assert (after.server, after.code, after.message) == ("a", -32603, "the header is missing")
@@ -119,7 +119,7 @@ def body(error: ColonnadeError) -> tuple[int, str, bytes | None]:
 
 
 def test_a_missing_resource_is_a_wrong_parameter() -> None:
-    """With the URI that the client sent (rule 68)."""
+    """The error has the URI that the client sent (rule 68)."""
     missing = ResourceNotFound("Resource not found", data=Raw(b'{"uri":"gh+a:1"}'))
     assert body(missing) == (-32602, "Resource not found", b'{"uri":"gh+a:1"}')
 
@@ -132,7 +132,7 @@ def test_a_missing_resource_is_a_wrong_parameter() -> None:
 def test_codes_that_are_not_ours_to_say_become_an_internal_error(
     code: int, data: bytes | None, expected: bytes
 ) -> None:
-    """Its data says what it was."""
+    """The data of the error has the server's code."""
     assert body(refusal(code, "so it is", data)) == (-32603, "so it is", expected % code)
 
 
@@ -150,7 +150,7 @@ def test_every_other_refusal_reaches_a_stateless_client_as_it_is(code: int) -> N
 
 
 def test_what_capability_a_server_misses_is_the_clients_to_declare() -> None:
-    """But only if it says which: without that the error would not be of its kind."""
+    """An error without the capability is not passed on: it would be invalid."""
     which = b'{"requiredCapabilities": {"roots": {}}}'
     assert body(refusal(-32021, "so it is", which)) == (-32021, "so it is", which)
     found = body(refusal(-32021, "so it is", b'{"n": 1}'))

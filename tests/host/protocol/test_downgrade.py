@@ -1,4 +1,4 @@
-"""Answers for clients of earlier revisions: they can read them, nothing is lost, and what they know is not touched."""
+"""Results for clients of earlier revisions: readable, without loss, and unchanged where the revision has the same."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ TEXT = b'{"type":"text","text": "\\u00e9" , "n":1.00}'
 def test_a_block_of_an_unknown_type_becomes_one_that_is_known(
     abilities: Abilities, block: bytes, expected: bytes
 ) -> None:
-    """In a tool's result and in a prompt, its neighbours untouched (rule 61)."""
+    """The blocks around it keep their bytes, in a tool's result and in a prompt (rule 61)."""
     result, wanted = (b'{"content":[%b,%b],"x":[ ]}' % (TEXT, each) for each in (block, expected))
     assert fitted(result, abilities) == wanted
     result, wanted = (b'{"messages":[{"role":"user","content":%b}]}' % each for each in (block, expected))
@@ -107,7 +107,7 @@ def test_structure_is_dropped_where_text_says_it(result: bytes, expected: bytes 
 
 @pytest.mark.parametrize("content", [b"", b'"content":[],', b'"content":[%b],' % LINK, b'"content":[1,null],'])
 def test_structure_that_no_text_says_becomes_text(content: bytes) -> None:
-    """A link's name is no such text (rule 61)."""
+    """The name of a resource link does not count as text (rule 61)."""
     found = json.loads(fitted(b'{%b"structuredContent":%b,"isError":true}' % (content, STRUCTURE)))
     assert found["content"][-1] == {"type": "text", "text": STRUCTURE.decode()}
     assert found["isError"] is True

@@ -1,4 +1,4 @@
-"""Which way a message goes, for every combination of what its headers and its body say."""
+"""Era of a message, for every combination of headers and body."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_handshake_with_an_envelope_is_a_request_like_any_other() -> None:
 
 @pytest.mark.parametrize("name", LEGACY)
 def test_a_version_with_a_handshake_belongs_to_a_session(name: str) -> None:
-    """Whether there is one is not judged here."""
+    """Whether the session exists is decided elsewhere."""
     for session in (False, True):
         assert way(name, session=session) is Era.SESSION
         assert way(name, session=session, method=None) is Era.SESSION
@@ -85,14 +85,14 @@ def test_a_body_of_another_version_than_its_header_is_refused(envelope: str) -> 
 def test_under_a_stateless_version_the_message_speaks_for_itself(
     method: str | None, envelope: str | None, session: bool
 ) -> None:
-    """With or without an envelope, and with whatever session it names; what it lacks is told it there (rule 26)."""
+    """Also without an envelope, which is then refused as stateless, and with any session id (rule 26)."""
     assert way(NEW, method=method, envelope=envelope, session=session) is Era.STATELESS
 
 
 @pytest.mark.parametrize("version", [UNKNOWN, "", "latest", "2025-11-25x", f"{NEW}, {NEW}"])
 @pytest.mark.parametrize("session", [False, True])
 def test_a_version_that_is_not_served_is_refused(version: str, session: bool) -> None:
-    """In the words of both: the error says what is served (rule 21)."""
+    """The error names the supported versions (rule 21)."""
     with pytest.raises(UnsupportedVersion) as caught:
         way(version, session=session)
     assert json.loads(bytes(caught.value.data or b"")) == {"supported": list(SERVED), "requested": version}
@@ -182,7 +182,7 @@ def test_every_message_has_one_way_or_one_reason(
 @pytest.mark.parametrize("envelope", [False, True])
 @pytest.mark.parametrize("greeted", [False, True])
 def test_a_handshake_is_always_taken_over_stdio(envelope: bool, greeted: bool) -> None:
-    """A client whose probe came too late finds the door open (rule 114)."""
+    """A client whose probe timed out can still send `initialize` (rule 114)."""
     assert era_over_stdio("initialize", envelope=envelope, initialized=greeted) is Era.SESSION
 
 
@@ -199,7 +199,7 @@ def test_after_a_handshake_a_request_needs_no_envelope() -> None:
 
 @pytest.mark.parametrize("method", [CALL, "server/discover", "tools/list", ""])
 def test_a_request_that_nothing_went_before_must_say_what_it_is_of(method: str) -> None:
-    """And is told what can be said (rule 12)."""
+    """The error names the supported versions (rule 12)."""
     with pytest.raises(InvalidParams) as caught:
         era_over_stdio(method, envelope=False, initialized=False)
     assert all(version in caught.value.message for version in SERVED)

@@ -1,4 +1,4 @@
-"""Both sides of `initialize`: what is settled, what is promised, and what is no handshake."""
+"""Both sides of `initialize`: negotiated revision, declared capabilities, and invalid handshakes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_an_opening_may_be_bare() -> None:
 
 
 def test_abilities_are_those_of_the_revision_that_was_settled() -> None:
-    """An unknown one settles with the latest, and the client is taken at that word."""
+    """For an unknown revision the latest one is negotiated, and the abilities are those of the latest one."""
     capabilities: dict[str, object] = {"elicitation": {"url": {}}, "roots": {}}
     found = read_initialize(params(protocolVersion="2099-01-01", capabilities=capabilities)).abilities
     assert (found.roots, found.form, found.url) == (True, False, True)
@@ -117,7 +117,7 @@ def promised(revision: Revision, **more: bool) -> Any:
 
 @pytest.mark.parametrize("revision", LEGACY.values())
 def test_tasks_are_promised_to_those_that_have_them(revision: Revision) -> None:
-    """A list of them only where it is known whose they are (rule 93)."""
+    """A task list is only declared where clients can be told apart (rule 93)."""
     tasks: dict[str, object] = {"cancel": {}, "requests": {"tools": {"call": {}}}}
     has_them = revision is LATEST_LEGACY
     assert "tasks" not in promised(revision)
@@ -259,7 +259,7 @@ def test_missing_members_of_an_offer_are_empty() -> None:
 
 @pytest.mark.parametrize("instructions", ["null", "1", '"\\ud83d"', "{}"])
 def test_instructions_that_are_no_text_are_none(instructions: str) -> None:
-    """Half an emoji in them must not turn the whole server away."""
+    """A lone surrogate in the instructions must not make the whole handshake fail."""
     text = f'{{"protocolVersion":"{LATEST_LEGACY.name}","instructions":{instructions}}}'
     assert read_initialize_result(Raw(text.encode())).instructions is None
 

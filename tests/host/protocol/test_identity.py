@@ -1,4 +1,4 @@
-"""What the two ends of a hop call themselves."""
+"""Names and versions that peers give themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""URIs in messages: those that name resources are renamed, and nothing else changes, not even a blank."""
+"""URIs in messages: those that name resources are renamed, and nothing else changes, not even white space."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_renaming_agrees_with_a_whole_parser(blocks: list[dict[str, object]], es
     ],
 )
 def test_a_result_can_be_had_without_pages(method: Method, result: bytes, left: bytes) -> None:
-    """A word stands in the place of each."""
+    """A text replaces each page."""
     said = b"[a page that is not shown, since its server is untrusted]"
     assert bytes(without_pages(Raw(result), method.links)) == left % said
 

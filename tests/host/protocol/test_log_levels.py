@@ -1,4 +1,4 @@
-"""Severities: what is one, what is the most that anybody wants, and what is severe enough."""
+"""Log levels: valid names, the most verbose of several, and comparison of severities."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_what_is_no_level_is_the_callers_mistake(level: bytes | None) -> None:
 
 
 def test_the_most_verbose_is_the_lowest_of_those_wanted() -> None:
-    """In whatever order they are wanted (rule 82)."""
+    """The order in which they are set does not matter (rule 82)."""
     assert most_verbose([]) is None
     for low, high in combinations(ORDER, 2):
         assert most_verbose([high, low, high]) == low
@@ -57,7 +57,7 @@ def test_a_message_passes_from_the_wanted_level_up() -> None:
 
 @pytest.mark.parametrize("odd", ["Debug", "trace", "", 0, None, ["debug"], {}])
 def test_a_message_of_unknown_severity_passes(odd: object) -> None:
-    """Nobody can tell how bad it is; and none is made up (rule 84)."""
+    """A missing severity is not invented either (rule 84)."""
     assert is_at_least(at(odd), "emergency")
 
 

@@ -1,4 +1,4 @@
-"""What of `_meta` crosses, however it is spelled."""
+"""Members of `_meta` that are passed on, in every spelling."""
 
 from __future__ import annotations
 

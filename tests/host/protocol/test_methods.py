@@ -1,4 +1,4 @@
-"""The tables of what can be asked, held against what the specification says of each method."""
+"""The tables of methods, compared with the specification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results that ask for more and the retries that bring it: both sides read what the other writes, and nothing else."""
+"""`input_required` results and retries: each side reads what the other writes, and refuses anything else."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_three_methods_may_ask_for_more() -> None:
 
 
 def test_the_questions_of_a_server_are_read() -> None:
-    """Their params keep their bytes (rule 79)."""
+    """The params of each input request keep their bytes (rule 79)."""
     result = (
         b'{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create","params":%b},'
         b'"\\u00e9":{"method":"roots/list"}},"requestState":"s\\u00e9=="}' % FORM
@@ -70,13 +70,13 @@ def test_a_state_alone_and_no_questions_at_all_are_not_the_same(result: bytes, e
 @pytest.mark.parametrize(
     ("result", "why"),
     [
-        (b'{"resultType":"input_required"}', "does not say which"),
-        (b"{}", "does not say which"),
-        (b'{"inputRequests":null}', "no object of requests"),
-        (b'{"inputRequests":[]}', "no object of requests"),
-        (b'{"inputRequests":{"a":null}}', "no object of requests"),
-        (b'{"inputRequests":{"a":{}}}', "no object of requests"),
-        (b'{"inputRequests":{"a":{"method":5}}}', "no object of requests"),
+        (b'{"resultType":"input_required"}', "has neither inputRequests nor requestState"),
+        (b"{}", "has neither inputRequests nor requestState"),
+        (b'{"inputRequests":null}', "not an object of requests"),
+        (b'{"inputRequests":[]}', "not an object of requests"),
+        (b'{"inputRequests":{"a":null}}', "not an object of requests"),
+        (b'{"inputRequests":{"a":{}}}', "not an object of requests"),
+        (b'{"inputRequests":{"a":{"method":5}}}', "not an object of requests"),
         (b'{"requestState":null}', "not a string"),
         (b'{"inputRequests":{},"requestState":5}', "not a string"),
         (b'{"requestState":"\\ud83d"}', "not a string"),
@@ -181,8 +181,8 @@ def test_what_a_retry_does_not_bring_is_none(params: bytes, expected: Retry) -> 
         (b'{"inputResponses":null}', "'inputResponses' is not an object"),
         (b'{"inputResponses":5}', "'inputResponses' is not an object"),
         (b'{"inputResponses":[{}]}', "'inputResponses' is not an object"),
-        (b'{"inputResponses":{"a":{},"b":null}}', "holds an answer that is not an object"),
-        (b'{"inputResponses":{"a":"accept"}}', "holds an answer that is not an object"),
+        (b'{"inputResponses":{"a":{},"b":null}}', "has a response that is not an object"),
+        (b'{"inputResponses":{"a":"accept"}}', "has a response that is not an object"),
         (b'{"requestState":null}', "'requestState' is not a string"),
         (b'{"requestState":{"a":1}}', "'requestState' is not a string"),
         (b'{"inputResponses":{},"requestState":"\\ud83d"}', "'requestState' is not a string"),
@@ -210,7 +210,7 @@ def test_a_retry_of_the_wrong_types_is_refused(params: bytes, why: str) -> None:
 def test_a_retry_has_exactly_what_this_round_brings(
     answers: Mapping[str, Raw] | None, state: str | None, expected: bytes, before: bytes
 ) -> None:
-    """Nothing of a round before, and everything else as it was (rule 79)."""
+    """Members of an earlier round are removed, all others keep their bytes (rule 79)."""
     params = members(b'{"name":"t","arguments":{ "n":1.00 }%b}' % before)
     kept = dict(params)
     made = with_retry(params, answers, state)

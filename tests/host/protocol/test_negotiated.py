@@ -1,4 +1,4 @@
-"""What a server offers, in each revision, and nothing that is only nearly offered."""
+"""Capabilities of a server in each revision; an invalid declaration counts as none."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ IN_CALLS: dict[str, object] = {"requests": {"tools": {"call": {}}}}
     ],
 )
 def test_tasks_of_a_handshake(declared: object, can: tuple[bool, bool]) -> None:
-    """They are declared for calls alone, and only one revision has them."""
+    """Only tool calls can be tasks, and only in 2025-11-25."""
     assert tasks({"tasks": declared}, LATEST_LEGACY) == can
     for revision in ALL:
         if revision is not LATEST_LEGACY:
@@ -108,7 +108,7 @@ def test_tasks_of_a_handshake(declared: object, can: tuple[bool, bool]) -> None:
     ],
 )
 def test_tasks_as_an_extension(extensions: object, can: bool) -> None:
-    """There is no task that cannot be cancelled (rule 92)."""
+    """Every task of the extension can be cancelled (rule 92)."""
     assert tasks({"extensions": extensions}, LATEST) == (can, can)
     assert tasks({"extensions": extensions}, LATEST_LEGACY) == (False, False)
 

@@ -1,4 +1,4 @@
-"""Headers that repeat the body: what we send is what we take, every disagreement is found, and nothing else is."""
+"""Headers that repeat the body: those we send pass our own check, and exactly the different ones are refused."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TRICKY = st.sampled_from(
 
 
 def headers(*pairs: tuple[str, str]) -> Callable[[str], Sequence[str]]:
-    """As a server looks them up."""
+    """A function that looks headers up as a server does."""
 
     def header(name: str) -> list[str]:
         assert name == name.lower()
@@ -68,7 +68,7 @@ def params(**found: object) -> dict[str, Raw]:
 
 @given(TEXT | TRICKY)
 def test_every_text_comes_back_from_a_header(text: str) -> None:
-    """And is spelled as the SDK does, but where its pattern takes no line ends or overlapping marks."""
+    """The encoding is the SDK's, except for line ends and overlapping marks, which the SDK's pattern does not match."""
     header = encode_header(text)
     assert header.isascii()
     assert header.isprintable() or header == ""
@@ -96,13 +96,13 @@ def test_every_text_comes_back_from_a_header(text: str) -> None:
     ],
 )
 def test_only_what_a_header_cannot_hold_is_in_base64(text: str, header: str) -> None:
-    """Or what would be taken for base64 (rule 35)."""
+    """Text that looks like base64 in its marks is encoded too (rule 35)."""
     assert encode_header(text) == header
     assert decode_header(header) == text
 
 
 def test_two_marks_that_overlap_mark_nothing() -> None:
-    """Still they are sent in base64: not every reader knows that."""
+    """Nevertheless they are sent in base64, because not every server decodes them that way."""
     assert decode_header("=?base64?=") == "=?base64?="
     assert encode_header("=?base64?=") == "=?base64?PT9iYXNlNjQ/PQ==?="
     assert decode_header("=?base64??=") == ""
@@ -185,24 +185,30 @@ def test_an_annotation_is_read_however_it_is_spelled() -> None:
 
 
 INVALID: list[tuple[object, str]] = [
-    ({"x-mcp-header": "A"}, "stands where no plain property is"),
-    ({"items": STRING}, "stands where no plain property is"),
-    ({"items": [STRING]}, "stands where no plain property is"),
-    ({"additionalProperties": STRING}, "stands where no plain property is"),
-    ({"$defs": {"a": STRING}}, "stands where no plain property is"),
-    ({"properties": {"a": {"anyOf": [STRING]}}}, "stands where no plain property is"),
-    ({"not": {"properties": {"a": STRING}}}, "stands where no plain property is"),
-    ({"properties": {"a": {"type": "array", "items": {"properties": {"b": STRING}}}}}, "no plain property"),
-    ({"properties": {"a": {"type": "number", "x-mcp-header": "A"}}}, "'a' is on something else than"),
-    ({"properties": {"a": {"type": ["string", "null"], "x-mcp-header": "A"}}}, "'a' is on something else than"),
-    ({"properties": {"a": {"x-mcp-header": "A"}}}, "'a' is on something else than"),
-    ({"properties": {"a": {"type": "string", "x-mcp-header": ""}}}, "'a' is no name that a header can have"),
-    ({"properties": {"a": {"type": "string", "x-mcp-header": "a b"}}}, "'a' is no name that a header can have"),
-    ({"properties": {"a": {"type": "string", "x-mcp-header": "a\r\nb: c"}}}, "'a' is no name that a header can have"),
-    ({"properties": {"a": {"type": "string", "x-mcp-header": "a\n"}}}, "'a' is no name that a header can have"),
-    ({"properties": {"a": {"type": "string", "x-mcp-header": "é"}}}, "'a' is no name that a header can have"),
-    ({"properties": {"a": {"type": "string", "x-mcp-header": 5}}}, "'a' is no name that a header can have"),
-    ({"properties": {"a": STRING, "b": {**STRING, "x-mcp-header": "region"}}}, "'b' is the same as that of 'a'"),
+    ({"x-mcp-header": "A"}, "is only permitted on a property"),
+    ({"items": STRING}, "is only permitted on a property"),
+    ({"items": [STRING]}, "is only permitted on a property"),
+    ({"additionalProperties": STRING}, "is only permitted on a property"),
+    ({"$defs": {"a": STRING}}, "is only permitted on a property"),
+    ({"properties": {"a": {"anyOf": [STRING]}}}, "is only permitted on a property"),
+    ({"not": {"properties": {"a": STRING}}}, "is only permitted on a property"),
+    (
+        {"properties": {"a": {"type": "array", "items": {"properties": {"b": STRING}}}}},
+        "is only permitted on a property",
+    ),
+    ({"properties": {"a": {"type": "number", "x-mcp-header": "A"}}}, "'a' is not on a string"),
+    ({"properties": {"a": {"type": ["string", "null"], "x-mcp-header": "A"}}}, "'a' is not on a string"),
+    ({"properties": {"a": {"x-mcp-header": "A"}}}, "'a' is not on a string"),
+    ({"properties": {"a": {"type": "string", "x-mcp-header": ""}}}, "'a' is not a valid name of a header"),
+    ({"properties": {"a": {"type": "string", "x-mcp-header": "a b"}}}, "'a' is not a valid name of a header"),
+    ({"properties": {"a": {"type": "string", "x-mcp-header": "a\r\nb: c"}}}, "'a' is not a valid name of a header"),
+    ({"properties": {"a": {"type": "string", "x-mcp-header": "a\n"}}}, "'a' is not a valid name of a header"),
+    ({"properties": {"a": {"type": "string", "x-mcp-header": "é"}}}, "'a' is not a valid name of a header"),
+    ({"properties": {"a": {"type": "string", "x-mcp-header": 5}}}, "'a' is not a valid name of a header"),
+    (
+        {"properties": {"a": STRING, "b": {**STRING, "x-mcp-header": "region"}}},
+        "'b' names the same header as that of 'a'",
+    ),
 ]
 
 
@@ -232,7 +238,7 @@ def test_a_long_chain_of_properties_is_walked() -> None:
 
 
 def test_a_large_schema_is_read_too() -> None:
-    """It is not kept."""
+    """A large schema is not cached."""
     schema = of(a=STRING, b={"description": "x" * 70_000})
     assert param_headers_of(schema) == param_headers_of(schema) == param_headers_of(of(a=STRING))
 
@@ -318,12 +324,12 @@ METHOD = ("mcp-method", "tools/call")
         ([("mcp-name", "t")], "Mcp-Method is missing"),
         ([METHOD, METHOD, ("mcp-name", "t")], "Mcp-Method is repeated"),
         ([METHOD, ("mcp-name", "t"), ("mcp-name", "t")], "Mcp-Name is repeated"),
-        ([("mcp-method", "tools/Call"), ("mcp-name", "t")], "Mcp-Method does not say"),
-        ([("mcp-method", ""), ("mcp-name", "t")], "Mcp-Method does not say"),
-        ([("mcp-method", encode_header("tools/call\n")), ("mcp-name", "t")], "Mcp-Method does not say"),
-        ([("mcp-method", "=?base64?dG9vbHMvY2FsbA==?="), ("mcp-name", "t")], "Mcp-Method does not say"),
-        ([METHOD, ("mcp-name", "T")], "Mcp-Name does not say"),
-        ([METHOD, ("mcp-name", "t, t")], "Mcp-Name does not say"),
+        ([("mcp-method", "tools/Call"), ("mcp-name", "t")], "Mcp-Method differs"),
+        ([("mcp-method", ""), ("mcp-name", "t")], "Mcp-Method differs"),
+        ([("mcp-method", encode_header("tools/call\n")), ("mcp-name", "t")], "Mcp-Method differs"),
+        ([("mcp-method", "=?base64?dG9vbHMvY2FsbA==?="), ("mcp-name", "t")], "Mcp-Method differs"),
+        ([METHOD, ("mcp-name", "T")], "Mcp-Name differs"),
+        ([METHOD, ("mcp-name", "t, t")], "Mcp-Name differs"),
         ([METHOD, ("mcp-name", "=?base64?dA=?=")], "Mcp-Name is malformed"),
         ([METHOD, ("mcp-name", "\xe9")], "Mcp-Name is malformed"),
     ],
@@ -336,7 +342,7 @@ def test_headers_that_disagree_with_the_body_are_refused(pairs: list[tuple[str, 
 
 @pytest.mark.parametrize("name", ["t", " t\t", "=?base64?dA==?="])
 def test_headers_that_agree_are_taken(name: str) -> None:
-    """With blanks around them, and in base64 without need (rule 27)."""
+    """White space around a value, and base64 that is not needed, are accepted (rule 27)."""
     check("tools/call", params(name="t"), headers(("mcp-method", " tools/call "), ("mcp-name", name), ("mcp-x", "y")))
 
 
@@ -402,7 +408,7 @@ def sent(arguments: bytes) -> list[tuple[str, str]]:
     ],
 )
 def test_arguments_are_repeated_as_the_specification_spells_them(arguments: bytes, expected: list[str]) -> None:
-    """What is absent or null has no header (rule 35)."""
+    """A missing argument and null have no header (rule 35)."""
     assert [value for _, value in sent(arguments)] == expected
     check_params(call(arguments), MIRRORS, headers(*sent(arguments)))
 
@@ -432,7 +438,7 @@ def test_half_an_emoji_is_no_header() -> None:
     ],
 )
 def test_a_header_that_says_the_same_in_other_words_is_taken(arguments: bytes, pairs: list[tuple[str, str]]) -> None:
-    """Integers are numbers, and what nobody annotated is nobody's (rule 27)."""
+    """Integers are compared as numbers, and headers without an annotation are ignored (rule 27)."""
     check_params(call(arguments), MIRRORS, headers(*pairs))
 
 
@@ -442,24 +448,24 @@ def test_a_header_that_says_the_same_in_other_words_is_taken(arguments: bytes, p
         (b'{"text":"a"}', [], "Mcp-Param-Text is missing"),
         (b'{"deep":{"inner":"a"}}', [], "Mcp-Param-Inner is missing"),
         (b'{"text":"a"}', [("mcp-param-text", "a"), ("mcp-param-text", "a")], "Mcp-Param-Text is repeated"),
-        (b'{"text":"a"}', [("mcp-param-text", "A")], "Mcp-Param-Text does not say"),
-        (b'{"text":"1"}', [("mcp-param-text", "1.0")], "Mcp-Param-Text does not say"),
+        (b'{"text":"a"}', [("mcp-param-text", "A")], "Mcp-Param-Text differs"),
+        (b'{"text":"1"}', [("mcp-param-text", "1.0")], "Mcp-Param-Text differs"),
         (b'{"text":"a"}', [("mcp-param-text", "=?base64?YQ?=")], "Mcp-Param-Text is malformed"),
         (b'{"text":"\\u00e9"}', [("mcp-param-text", "\xc3\xa9")], "Mcp-Param-Text is malformed"),
-        (b'{"flag":true}', [("mcp-param-flag", "True")], "Mcp-Param-Flag does not say"),
-        (b'{"flag":true}', [("mcp-param-flag", "1")], "Mcp-Param-Flag does not say"),
-        (b'{"count":9007199254740993}', [("mcp-param-count", "9007199254740992")], "Mcp-Param-Count does not say"),
-        (b'{"count":1}', [("mcp-param-count", "1.5")], "Mcp-Param-Count does not say"),
-        (b'{"count":10}', [("mcp-param-count", "1e1")], "Mcp-Param-Count does not say"),
+        (b'{"flag":true}', [("mcp-param-flag", "True")], "Mcp-Param-Flag differs"),
+        (b'{"flag":true}', [("mcp-param-flag", "1")], "Mcp-Param-Flag differs"),
+        (b'{"count":9007199254740993}', [("mcp-param-count", "9007199254740992")], "Mcp-Param-Count differs"),
+        (b'{"count":1}', [("mcp-param-count", "1.5")], "Mcp-Param-Count differs"),
+        (b'{"count":10}', [("mcp-param-count", "1e1")], "Mcp-Param-Count differs"),
         (b'{"count":1}', [("mcp-param-count", "\u0661")], "Mcp-Param-Count is malformed"),
-        (b'{"count":1}', [("mcp-param-count", encode_header("\u0661"))], "Mcp-Param-Count does not say"),
-        (b'{"count":true}', [("mcp-param-count", "1")], "Mcp-Param-Count does not say"),
-        (b'{"count":1e99999999999999999999}', [("mcp-param-count", "1")], "Mcp-Param-Count does not say"),
-        (b"{}", [("mcp-param-text", "a")], "Mcp-Param-Text repeats an argument that is not there"),
-        (b"{}", [("mcp-param-text", "")], "Mcp-Param-Text repeats an argument that is not there"),
-        (b'{"text":null}', [("mcp-param-text", "null")], "Mcp-Param-Text repeats an argument that is not there"),
-        (b'{"text":["a"]}', [("mcp-param-text", "a")], "Mcp-Param-Text repeats an argument that is not there"),
-        (b'{"inner":"a"}', [("mcp-param-inner", "a")], "Mcp-Param-Inner repeats an argument that is not there"),
+        (b'{"count":1}', [("mcp-param-count", encode_header("\u0661"))], "Mcp-Param-Count differs"),
+        (b'{"count":true}', [("mcp-param-count", "1")], "Mcp-Param-Count differs"),
+        (b'{"count":1e99999999999999999999}', [("mcp-param-count", "1")], "Mcp-Param-Count differs"),
+        (b"{}", [("mcp-param-text", "a")], "Mcp-Param-Text has no argument in the body"),
+        (b"{}", [("mcp-param-text", "")], "Mcp-Param-Text has no argument in the body"),
+        (b'{"text":null}', [("mcp-param-text", "null")], "Mcp-Param-Text has no argument in the body"),
+        (b'{"text":["a"]}', [("mcp-param-text", "a")], "Mcp-Param-Text has no argument in the body"),
+        (b'{"inner":"a"}', [("mcp-param-inner", "a")], "Mcp-Param-Inner has no argument in the body"),
     ],
 )
 def test_parameters_that_disagree_are_refused(arguments: bytes, pairs: list[tuple[str, str]], why: str) -> None:

@@ -1,4 +1,4 @@
-"""What answers to a discovery mean: which lead on, which lead back, and which are the end."""
+"""Responses to `server/discover`: which mean stateless, which a handshake, and which end the connection."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_any_other_error_leads_to_a_handshake(code: int, data: bytes | None) -> 
 
 
 def test_a_version_that_both_speak_is_asked_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As soon as there are two that are stateless. The newest of them, but none that was refused just now."""
+    """Of several stateless versions the newest is tried, but not the one that was refused just now."""
     newer = replace(LATEST, name=UNKNOWN)
     monkeypatch.setitem(MODERN, UNKNOWN, newer)
     monkeypatch.setattr(probe, "SERVED", (UNKNOWN, NEW, OLD))
@@ -104,21 +104,21 @@ def test_a_version_that_both_speak_is_asked_in(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_server_that_refuses_what_it_names_is_asked_in_it_once_more() -> None:
-    """Servers that are just starting do. It is for whoever asks not to do so for ever."""
+    """Servers that are still starting do this. The caller limits the number of retries."""
     assert refused(NEW) == RetryWith(LATEST)
     assert refused(NEW, OLD) == RetryWith(LATEST)
     supported = raw({"supported": [NEW]})
     assert verdict_of_error(-32022, supported, asked=NEW, may_retry=False) == Incompatible(
-        "it refuses 2026-07-28, which it says it speaks"
+        "it refuses 2026-07-28, which it names as supported"
     )
     assert verdict_of_error(-32022, raw({"supported": [NEW, OLD]}), asked=NEW, may_retry=False) == Handshake()
 
 
 @pytest.mark.parametrize("data", [None, b"{}", b"[]", b"1", b'{"supported":"2025-11-25"}', b'{"supported":[1]}'])
 def test_a_refusal_that_names_nothing_is_the_end(data: bytes | None) -> None:
-    """It is still one that only a stateless server answers with."""
+    """Only stateless servers return this error."""
     verdict = verdict_of_error(-32022, None if data is None else Raw(data), asked=NEW)
-    assert verdict == Incompatible("it refuses 2026-07-28 and does not say which versions it speaks")
+    assert verdict == Incompatible("it refuses 2026-07-28 and does not name the versions that it supports")
 
 
 def test_other_refusals_of_a_stateless_server_say_what_it_refuses() -> None:

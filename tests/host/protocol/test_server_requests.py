@@ -1,4 +1,4 @@
-"""What servers ask: which questions are recognised, whom they can be put to, and which bytes of them change."""
+"""Server requests: which are recognised, which clients support them, and which of their bytes change."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_mode_that_a_client_does_not_do_is_a_wrong_parameter() -> None:
     """(rule 74)"""
     assert refusal(ELICIT, FORM, replace(LATEST, form=False)) == (
         INVALID_PARAMS,
-        "the client does not do elicitation in mode form",
+        "the client does not support elicitation in mode form",
     )
     assert refusal(ELICIT, PAGE, replace(LATEST, url=False))[0] == INVALID_PARAMS
     assert refusal(ELICIT, PAGE, JUNE)[0] == INVALID_PARAMS
@@ -181,7 +181,7 @@ def lacking(method: str, params: bytes | None, abilities: Abilities) -> dict[str
 def test_a_refusal_says_what_the_client_would_have_to_declare(
     method: str, params: bytes | None, lacks: dict[str, object]
 ) -> None:
-    """And once it does, it is asked (rule 74)."""
+    """A client that declares this capability gets the request (rule 74)."""
     assert lacking(method, params, NO_ABILITIES) == lacks
     found = server_request_of(method, None if params is None else Raw(params))
     assert found is not None
@@ -249,7 +249,7 @@ def test_sampling_in_words_that_the_client_lacks_is_refused(params: bytes, abili
     ],
 )
 def test_sampling_that_the_client_can_read_keeps_its_bytes(params: bytes, abilities: Abilities) -> None:
-    """Odd messages too: whether they are lawful is the client's to say (rule 77)."""
+    """Unusual messages too: the client decides whether they are valid (rule 77)."""
     found = asked(SAMPLE, params, abilities)
     assert json.loads(found) == json.loads(params)
     assert found.replace(b" ", b"") == params.replace(b" ", b"")
@@ -301,7 +301,7 @@ def test_what_is_nested_too_deep_is_refused_and_nothing_breaks() -> None:
     ],
 )
 def test_the_user_sees_who_is_asking(message: bytes, asker: str, expected: bytes) -> None:
-    """The message itself keeps its bytes, half an emoji included (rule 73)."""
+    """The message itself keeps its bytes, also with a lone surrogate (rule 73)."""
     form = b'{"message":%b,"requestedSchema": { "x":1.0 } }'
     found = asked(ELICIT, form % message, LATEST, asker)
     assert found.replace(b" }", b"}") == b'{"message":%b,"requestedSchema":{ "x":1.0}}' % expected
@@ -316,7 +316,7 @@ def fields(**properties: object) -> bytes:
 
 
 def plain(field: object) -> object:
-    """The field as a client of 2025-06-18 gets it; the whole question must be one that the SDK takes."""
+    """The field as a client of 2025-06-18 gets it; the SDK's model must accept the whole request."""
     found = asked(ELICIT, fields(field=field), JUNE)
     ELICITATION.validate_json(found)
     return json.loads(found)["requestedSchema"]["properties"]["field"]
@@ -519,7 +519,7 @@ REQUIRED = (
 
 
 def test_every_page_of_a_refusal_gets_its_id() -> None:
-    """And says who asks (rule 73, rule 76)."""
+    """Its message begins with the name of the server (rule 73, rule 76)."""
     renamed = adapt_url_elicitations(Raw(REQUIRED % PAGE), lambda id: f"c-{id}", "gh")
     assert renamed is not None
     expected = REQUIRED % PAGE.replace(b'"e1"', b'"c-e1"').replace(b'"Sign in"', b'"[gh] Sign in"')
@@ -567,7 +567,7 @@ def test_the_pages_of_a_refusal_in_prose() -> None:
 
 
 def test_the_pages_of_a_refusal_as_questions() -> None:
-    """Without ids, which the stateless revision does not know; everything else is kept (rule 76)."""
+    """The ids are left out, because 2026-07-28 has none; everything else is kept (rule 76)."""
     pages = elicitation_params_of(Raw(REQUIRED % PAGE.replace(b'"mode":"url",', b"")))
     assert pages is not None
     assert [bytes(encode_object(page)) for page in pages] == [

@@ -1,4 +1,4 @@
-"""The envelope of a stateless request, and what its results carry: both sides, however things are spelled."""
+"""The envelope of stateless requests and the additional members of results, on both sides and in every spelling."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_request_says_what_it_is_and_who_it_is_from() -> None:
 
 
 def test_what_a_request_may_be_asked_is_what_it_declares() -> None:
-    """Nothing is known of it from before (rules 11, 26)."""
+    """Earlier requests do not matter (rules 11, 26)."""
     declared: dict[str, object] = {"roots": {}, "elicitation": {}, "extensions": {f"{IO}tasks": {}}}
     found = envelope(read_stated(params(_meta={**META, CAPABILITIES: declared}))).abilities
     assert (found.roots, found.form, found.url, found.sampling, found.tasks) == (True, True, False, False, True)
@@ -132,7 +132,7 @@ def test_without_a_level_there_is_no_log() -> None:
 
 @pytest.mark.parametrize("info", [None, 1, "desk", [], {}, {"name": 1}, {"name": "\ud800"}])
 def test_nobody_has_to_say_who_they_are(info: object) -> None:
-    """Nor rightly (rule 11)."""
+    """`clientInfo` may also be invalid (rule 11)."""
     assert read_stated(params(_meta={**META, CLIENT: info})) == read_stated(params(_meta=META))
 
 
@@ -169,7 +169,7 @@ def test_a_version_that_needs_a_handshake_or_is_not_known_is_not_served(version:
 @pytest.mark.parametrize("level", ["trace", "INFO", "", 1, None, ["info"]])
 def test_a_level_that_there_is_not_is_the_callers_mistake(level: object) -> None:
     found = read_stated(params(_meta={**META, LEVEL: level}))
-    with pytest.raises(InvalidParams, match="expected a level"):
+    with pytest.raises(InvalidParams, match="'level' is not one of"):
         envelope(found)
 
 
@@ -197,7 +197,7 @@ def test_our_requests_say_what_is_required() -> None:
 
 
 def test_nothing_of_one_hop_is_said_on_the_next() -> None:
-    """Vendor members and the trace are (rules 51, 53)."""
+    """Vendor members and the trace context are passed on (rules 51, 53)."""
     theirs = {
         VERSION: "2099-01-01",
         CAPABILITIES: {"sampling": {}},
@@ -257,7 +257,7 @@ def test_what_we_send_is_what_we_would_take(meta: dict[str, int], escaped: bool)
     assert {name: each for name, each in read(sent["_meta"]).items() if name in ("b", "é", "\ud800")} == kept
 
 
-# How long a result stays true
+# Caching hints of a result
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_what_is_made_of_several_is_as_fresh_as_the_stalest() -> None:
     assert common_freshness([Freshness(5, True), STALE]) == STALE
 
 
-# What a result carries
+# Members of a result
 
 
 def test_these_methods_say_how_long_their_results_stay_true() -> None:
@@ -435,7 +435,7 @@ def test_what_is_put_on_comes_off_again(
     assert read(strip_hop_fields(whole)) == found
 
 
-# What a server is
+# Discovery
 
 
 def test_colonnade_says_what_it_is() -> None:

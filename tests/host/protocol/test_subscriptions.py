@@ -1,4 +1,4 @@
-"""`subscriptions/listen`: what is wanted and granted, read and written, and whose a notice is."""
+"""`subscriptions/listen`: filters and acknowledgements, read and written, and the subscription id of notifications."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_what_cannot_be_read_is_not_granted(params: bytes | None, expected: Filt
     ],
 )
 def test_a_notice_says_which_subscription_it_is_for(params: bytes | None, expected: bytes) -> None:
-    """And keeps everything else (rule 86)."""
+    """All other members keep their bytes (rule 86)."""
     notice = with_subscription_id(
         Notification("notifications/resources/updated", None if params is None else Raw(params)), 9
     )
@@ -205,6 +205,6 @@ def test_behind_us_nobody_sees_the_subscription(params: bytes, expected: bytes) 
 
 @pytest.mark.parametrize("id", [9, "9"])
 def test_a_subscription_ends_with_an_empty_result(id: Id) -> None:
-    """That names it with an id of the same type (rule 86)."""
+    """The result has the subscription id, with the same JSON type (rule 86)."""
     found = json.loads(bytes(listen_result(id)))
     assert found == {"resultType": "complete", "_meta": {"io.modelcontextprotocol/subscriptionId": id}}

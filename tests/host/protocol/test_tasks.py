@@ -1,4 +1,4 @@
-"""Tasks as data: what we write is what the two dialects demand, what is read is what was said, and no more."""
+"""Messages of tasks: what is written is valid in its dialect, and what is read is what the server sent."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ _NEEDED = ["taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs"]
 
 
 def extension_schema(status: Status, kind: str | None, **payload: object) -> dict[str, object]:
-    """What "DetailedTask" or "CreateTaskResult" of the extension's schema allow at this status, and nothing beside."""
+    """The schema of a "DetailedTask" or "CreateTaskResult" of the extension with this status, without other members."""
     properties: dict[str, object] = {
         **_STAMPS,
         "status": {"const": status.value},
@@ -132,7 +132,7 @@ def raws(**found: bytes) -> dict[str, Raw]:
 
 
 def valid(model: type[BaseModel], raw: Raw | bytes | None) -> None:
-    """What we write is what the schema of 2025-11-25 has, with nothing that it does not know."""
+    """Check a message against the schema of 2025-11-25, without unknown members."""
     assert raw is not None
     model.model_validate_json(bytes(raw), strict=True, by_name=False, extra="forbid")
 
@@ -230,7 +230,7 @@ def test_a_list_of_tasks_and_of_none() -> None:
     ],
 )
 def test_what_belongs_to_a_task_names_it(holder: bytes, expected: bytes) -> None:
-    """In the place of whatever it named before, and nothing else is touched (rule 52)."""
+    """The task id replaces an earlier one, and all other members keep their bytes (rule 52)."""
     found = with_related_task(Raw(holder), "t")
     assert bytes(found) == expected
     assert related_task_of(found) == "t"
@@ -249,7 +249,7 @@ def test_what_is_no_object_can_belong_to_no_task(holder: bytes) -> None:
 
 @pytest.mark.parametrize(("task", "status"), [*product([FULL, BARE], Status)])
 def test_what_the_extension_gets_is_what_its_schema_says(task: Task, status: Status) -> None:
-    """An answer says that it is complete, and only a created task that it is one (rule 92)."""
+    """Only a created task has the result type "task"; every other result is "complete" (rule 92)."""
     task = at(status, task)
     payload = PAYLOADS.get(status, {})
     created = said(created_in_extension(task))
@@ -301,7 +301,7 @@ def test_what_a_task_asks_for_stands_under_its_keys() -> None:
 
 
 def test_a_task_may_wait_for_nothing_more() -> None:
-    """Everything is answered, and it has not gone on yet."""
+    """All input requests are answered, and the task has not continued yet."""
     assert said(status_in_extension(at(Status.INPUT_REQUIRED), inputs={}))["inputRequests"] == {}
 
 
@@ -456,7 +456,7 @@ def test_what_we_write_we_can_read(task: Task) -> None:
 def test_the_extension_says_with_a_status_what_it_calls_for(
     kind: bytes, status: Status, expected: dict[str, Any]
 ) -> None:
-    """Whatever type the answer claims to be of, and even if more is said than the status calls for."""
+    """With both result types of the examples, and with members that the status does not need."""
     stamps = bytes(created_in_extension(at(status))).replace(b'"resultType":"task",', kind)
     payload = (
         b',"inputRequests":{"k":{"method":"elicitation/create","params":%b},"r":{"method":"roots/list"}}' % bytes(FORM)
@@ -468,7 +468,7 @@ def test_the_extension_says_with_a_status_what_it_calls_for(
 
 
 def test_a_server_that_says_little_is_understood() -> None:
-    """A task is an id and a status."""
+    """A valid task needs only an id and a status."""
     little = Raw(b'{"taskId":"x","status":"working"}')
     task = Task("x", Status.WORKING, created="", updated="", ttl_ms=None, poll_ms=None, message=None)
     assert read_status(little, extension=False) == read_status(little, extension=True) == TaskState(task)
@@ -514,7 +514,7 @@ def test_what_names_no_task_is_none(task: bytes) -> None:
 
 
 def test_each_dialect_creates_tasks_in_its_own_way() -> None:
-    with pytest.raises(ValueError, match="holds no task"):
+    with pytest.raises(ValueError, match="no member 'task'"):
         read_created(created_in_extension(FULL), extension=False)
     with pytest.raises(ValueError, match="not of type task"):
         read_created(created_in_handshake(FULL), extension=True)
@@ -526,15 +526,15 @@ def test_each_dialect_creates_tasks_in_its_own_way() -> None:
     ("status", "payload", "why"),
     [
         ("input_required", b"", "inputRequests is missing"),
-        ("input_required", b',"inputRequests":[]', "inputRequests is missing or no object"),
-        ("input_required", b',"inputRequests":{"k":5}', "no object of requests"),
-        ("input_required", b',"inputRequests":{"k":{"method":5}}', "no object of requests"),
+        ("input_required", b',"inputRequests":[]', "inputRequests is missing or not an object"),
+        ("input_required", b',"inputRequests":{"k":5}', "not an object of requests"),
+        ("input_required", b',"inputRequests":{"k":{"method":5}}', "not an object of requests"),
         ("completed", b"", "result is missing"),
-        ("completed", b',"result":"done"', "result is missing or no object"),
+        ("completed", b',"result":"done"', "result is missing or not an object"),
         ("failed", b"", "error is missing"),
-        ("failed", b',"error":{"message":"m"}', "no code"),
-        ("failed", b',"error":{"code":"1","message":"m"}', "no code"),
-        ("failed", b',"error":{"code":true,"message":"m"}', "no code"),
+        ("failed", b',"error":{"message":"m"}', "no integer code"),
+        ("failed", b',"error":{"code":"1","message":"m"}', "no integer code"),
+        ("failed", b',"error":{"code":true,"message":"m"}', "no integer code"),
     ],
 )
 def test_a_status_without_what_it_calls_for_is_not_read(status: str, payload: bytes, why: str) -> None:

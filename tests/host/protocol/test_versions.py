@@ -1,4 +1,4 @@
-"""The revisions and what they let a peer do."""
+"""The revisions and their features."""
 
 from __future__ import annotations
 

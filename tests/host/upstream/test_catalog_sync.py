@@ -494,7 +494,7 @@ async def test_a_tool_whose_headers_cannot_be_made_is_left_out_and_named(revisio
         assert names(world) == left
         if revision == NEW:
             (why,) = complaints(world)
-            assert why.startswith("the tool 'bad' is left out: x-mcp-header of 'p' is on something else than a string")
+            assert why.startswith("the tool 'bad' is left out: x-mcp-header of 'p' is not on a string")
         else:
             assert complaints(world) == []
 

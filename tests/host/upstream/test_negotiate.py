@@ -257,7 +257,7 @@ async def test_a_server_of_another_stateless_revision_is_asked_once_more_in_that
         assert begun.link.sent_headers[-1][1]["MCP-Protocol-Version"] == other.name
         if again:
             server.refuses(id, -32022, {"supported": [NEW]})
-            assert f"refuses {other.name}, which it says it speaks" in str(await begun.fails())
+            assert f"refuses {other.name}, which it names as supported" in str(await begun.fails())
         else:
             server.says(id, {**DISCOVERY, "supportedVersions": [other.name]})
             assert (await begun.met()).revision is other
