@@ -1,4 +1,4 @@
-"""What all servers together offer: an immutable snapshot per kind, with a version that grows with every change.
+"""The entries of all servers: an immutable snapshot per kind, with a version that grows with every change.
 
 The catalog knows entries, not who may see them (policy) and not who is watching (faces). A server's list replaces its
 former list whole. Order is that of the configuration, then the server's own. Two entries that would be called the same
@@ -55,9 +55,9 @@ class Entry(Struct, frozen=True, gc=False):
     may_be_task: bool = False
     """Whether a call of it may become a task."""
     support: Support = Support.FORBIDDEN
-    """What it says itself of being called as a task."""
+    """The tool's own `taskSupport`."""
     param_headers: tuple[ParamHeader, ...] | None = ()
-    """What headers repeat of its arguments; None if its schema says that in a way that is not allowed, so that no
+    """The arguments that headers repeat; None if its schema declares them in a way that is not allowed, so that no
     stateless client may call it over HTTP."""
 
 
@@ -77,14 +77,14 @@ class FreshnessHint:
     asked_at: float
 
     def remaining(self, time: float) -> Freshness:
-        """What is left of it."""
+        """The freshness that is left."""
         left = self.freshness.ttl_ms - int((time - self.asked_at) * 1000)
         return Freshness(max(left, 0), self.freshness.public)
 
 
 @dataclass(frozen=True, eq=False)
 class ServerEntries:
-    """What one server offers of one kind, with what may be seen of it. Whoever makes lists of it may keep them in
+    """The entries of one kind that one server lists, and those that may be seen. Lists made of them may be kept in
     `rendered`: they go when it goes."""
 
     entries: tuple[Entry, ...]
@@ -108,7 +108,7 @@ class KindSnapshot:
     """By server and its own name: what is left out because another is called the same."""
     by_server: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
     entries: tuple[Entry, ...] = ()
-    """Of all servers, in order: what may be seen, without those whose outward names collide."""
+    """The visible entries of all servers, in order, without those whose outward names collide."""
     by_outward: Mapping[str, Entry] = field(default_factory=dict)
     """Also what may not be seen, where nothing else has its name: whoever asks for it is refused by the gate."""
     by_inward: Mapping[tuple[str, str], Entry] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class Catalog:
         return self._hints.get((server, kind))
 
     def expire_hint(self, server: str, kind: Kind) -> None:
-        """What the server said of how long its list stays true holds no more."""
+        """Forget the server's hint of how long its list stays fresh."""
         hint = self._hints.get((server, kind))
         if hint is not None:
             self._hints[server, kind] = FreshnessHint(STALE, hint.asked_at)
@@ -200,7 +200,7 @@ class Catalog:
     def prepare_entries(
         self, server: str, kind: Kind, definitions: Iterable[Definition], is_visible: Callable[[str], bool]
     ) -> Steps[ServerEntries]:
-        """What `server` offers of `kind`, for `publish`; `is_visible` says what may be seen by its own name."""
+        """Prepare the entries of one kind of a server for `publish`; `is_visible` takes a server's own name."""
         former = self._snapshots[kind].parts.get(server)
         known = {} if former is None else former.by_inward
         entries: list[Entry] = []
@@ -414,7 +414,7 @@ def _valid_param_headers(definition: bytes) -> tuple[ParamHeader, ...] | None:
 
 
 def param_headers_in(definition: bytes | Raw) -> tuple[ParamHeader, ...]:
-    """What headers repeat of the arguments of a tool (2026-07-28, "Custom Headers from Tool Parameters").
+    """The arguments of a tool that headers repeat (2026-07-28, "Custom Headers from Tool Parameters").
 
     Raises:
         ValueError: the schema says that in a way that is not allowed; says which.

@@ -43,7 +43,7 @@ TOO_LARGE = 413
 TOO_MANY_REQUESTS = 429
 """The code of what is refused because there is too much of it at once, at any face or link."""
 INTERNAL_ERROR_MESSAGE = "Internal error in Colonnade; its log says more"
-"""What a caller is told of an error that is nobody's but ours."""
+"""The message to a caller for an error of Colonnade's own."""
 
 
 class ColonnadeError(Exception):
@@ -171,7 +171,7 @@ def copy_of(error: E) -> E:
 
 
 def first_exception(group: BaseException) -> BaseException:
-    """What an exception group is about: the first plain exception in it."""
+    """The cause of an exception group: the first plain exception in it."""
     while isinstance(group, BaseExceptionGroup):
         group = group.exceptions[0]
     return group

@@ -71,7 +71,7 @@ class Caller:
     key: Hashable = field(default_factory=object)
     """Stands for this caller where the caller itself must not be kept."""
     session: Hashable | None = None
-    """What all requests of one session or stdio process have in common; None if each stands for itself."""
+    """A key that all requests of one session or stdio process share; None if each request stands alone."""
 
     @property
     def owner(self) -> Hashable:
@@ -89,12 +89,12 @@ class MrtrRound:
     answers: Mapping[str, Raw] | None = None
     """By the server's keys; None if the caller brought none."""
     state: str | None = None
-    """What the server gave to be brought back."""
+    """The `requestState` of the server, to be sent back."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedName:
-    """What a request names, found once at its caller's endpoint: see `Router.resolve`."""
+    """The name in a request, resolved once at its caller's endpoint: see `Resolver.resolve`."""
 
     kind: Kind
     asked: str
@@ -104,7 +104,7 @@ class ResolvedName:
     inward: str
     """The server's own name or URI."""
     entry: Entry | None = None
-    """What is listed under a name, whoever may see it; None for resources, of which a server may have more than it
+    """The entry listed under a name, visible or not; None for resources, of which a server may have more than it
     lists."""
     by_listing: bool = False
     """Whether a URI names no server, and only what servers list tells whose it is."""
@@ -127,7 +127,7 @@ class Exchange:
     """Called when the server has made a task of the request: its caller takes one in place of the result, and the
     exchange goes on without it. None if the caller takes none."""
     target: ResolvedName | None = None
-    """What it names, for a request of `TARGETED`; with None the router resolves it."""
+    """The resolved name of a request of `TARGETED`; with None the router resolves it."""
 
 
 @dataclass(frozen=True, slots=True)

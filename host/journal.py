@@ -1,4 +1,4 @@
-"""What happened, as typed records. Whoever wants to know (log, status, start-up lines) subscribes; whoever has news
+"""Events as typed records. Readers (log, status, start-up lines) subscribe; a part that has news
 calls `note` and never waits.
 
 Records hold what a person needs: ids from the configuration, counts, and text from servers only cut and escaped.
@@ -30,7 +30,7 @@ class ServerReady:
     severity: ClassVar = Severity.INFO
     server: str
     said: str
-    """What it calls itself."""
+    """The name that the client gives itself."""
     counts: str
     seconds: float
 
@@ -165,7 +165,7 @@ _ANSWERS = {
 
 @dataclass(frozen=True, slots=True)
 class DecisionMade:
-    """What a person decided, or became of a question to one: `answer` is theirs, or `none`, `withdrawn` or `void`."""
+    """A confirmation has ended: `answer` is the person's, or `none`, `withdrawn` or `void`."""
 
     severity: ClassVar = Severity.INFO
     server: str
@@ -180,7 +180,7 @@ class DecisionMade:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionChanged:
-    """What a server offers is not what it offered before. `what` came of it: `held`, since it is not what was approved;
+    """A server's definition differs from before. `what` is the outcome: `held`, since it is not what was approved;
     `accepted`, since the server is trusted; `edited`, since the owner did it; or it `returned` to what was approved."""
 
     server: str
@@ -207,7 +207,7 @@ class DefinitionChanged:
 
 @dataclass(frozen=True, slots=True)
 class AuditFailed:
-    """What happens cannot be written down, so nothing is sent to any server."""
+    """The audit log cannot be written, so nothing is sent to any server."""
 
     severity: ClassVar = Severity.ERROR
     why: str
@@ -218,7 +218,7 @@ class AuditFailed:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionsLost:
-    """What was approved is not known any more, so nothing is approved."""
+    """The approvals are lost, so nothing is approved."""
 
     severity: ClassVar = Severity.ERROR
     why: str

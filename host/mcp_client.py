@@ -45,7 +45,7 @@ class McpClient:
         return strip_hop_fields(result) if is_object(result) else result
 
     async def _param_headers(self, params: Raw | None) -> tuple[ParamHeader, ...]:
-        """What headers must repeat of the arguments of the tool that is to be called."""
+        """The arguments of the tool that headers must repeat."""
         tool_name = members(params or b"{}").get("name")
         definitions: list[Raw] = []
         await read_list(
@@ -93,7 +93,7 @@ async def open_mcp_client(url: str, headers: Mapping[str, str]) -> AsyncIterator
 
 
 async def fetch_status(url: str, headers: Mapping[str, str]) -> object | None:
-    """What `GET /status` of the host behind `url` says, of all its servers or of the one whose own endpoint `url` is;
+    """Fetch `GET /status` of the host behind `url`, of all its servers or of the one whose own endpoint `url` is;
     None if that is no Colonnade."""
     parts = urlsplit(url)
     with trio.move_on_after(TIMEOUT):

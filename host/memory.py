@@ -34,7 +34,7 @@ MAX_IDLE = 10.0
 
 
 class Use(StrEnum):
-    """What a holding holds."""
+    """The purpose of a holding."""
 
     REQUESTS = "requests"
     """Requests of clients over HTTP: bodies, calls under way, answers not yet taken."""
@@ -89,10 +89,10 @@ class Holding:
         self.drop = drop
         self.firm = firm
         self.dropped = False
-        """It was taken back, and can hold nothing more."""
+        """Whether it was taken back, and can hold nothing more."""
         self.touched_at = budget.now()
         self.idle = False
-        """It is only kept in case somebody asks for it again: it counts as what stands still."""
+        """Whether it is only kept for a possible later request; it then counts as idle."""
         self._budget = budget
         self._account = account
 
@@ -275,8 +275,8 @@ class Budget:
         return found
 
     def _most_expensive(self, asker: Holding, more: int, candidates: dict[_Account, list[Holding]]) -> Holding | None:
-        """What gives way next: of the owner that would hold most, and more than its share. For what is kept, no share
-        counts: the room for that is only borrowed. None if there is nothing."""
+        """The holding that gives way next: one of the owner that would hold most, and more than its share. For what is
+        kept, no share counts: the room for that is only borrowed. None if there is nothing."""
 
         def would_hold(account: _Account) -> int:
             return account.used + (more if account is asker._account else 0)
@@ -293,7 +293,7 @@ class Budget:
         return None
 
     def _ranked(self, account: _Account, asker: Holding, more: int) -> list[Holding]:
-        """What can be dropped of this owner, the cheapest first."""
+        """The holdings of this owner that can be dropped, the cheapest first."""
         now = self.now()
 
         def cost(holding: Holding) -> float:

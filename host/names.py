@@ -36,7 +36,7 @@ _short_literals = lru_cache(maxsize=1024)(_EXPRESSION.split)
 
 
 def outward_name(server: str, name: str) -> str:
-    """What a tool or prompt of `server` is called outside: at most MAX_NAME characters of `A-Za-z0-9_-`."""
+    """The outward name of a tool or prompt of `server`: at most MAX_NAME characters of `A-Za-z0-9_-`."""
     exported = f"{server}{SEPARATOR}{name}"
     if len(exported) <= MAX_NAME and _PLAIN.fullmatch(name):
         return exported
@@ -54,7 +54,7 @@ def server_of_name(exported: str) -> str | None:
 
 
 def outward_uri(server: str, uri: str) -> str:
-    """What a URI (or a URI template) of `server` is called outside."""
+    """The outward form of a URI (or a URI template) of `server`."""
     if uri.startswith(PAGE):
         return f"{PAGE}{server}+{uri[len(PAGE) :]}"
     if _WEB.match(uri):

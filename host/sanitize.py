@@ -98,8 +98,8 @@ def _is_letter(char: str) -> bool:
 
 
 def _stray() -> re.Pattern[str]:
-    """What is invisible by itself and has nothing here to shape. What keeps such a character is never taken out itself,
-    so one pass is enough."""
+    """The characters that are invisible and shape nothing here. A character that keeps such a one is never removed
+    itself, so one pass is enough."""
     joining = _joining()
     at_home = [
         f"(?<={_EMOJI}[\ufe0e\ufe0f])",

@@ -90,7 +90,8 @@ def derive_key(secret: bytes, use: bytes) -> bytes:
 
 
 def _context(purpose: str, binding: bytes) -> bytes:
-    """What is authenticated and not carried. Its parts cannot run into each other: the first one's length is said."""
+    """The associated data: authenticated, not carried. Its parts cannot run into each other, since the first one's
+    length is in it."""
     named = purpose.encode()
     return PREFIX.encode("ascii") + _LENGTH.pack(len(named)) + named + binding
 

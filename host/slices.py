@@ -98,7 +98,7 @@ def in_worker(function: Callable[..., T], *arguments: object) -> Steps[T]:
 
 
 def map_in_steps(change: Callable[[S], T], things: Iterable[S]) -> Steps[list[T]]:
-    """What `change` makes of each; of the things as they are now."""
+    """The results of `change` for each of the things as they are now."""
     found: list[T] = []
     for thing in list(things):
         yield None

@@ -92,7 +92,7 @@ BROWSER_HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""What keeps a browser from doing anything else with an answer than the page of the web console does."""
+"""Headers that keep a browser from using an answer for anything but the page of the web console."""
 JSON_HEADERS = {**BROWSER_HEADERS, "content-type": "application/json"}
 _NDJSON_HEADERS = {**BROWSER_HEADERS, "content-type": "application/x-ndjson", "x-accel-buffering": "no"}
 
@@ -304,7 +304,7 @@ class AdminApp:
 
 
 class StateFeed:
-    """What one reader of the state gets: everything first, then the sections that changed."""
+    """The state for one reader: everything first, then the sections that changed."""
 
     def __init__(self, api: AdminApi) -> None:
         self._api = api

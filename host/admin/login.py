@@ -27,7 +27,7 @@ MAX_FAILED_TRIES = 30
 MAX_SEQUENCE = 2**53 - 1
 
 COOKIE_PREFIX = "colonnade_console_"
-"""What the names of our cookies begin with. The name of the session follows, so that consoles of several hosts and
+"""The prefix of cookie names. The name of the session follows, so that consoles of several hosts and
 several tabs of one browser do not take each other's place: cookies know no ports."""
 
 
@@ -48,7 +48,7 @@ class ConsoleSession:
 
 @dataclass(frozen=True, slots=True)
 class OpenedSession:
-    """What the browser that opened a session gets, once."""
+    """The credentials for the browser that opened a session, given once."""
 
     session: ConsoleSession
     cookie: str

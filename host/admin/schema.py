@@ -182,7 +182,7 @@ SECTIONS = tuple(StateSections.__annotations__)
 
 
 class Done(TypedDict):
-    """What was done, in one sentence."""
+    """One sentence that tells the person what was done."""
 
     done: str
 
@@ -204,7 +204,7 @@ class ApiError(TypedDict):
 
 
 class DecisionApi(Protocol):
-    """What a person can decide. All methods raise AdminError, and are steps, since decisions are stored."""
+    """The decisions of a person. All methods raise AdminError, and are steps, since decisions are stored."""
 
     def answer(
         self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
@@ -222,7 +222,7 @@ class DecisionApi(Protocol):
 
 
 class AdminApi(DecisionApi, Protocol):
-    """What a person can see and do where a host runs. `console_url` raises AdminError."""
+    """The admin API of a running host: what a person can see and decide. `console_url` raises AdminError."""
 
     async def state(self) -> AdminState: ...
 

@@ -1,4 +1,4 @@
-"""What a person can see of a running host and decide, in plain data: the admin API without its doors. Nothing of MCP
+"""The admin API without its doors: what a person can see of a running host and decide, in plain data. Nothing of MCP
 leads here.
 
 Texts of servers are made visible before they are shown, character for character. Each section of the state has a number
@@ -232,7 +232,7 @@ class HostAdmin(PolicyAdmin):
         return rows
 
     def _held(self) -> Steps[list[HeldRow]]:
-        """What was compared before is there at once; of the rest, as much as a moment allows, and the others soon."""
+        """The held definitions: those compared before at once; of the others, as many as fit into a moment."""
         deadline = time.monotonic() + COMPARE_BUDGET
         held_entries = (yield from self._gate.definitions.held_in_steps())[:MAX_HELD]
         rows = yield from map_in_steps(lambda held: held_as_data(self._gate, held, deadline), held_entries)

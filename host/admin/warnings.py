@@ -1,4 +1,4 @@
-"""What the person who runs a server should know about it, whatever its state."""
+"""Warnings about a server for the person who runs it, whatever its state."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ RETENTION_INTERVAL = 3600.0
 
 
 class Retention(NamedTuple):
-    """What is kept: `keep` in seconds after the last record, `max` in bytes of all files together."""
+    """How much is kept: `keep` in seconds after the last record, `max` in bytes of all files together."""
 
     keep: float
     max: int

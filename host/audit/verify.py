@@ -234,7 +234,7 @@ def _missing_of_chain(folder: Path, keys: ChainKeys | None, chains: list[_Chain]
 
 
 def _gaps(count: int, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What of 0 to `count` - 1 is in none of the ranges."""
+    """The parts of 0 to `count` - 1 that are in none of the ranges."""
     gaps: list[tuple[int, int]] = []
     expected = 0
     for first, last in [*sorted(ranges), (count, count)]:

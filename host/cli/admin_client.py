@@ -48,7 +48,7 @@ class RunningHost:
     problem: str | None = None
 
     def get(self, path: str) -> Any:
-        """What the admin API has at a path, which is relative to the version.
+        """Get what the admin API has at a path, which is relative to the version.
 
         Raises:
             AdminClientError: the host refused, or cannot be reached any more.

@@ -1,4 +1,4 @@
-"""What several commands share: options, types of values, and how files are opened."""
+"""Parts that several commands share: options, types of values, and how files are opened."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
 @dataclass(slots=True)
 class Selection:
-    """What `--config` and `--state` select. In a command inside another one, its own options win."""
+    """The configuration and state that `--config` and `--state` select. In a command inside another one, its own
+    options win."""
 
     config: Path | None = None
     state: Path | None = None

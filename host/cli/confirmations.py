@@ -67,7 +67,7 @@ def ask(selection: Selection, id: str | None, answer: str | None, arguments: str
 
 
 def _answer(target: RunningTarget, confirmation: Mapping[str, Any], answer: str, arguments: str) -> str:
-    """What was done, in one sentence. Raises CommandFailed."""
+    """Send the decision and return what was done, in one sentence. Raises CommandFailed."""
     seconds = None
     if answer not in ("deny", "once", "session", "always"):
         match = re.fullmatch(r"([1-9][0-9]{0,6})([smhd])", answer)

@@ -1,4 +1,4 @@
-"""What `list` and `call` do at an endpoint: one that runs somewhere, or that of a host started for the command."""
+"""The work of `list` and `call` at an endpoint: one that runs somewhere, or that of a host started for the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every way of answering a request shares: how its params are opened, and how whatever goes wrong becomes its
+"""Parts that every way of answering a request shares: how params are decoded, and how an error becomes the
 answer."""
 
 from __future__ import annotations

@@ -268,7 +268,7 @@ class Stateless:
     # The state that a client brings back
 
     def _turn(self, request: Request, params: Mapping[str, Raw], caller: Caller) -> _MrtrRequest:
-        """What the request asks, and where it goes on. Before that is clear no server hears of it.
+        """Decode the request and find out what it continues. Nothing is sent to a server before.
 
         Raises:
             InvalidParams: what it brings is not well-formed, or not for this request of this client, or too old, or
@@ -327,8 +327,8 @@ class Stateless:
 
 
 _Pages: TypeAlias = tuple[str, str, str, dict[str, dict[str, Raw]]]
-"""What a state holds that sends a call once more: "pages", its id, the server, and the pages by the keys of the answers
-to them."""
+"""The content of a state with which a call is sent once more: "pages", its id, the server, and the pages by the keys of
+the answers to them."""
 
 
 def _url_answers(

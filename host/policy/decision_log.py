@@ -45,8 +45,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """What is to be sent, or was refused: a request to an entry of a server, or (then it has no `method`) a question of
-    the server's to a client."""
+    """A request that is to be sent, or was refused: a request to an entry of a server, or (then it has no `method`) a
+    question of the server's to a client."""
 
     server: str
     kind: str

@@ -99,8 +99,8 @@ class Definitions:
         return known and self._is_usable(server, prepared.prepared.status(name))
 
     def commit(self, prepared: PreparedListing) -> bool:
-        """What was prepared holds from now on; the catalog must be told without a pause. False if it was prepared under
-        another configuration, launch or decision than holds now: then it must be prepared again."""
+        """Make a prepared list effective; the catalog must be told without a checkpoint between. False if it was
+        prepared under another configuration, launch or decision than holds now: then it must be prepared again."""
         server, kind = prepared.server, prepared.kind
         ground = self._policies.spec(server), self._policies.rules_of(server), self.may_launch(server)
         if not all(map(is_, ground, (prepared.spec, prepared.rules, prepared.launches))):
@@ -202,8 +202,8 @@ class Definitions:
         self.invalidate((server,))
 
     def reject(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> Steps[None]:
-        """It stays held back, and counts as looked at. That holds at once, whether it can be stored or not. Raises as
-        `approve` does."""
+        """Reject the definition: it stays held, and counts as looked at. That holds at once, whether it can be stored
+        or not. Raises as `approve` does."""
         self._decision_log.record_definition_decision("reject", server, kind, name, fingerprint, by)
         storing = self.pins.reject(server, kind, name, fingerprint)
         self.invalidate((server,))
@@ -212,8 +212,8 @@ class Definitions:
         self.invalidate((server,))
 
     def revoke(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> Steps[None]:
-        """What was approved is held back until it is approved anew. That holds at once, whether it can be stored or
-        not. Raises as `approve` does."""
+        """Withdraw the approval: the definition is held until it is approved anew. That holds at once, whether it can
+        be stored or not. Raises as `approve` does."""
         self._decision_log.record_definition_decision("unapprove", server, kind, name, fingerprint, by)
         storing = self.pins.revoke(server, kind, name)
         self.invalidate((server,))
@@ -222,8 +222,8 @@ class Definitions:
         self.invalidate((server,))
 
     def invalidate(self, servers: Iterable[str]) -> None:
-        """What may be seen of these servers has changed: by a decision, here or in another process, or by other
-        rules."""
+        """Tell that the visible definitions of these servers have changed: by a decision, here or in another process,
+        or by other rules."""
         self._policies.begin_epoch()
         self._invalidated.unpark_all()
         self.on_visibility_changed(servers)

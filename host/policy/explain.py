@@ -113,8 +113,8 @@ def _pretty(definition: bytes) -> str:
 
 
 def held_as_data(gate: Gate, held: Held, until: float = inf) -> HeldRow:
-    """What is held back, in plain data: what it is, how it differs from what was approved, and all of it. After `until`
-    (of `time.monotonic`) without these two, and not `ready`: whoever shows it asks again."""
+    """The held definitions, in plain data: what each is, how it differs from what was approved, and all of it. After
+    `until` (of `time.monotonic`) without these two, and not `ready`: whoever shows it asks again."""
     ready = time.monotonic() < until
     return {
         "ready": ready,

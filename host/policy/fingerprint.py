@@ -134,7 +134,7 @@ def _inner(value: dict[str, object] | list[object]) -> Sequence[object]:
 
 @dataclass(frozen=True)
 class Launch:
-    """What is started, or connected to, for a server.
+    """The launch of a server: what is started, or connected to.
 
     `declared` is a digest of what the owner wrote: command, arguments, names of variables and directory; or the URL.
     `program` is the real path of the file that the command comes to; None for a URL, and if there is no such file.
@@ -346,7 +346,8 @@ def _walked_back(old: list[str], new: list[str], rounds: list[dict[int, int]]) -
 
 
 def _cut(text: str, first: bool, last: bool) -> str:
-    """What is the same, without its inside; the beginning and the end of the whole are as dispensable."""
+    """The equal parts of two texts, shortened in the middle; the beginning and the end of the whole are as
+    dispensable."""
     head = "" if first else "\n".join(text.split("\n", _CONTEXT_LINES)[:_CONTEXT_LINES])[:_CONTEXT]
     tail = "" if last else "\n".join(text.rsplit("\n", _CONTEXT_LINES)[-_CONTEXT_LINES:])[-_CONTEXT:]
     if len(head) + len(tail) + len(ELLIPSIS) + 2 >= len(text):

@@ -31,7 +31,7 @@ _ROUNDING = 1e-6
 
 
 class Meter:
-    """What one server uses of its limits. Must be used inside trio.
+    """The use that one server makes of its limits. Must be used inside trio.
 
     A rate lets `count` uses come at once, and gives them back evenly over its time. Without a limit in the
     configuration there is none, except that a server which is not trusted may ask SAMPLING questions.

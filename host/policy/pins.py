@@ -338,7 +338,7 @@ class Pins:
         return (yield from self._db.write(change, on_commit))
 
     def commit(self, reading: PreparedPins) -> list[Change] | None:
-        """What was prepared is in effect from now on; what is to be told of it. None if what it was held against is not
+        """Make a prepared list effective and return what is to be told of it. None if what it was compared with is not
         so any more (a person decided, another process wrote): then it must be prepared again. Short, however long the
         list."""
         server, kind = key = (reading.server, reading.kind)
@@ -424,7 +424,7 @@ class Pins:
             self._unstored_holds.pop((server, kind, name), None)
 
     def reject(self, server: str, kind: str, name: str, fingerprint: str) -> Steps[None]:
-        """It stays held back, marked as rejected, and no trust that is less than full lifts that. This process holds it
+        """Reject the definition: it stays held, and no trust that is less than full lifts that. This process holds it
         back at once, and the steps store that.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What people are shown of definitions, grants and verdicts, as plain data."""
+"""Rows that people are shown: definitions, grants and verdicts, as plain data."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TriedRule(TypedDict):
 
 
 class Explanation(TypedDict):
-    """What would become of a call: the verdict and its rule, every rule that was tried, the state of the definition,
+    """The expected outcome of a call: the verdict and its rule, every rule that was tried, the state of the definition,
     the grant that would be used, the limits of the server, whether clients see the entry, and all of it in a
     sentence."""
 

@@ -45,7 +45,7 @@ anything."""
 
 @dataclass(frozen=True, slots=True)
 class RuleDecision:
-    """What becomes of a request, and why.
+    """The verdict on a request, and its reason.
 
     `rule` is what decided: 'tools.ask: create_*', 'tools.default', 'trust: untrusted'. Its text is stable, no other
     rule has it, and the whole content of the rule is in it: whoever remembers an answer to a rule remembers this text.

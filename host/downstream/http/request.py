@@ -1,4 +1,4 @@
-"""What all transports over HTTP share: a request that passed the checks, how its message is read, and how it is
+"""Parts that all transports over HTTP share: a request that passed the checks, how its message is read, and how it is
 refused."""
 
 from __future__ import annotations

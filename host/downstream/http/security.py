@@ -1,4 +1,4 @@
-"""What an HTTP request must be before a byte of its body is read: from a page that may ask, to a name that is ours,
+"""Checks of an HTTP request before a byte of its body is read: from a page that may ask, to a name that is ours,
 with a token that we gave, in a form we take. Pure: headers in; a refusal, nothing or a name out.
 
 A web page may make any browser send requests to a loopback port. Its Origin says where it is from; a page that
