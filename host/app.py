@@ -1,7 +1,7 @@
 """The composition root: what is opened first is used longest and stops last, so the nesting here is the stop order.
 
-Over HTTP: signals, audit, keeper, roster, office, HTTP face, console, listener. Over stdio: signals, audit, keeper,
-roster, office, console, session.
+Over HTTP: signals, audit, keeper, upstreams, admin API, HTTP transports, console, listener. Over stdio: signals, audit,
+keeper, upstreams, admin API, console, session.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ START_ERRORS = (StateError, AuditUnavailable)
 
 @dataclass(eq=False)
 class Host:
-    """Everything behind the faces."""
+    """All parts below the transports."""
 
     initial_config: Config
     """The configuration that it was started with."""

@@ -1,8 +1,8 @@
 """The entries of all servers: an immutable snapshot per kind, with a version that grows with every change.
 
-The catalog knows entries, not who may see them (policy) and not who is watching (faces). A server's list replaces its
-former list whole. Order is that of the configuration, then the server's own. Two entries that would be called the same
-outside are both left out of the shared endpoint: which came first decides nothing.
+The catalog knows entries, not who may see them (policy) and not who is watching (transports). A server's list replaces
+its former list whole. Order is that of the configuration, then the server's own. Two entries that would be called the
+same outside are both left out of the shared endpoint: which came first decides nothing.
 
 When the policy moves, what may be seen is judged anew: of long lists in steps, so that nobody waits for it but who
 wants to be shown a list. What may be reached is the gate's to say, and does not wait for this.

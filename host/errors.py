@@ -41,7 +41,7 @@ UNCONFIRMED = 408
 TOO_LARGE = 413
 """The code of an answer, or of a request of a server, that is longer than allowed."""
 TOO_MANY_REQUESTS = 429
-"""The code of what is refused because there is too much of it at once, at any face or link."""
+"""The code of what is refused because there is too much of it at once, at any transport or link."""
 INTERNAL_ERROR_MESSAGE = "Internal error in Colonnade; its log says more"
 """The message to a caller for an error of Colonnade's own."""
 

@@ -1,7 +1,7 @@
-"""One downstream request being answered, and who sent it: the one model that everything behind the faces speaks.
+"""An exchange: one request of a client that is being answered, and its caller. All layers below the transports take it.
 
-Sessions, streams and handshakes stay in the faces. Whoever answers an exchange asks it for abilities, never for a
-revision, and there is no ambient request: the exchange is passed as an argument.
+Sessions, streams and handshakes stay in the transports. Code that answers an exchange asks it for abilities, never for
+a revision. There is no ambient request: the exchange is passed as an argument.
 """
 
 from __future__ import annotations

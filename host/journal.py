@@ -104,16 +104,16 @@ class ServerRequestRefused:
 
     severity: ClassVar = Severity.WARNING
     server: str
-    question: str
+    request: str
     why: str
 
     def __str__(self) -> str:
-        return f"{self.server}: {self.question} refused: {self.why}"
+        return f"{self.server}: {self.request} refused: {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
 class RequestCompleted:
-    """A request reached a server, or a question of a server a client, and this became of it."""
+    """A request reached a server, or a request of a server reached a client, and this became of it."""
 
     server: str
     kind: str

@@ -129,3 +129,22 @@ async def test_a_change_of_a_list_walks_as_written() -> None:
             await server.notifies("notifications/tools/list_changed")
             await standing.wait_messages(1)
         check("A change of a list", order)
+
+
+def test_the_table_of_additions_names_what_exists() -> None:
+    """Every file is there, and every other name is a name in one of the files of its row."""
+    table = PAGES[0].read_text("utf-8").split("## Where to add what\n")[1]
+    rows = re.findall(r"^\| (?!to add|---)(.*) \|$", table, re.MULTILINE)
+    assert len(rows) > 20
+    for row in rows:
+        named = re.findall(r"`([\w/.]+)`", row)
+        places = [each for each in named if each.endswith(".py")]
+        roots = {each: next((root for root in (HOST, ROOT) if (root / each).is_file()), None) for each in places}
+        assert None not in roots.values(), row
+        text = "".join((roots[each] or ROOT).joinpath(each).read_text("utf-8") for each in places)
+        for name in named:
+            if name.endswith("/"):
+                assert any((root / name).is_dir() for root in (HOST, ROOT)), name
+            elif name not in places and places:
+                for part in name.split("."):
+                    assert re.search(rf"\b{part}\b", text), f"{name} is in no file of: {row}"

@@ -125,7 +125,7 @@ def _show(confirmation: Mapping[str, Any]) -> None:
 
 def _follow(targets: Sequence[RunningTarget]) -> int:
     """Show new confirmations until interrupted; on a terminal, ask for the answer to each."""
-    print(f"Waiting for questions of {', '.join(target.config for target in targets)}; Ctrl-C ends it.", flush=True)
+    print(f"Waiting for confirmations of {', '.join(target.config for target in targets)}; Ctrl-C ends it.", flush=True)
     feed = _PendingFeed(targets)
     is_interactive = sys.stdin.isatty() and sys.stdout.isatty()
     while (pending := feed.next()) is not None:

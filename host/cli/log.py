@@ -116,8 +116,8 @@ def _cause(event: Event) -> tuple[str, ...]:
             return server, cause
         case RuleUnused(server, rule):
             return server, rule
-        case ServerRequestRefused(server, question, why):
-            return server, question, why
+        case ServerRequestRefused(server, request, why):
+            return server, request, why
         case ServerFailed(server) | InstanceFailed(server) | RequestCompleted(server):
             return (server,)
     return ()

@@ -1,1 +1,1 @@
-"""The faces to clients: sessions, streams and transports live here, and nothing behind them knows of any."""
+"""The side of the clients: transports, sessions and streams. The layers below know none of these."""

@@ -155,7 +155,8 @@ class CallStore:
             TooManyRequests: too many calls are under way, or there is no memory for this one.
         """
         if may_park and not self._parking.has_room(owner, max_total=MAX_PARKED, max_per_owner=MAX_PARKED_PER_OWNER):
-            raise TooManyRequests("too many calls that may ask questions are in progress; finish or cancel some first")
+            text = "too many calls whose servers may send requests are in progress; finish or cancel some first"
+            raise TooManyRequests(text)
         if task is not None and not self._working.has_room(
             owner, max_total=MAX_TASKS, max_per_owner=MAX_TASKS_PER_OWNER
         ):

@@ -1,8 +1,8 @@
 """A session: the state that a handshake client and Colonnade share between two messages, over stdio or HTTP.
 
 A session turns a request into an exchange, answers what belongs to the hop itself (initialize, ping, cancels), puts
-servers' questions to its client, and tells it when its own view of the lists has changed. It knows no transport:
-streams and status codes are for the faces.
+server requests to its client, and tells it when its own view of the lists has changed. It knows no transport:
+streams and status codes are for the transports.
 """
 
 from __future__ import annotations
@@ -358,7 +358,7 @@ class Session:
             self._initialized.set()
 
     def on_response(self, answer: Success | Failure | Malformed) -> None:
-        """Take the client's answer to a question. One that nobody waits for means nothing."""
+        """Take the client's answer to a server request. An answer that nobody waits for is dropped."""
         self.asking.on_response(answer)
 
     def end(self) -> None:

@@ -313,13 +313,13 @@ class Stateless:
 
     def _written(self, method: str, answer: Answer, bound: _StateBinding) -> Raw:
         if isinstance(answer, InputRequired):
-            questions = {key: stateless_form(*each) for key, each in answer.requests.items()}
+            requests = {key: stateless_form(*each) for key, each in answer.requests.items()}
             if answer.restarts:
-                pages = encode_object({key: encode_object(params) for key, (_, params) in questions.items()})
+                pages = encode_object({key: encode_object(params) for key, (_, params) in requests.items()})
                 state = self._sealed(["pages", self._spent.new_id(), answer.server, pages], bound, PARKED_LIFETIME)
             else:
                 state = self._sealed(["asked", answer.server, answer.state], bound, STATE_LIFETIME)
-            return with_server_info(input_required(questions, state), VERSION)
+            return with_server_info(input_required(requests, state), VERSION)
         return complete_result(method, answer.result, VERSION, answer.freshness)
 
     def _sealed(self, content: list[object], bound: _StateBinding, life: float) -> str:
@@ -373,7 +373,7 @@ def _canonical(raw: Raw) -> str:
 
 
 def can_answer_requests(abilities: Abilities) -> bool:
-    """Whether there is any question that such a client takes."""
+    """Whether there is any server request that such a client can answer."""
     return abilities.roots or abilities.sampling or abilities.form or abilities.url
 
 
@@ -385,9 +385,9 @@ def _check_can_answer(asked: Mapping[str, tuple[str, Mapping[str, Raw]]], abilit
     """
     for method, params in asked.values():
         try:
-            question = server_request_of(method, encode_object(params), identified=False)
-            if question is not None:
-                adapt(*question, abilities, "")
+            server_request = server_request_of(method, encode_object(params), identified=False)
+            if server_request is not None:
+                adapt(*server_request, abilities, "")
         except ServerRequestRejected as refusal:
             data = encode({"requiredCapabilities": refusal.missing_capability or {}})
             text = "what is asked now needs a capability that the request does not declare"

@@ -131,10 +131,10 @@ class Tasks:
 
     async def _forward(self, call: DetachedCall, key: str, handle: ClientHandle) -> None:
         """Forward one server request of the task to the client, for as long as that is open."""
-        question = call.open_request(key)
-        if question is None:
+        server_request = call.open_request(key)
+        if server_request is None:
             return  # its server has withdrawn it
-        method, params = question
+        method, params = server_request
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when_withdrawn, call, key, nursery.cancel_scope)
             try:
@@ -203,7 +203,7 @@ class Tasks:
 
 async def _cancel_when_withdrawn(call: DetachedCall, key: str, asking: trio.CancelScope) -> None:
     await call.wait_withdrawn(key)
-    asking.cancel("the question is open no more")
+    asking.cancel("the server request is no longer open")
 
 
 def check_declared(abilities: Abilities) -> None:

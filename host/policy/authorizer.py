@@ -33,8 +33,8 @@ from host.slices import Steps, run_inline
 MAX_RENEWALS = 10
 """Times that a server may have a call sent again that a person has agreed to once."""
 RENEWED_GRANT_LIFE = 3600.0
-"""Seconds for which a request that its server did not finish may be sent again without another question: as long as the
-state that the client must bring back."""
+"""Seconds for which a request that its server did not finish may be sent again without another confirmation: as long as
+the state that the client must bring back."""
 
 
 class Authorizer:

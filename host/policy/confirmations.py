@@ -34,10 +34,10 @@ from host.wire.link import LinkLost
 
 MAX_OF_SERVER = 10
 MAX_OF_CALLER = 5
-"""Questions that may wait at once for one server, and for one caller; a page of questions is read by nobody."""
+"""Confirmations that may wait at once for one server, and for one caller; nobody reads a page of them."""
 MAX_REFUSED = 50
 REFUSED_LIFE = 3600.0
-"""Refused questions that are kept, and for how many seconds; what is granted for the next call lives as long."""
+"""Refused confirmations that are kept, and for how many seconds; what is granted for the next call lives as long."""
 MAX_CONFIRMABLE_BYTES = 16 * 1024
 """Bytes of arguments that a person can read, and so agree to."""
 MAX_FORM_TEXT = 8 * 1024
@@ -77,7 +77,7 @@ class _Waiter:
 
 @dataclass(eq=False)
 class PendingConfirmation:
-    """One question."""
+    """One confirmation."""
 
     id: str
     access: AccessRequest
@@ -110,7 +110,7 @@ class ConfirmationQueue:
         """Called whenever what lies here is not what it was."""
 
     def list_all(self) -> list[PendingConfirmation]:
-        """All questions, the waiting ones first, each in the order in which they came."""
+        """All confirmations, the waiting ones first, each in the order in which they came."""
         now = time.time()
         for key in [key for key, confirmation in self._refused.items() if confirmation.expires_at <= now]:
             del self._refused[key]
@@ -141,7 +141,7 @@ class ConfirmationQueue:
             Forbidden: a person said no.
             Unconfirmed: nobody did, or nobody is there.
             StaleApproval: what was asked about is no more what it was.
-            TooManyRequests: too many questions wait already.
+            TooManyRequests: too many confirmations wait already.
         """
         key = _key(access)
         confirmation = self._open.get(key) or self._create(key, access, context)
@@ -310,7 +310,7 @@ class ConfirmationQueue:
             for each in self._open.values()
         )
         if of_server >= MAX_OF_SERVER or of_caller >= MAX_OF_CALLER:
-            text = f"too many questions about {access.server} wait for a person's answer already; try again later"
+            text = f"too many confirmations about {access.server} wait for a person's answer already; try again later"
             raise TooManyRequests(text, data=encode({"retryAfterMs": int(self.spec.timeout * 1000)}))
         now = time.time()
         former = self._refused.pop(key, None)  # whoever has read its id may still answer under that
@@ -378,7 +378,7 @@ class ConfirmationQueue:
             confirmation.waiters.remove(waiter)
             if (
                 not confirmation.waiters and self._open.get(key) is confirmation
-            ):  # it was called off, and the question with it
+            ):  # it was called off, and the confirmation with it
                 self._record("answer", confirmation, {"answer": "withdrawn"})
                 del self._open[key]
             self.on_change()
@@ -436,7 +436,7 @@ def _key(access: AccessRequest) -> Hashable:
 
 
 def _elicitation_params(confirmation: PendingConfirmation) -> dict[str, Raw]:
-    """The question as a client shows it (2025-11-25, "Elicitation"): our own words first."""
+    """The confirmation as a client shows it (2025-11-25, "Elicitation"): our own words first."""
     access = confirmation.access
     raw_arguments = visible(confirmation.context.raw_arguments.decode(errors="replace"), lines=True)
     choices = [("deny", "No"), ("once", "Yes, this once")]

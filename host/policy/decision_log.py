@@ -46,7 +46,7 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
     """A request that is to be sent, or was refused: a request to an entry of a server, or (then it has no `method`) a
-    question of the server's to a client."""
+    request of the server to a client."""
 
     server: str
     kind: str

@@ -25,7 +25,7 @@ QUEUE_TIMEOUT = 30.0
 QUEUE_RETRY = 1.0
 """After so many seconds a call that found no place may try again; nobody knows when calls end."""
 DEFAULT_SAMPLING = Rate(60, 3600.0)
-"""So many questions to models may a server ask that is not trusted, if the configuration does not say."""
+"""The rate of sampling requests for a server that is not trusted, if the configuration has none."""
 
 _ROUNDING = 1e-6
 
@@ -34,7 +34,7 @@ class Meter:
     """The use that one server makes of its limits. Must be used inside trio.
 
     A rate lets `count` uses come at once, and gives them back evenly over its time. Without a limit in the
-    configuration there is none, except that a server which is not trusted may ask SAMPLING questions.
+    configuration there is none, except that a server which is not trusted may send SAMPLING requests.
     """
 
     def __init__(self, server: str, limits: Limits, trust: Trust = Trust.STANDARD) -> None:
@@ -113,13 +113,13 @@ class Meter:
             raise TooLarge(self.server, f"{sent}; limits.result lets it send {limit} in one result")
 
     def charge_sampling(self, max_tokens: int | None) -> None:
-        """Takes one question, and the tokens that it asks for, from the budgets; or nothing from either. A question
-        that does not say how many tokens it wants is taken to want the whole budget of them.
+        """Take one sampling request, and the tokens that it asks for, from the budgets; or nothing from either. A
+        request that does not say how many tokens it wants is taken to want the whole budget of them.
 
         Raises:
             TooManyRequests: one of the budgets does not have it. `data` says when to try again, if that is of use.
         """
-        questions, tokens = self._used.sampling, self._used.tokens
+        requests, tokens = self._used.sampling, self._used.tokens
         wanted = 0
         if tokens is not None:
             wanted = tokens.rate.count if max_tokens is None else max(max_tokens, 0)
@@ -129,10 +129,10 @@ class Meter:
                 )
             if (seconds := tokens.seconds_until(wanted)) > 0:
                 raise self._too_many_requests(f"may ask models for {_per(tokens.rate, 'token')}", seconds)
-        if questions is not None:
-            if (seconds := questions.seconds_until(1)) > 0:
-                raise self._too_many_requests(f"may ask models {_per(questions.rate, 'question')}", seconds)
-            questions.take(1)
+        if requests is not None:
+            if (seconds := requests.seconds_until(1)) > 0:
+                raise self._too_many_requests(f"may send {_per(requests.rate, 'sampling request')}", seconds)
+            requests.take(1)
         if tokens is not None:
             tokens.take(wanted)
 

@@ -141,7 +141,7 @@ class Rules:
         return (self._pages if request is ServerRequest.URL else self._roots).evaluate(uri, None)
 
     def allows_server_request(self, request: ServerRequest) -> bool:
-        """Whether any such question of the server could come out other than denied."""
+        """Whether any such request of the server could come out other than denied."""
         return self.evaluate_server_request(request).verdict is not Verdict.DENY
 
     @property
@@ -151,7 +151,7 @@ class Rules:
 
     def has_rule(self, rule: str, kind: str | None = None) -> bool:
         """Whether a person may still be asked because of the rule of this text. `kind` is that of an entry or of a
-        question: the same words may stand for several. None: for any."""
+        request: the same words may stand for several. None: for any."""
         lists = {each.value: some for each, some in self._by_kind.items()}
         lists |= {ServerRequest.URL.value: self._pages, ServerRequest.ROOTS.value: self._roots}
         words = {ServerRequest.SAMPLING.value: self._sampling, ServerRequest.FORM.value: self._form}

@@ -20,9 +20,9 @@ from host.jsonrpc.raw import encode, members, string
 from host.protocol.server_requests import ServerRequest, ServerRequestRejected
 
 MAX_TEXT = 4096
-"""Characters of one text of a definition or a question of an untrusted server; the rest is cut off."""
+"""Characters of one text of a definition or a server request of an untrusted server; the rest is cut off."""
 MAX_SERVER_REQUEST = 64 * 1024
-"""Bytes of a question of a server that is not trusted."""
+"""Bytes of a request of a server that is not trusted."""
 
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _SECRETS = frozenset(
@@ -64,7 +64,7 @@ _INNOCENT = frozenset({("max", "token"), ("max", "tokens"), ("token", "count"), 
 
 
 def check_server_request(request: ServerRequest, params: Mapping[str, Raw], trust: Trust) -> dict[str, Raw]:
-    """The params of a question of a server that is trusted so far, as they may be passed on.
+    """The params of a request of a server that is trusted so far, as they may be passed on.
 
     Raises:
         ServerRequestRejected: they may not.
@@ -73,7 +73,7 @@ def check_server_request(request: ServerRequest, params: Mapping[str, Raw], trus
     if trust is Trust.TRUSTED:
         return found
     if sum(len(each) for each in found.values()) > MAX_SERVER_REQUEST:
-        raise ServerRequestRejected(INVALID_PARAMS, f"a question is at most {MAX_SERVER_REQUEST} bytes")
+        raise ServerRequestRejected(INVALID_PARAMS, f"a request to the client is at most {MAX_SERVER_REQUEST} bytes")
     if request is ServerRequest.SAMPLING:
         if "tools" in found or "toolChoice" in found:
             raise ServerRequestRejected(INVALID_PARAMS, "its trust level does not let it give the client's model tools")

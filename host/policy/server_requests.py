@@ -33,7 +33,7 @@ from host.protocol.server_requests import ServerRequest, ServerRequestRejected
 from host.sanitize import is_light, sanitize_json
 
 MAX_TOKENS = 10**9
-"""Tokens that a question to a model may ask for; what asks for more, or for none, counts as asking for all of them."""
+"""Tokens that a sampling request may ask for; what asks for more, or for none, counts as asking for all of them."""
 MAX_ROOTS = 1_000
 """Roots of a client that are judged one by one."""
 NOT_ALLOWED_MESSAGE = "the configuration does not let it ask for this"
@@ -82,7 +82,7 @@ class ServerRequests:
         )
 
     def check(self, server: str, request: ServerRequest, params: dict[str, Raw]) -> dict[str, Raw]:
-        """The params of a server's question as they may be passed on.
+        """The params of a server's request as they may be passed on.
 
         Raises:
             ServerRequestRejected: not at all.
@@ -102,7 +102,7 @@ class ServerRequests:
     async def admit(
         self, server: str, request: ServerRequest, params: Mapping[str, Raw], caller: Caller
     ) -> ServerRequestPermit:
-        """The permit to put a server's question to a client; a person is asked if the rules say so.
+        """The permit to send a server's request to a client; a person is asked if the rules say so.
 
         Raises:
             Forbidden, Unconfirmed, TooManyRequests, StaleApproval: it may not be put.
@@ -148,7 +148,7 @@ class ServerRequests:
 
     @contextmanager
     def dispatch(self, permit: ServerRequestPermit) -> Iterator[RequestRecord]:
-        """The question of the permit goes to the client within the block; see `dispatch`."""
+        """The request of the permit is sent to the client within the block; see `dispatch`."""
         server, request = permit.server, permit.request
         if permit.access is not None:
             self._authorizer.spend(permit.access, permit.grant)
@@ -160,7 +160,7 @@ class ServerRequests:
             yield request_record
 
     async def filter_roots(self, server: str, answer: Raw, caller: Caller) -> Raw:
-        """A client's answer to a question for its roots, with those that the server may be told.
+        """A client's answer to a request for its roots, with those that the server may be told.
 
         Raises:
             ProtocolViolation: it is no such answer, or holds more than MAX_ROOTS.

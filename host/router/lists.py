@@ -30,9 +30,9 @@ from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams
 
 PAGE_SIZE = 250
-"""Enattempts on one page of a list."""
+"""Entries on one page of a list."""
 MAX_INLINE_VIEW = 100
-"""Enattempts of all servers up to which a view is made in one step."""
+"""Entries of all servers up to which a view is made in one step."""
 MAX_VIEW_ATTEMPTS = 3
 """Times that a view is made, or waited for, before it may be one that the lists have left behind."""
 MAX_PAST_VIEWS = 4
@@ -55,7 +55,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class _RenderedPart:
-    """The enattempts of one server in a view."""
+    """The entries of one server in a view."""
 
     entries: tuple[Entry, ...]
     definitions: tuple[bytes, ...]

@@ -120,7 +120,7 @@ class MrtrDriver:
         parsed = server_request_of(method, params, identified=False)
         if parsed is None:
             raise ProtocolViolation(
-                self._server, f"{self._server} asks with a method that is no question: {method[:80]}"
+                self._server, f"{self._server} asks with a method that no server request has: {method[:80]}"
             )
         return parsed
 

@@ -324,7 +324,7 @@ class ServerMessages:
         pending_requests = {open_request for call in calls for open_request in call.server_requests}
         if calls and len(pending_requests) >= MAX_SERVER_REQUESTS * len(calls):
             raise self._journaled_rejection(
-                server_request, INVALID_PARAMS, f"more than {MAX_SERVER_REQUESTS} questions for one call"
+                server_request, INVALID_PARAMS, f"more than {MAX_SERVER_REQUESTS} server requests for one call"
             )
         try:
             adapted = self._adapt(server_request, params, caller)
@@ -413,7 +413,7 @@ class ServerMessages:
             )
         except ColonnadeError as refusal:
             self._journal.note(
-                ServerRequestRefused(self._server, f"{server_request.value} question", excerpt(refusal.message))
+                ServerRequestRefused(self._server, f"{server_request.value} request", excerpt(refusal.message))
             )
             raise PeerError(ErrorBody(refusal.code, refusal.message, refusal.data)) from None
 
@@ -448,7 +448,7 @@ class ServerMessages:
         return "it is not certain which client is meant (with isolation: per-client it would be)"
 
     def _journaled_rejection(self, server_request: ServerRequest, code: int, why: str) -> ServerRequestRejected:
-        self._journal.note(ServerRequestRefused(self._server, f"{server_request.value} question", why))
+        self._journal.note(ServerRequestRefused(self._server, f"{server_request.value} request", why))
         return ServerRequestRejected(code, why)
 
     async def _while_pending(

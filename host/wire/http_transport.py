@@ -278,7 +278,7 @@ class HttpResponse:
         return HttpRefused(status, what, retry_after=self._retry_after() if status in (429, 503) else None)
 
     def _retry_after(self) -> float | None:
-        """Seconds (RFC 9110, "Retry-After": a number or a date), at most LONGEST_PAUSE."""
+        """Seconds (RFC 9110, "Retry-After": a number or a date), at most MAX_RETRY_PAUSE."""
         said: str = self._response.headers.get("retry-after", "").strip()
         if _SECONDS.fullmatch(said):
             seconds = float(said)

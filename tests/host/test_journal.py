@@ -41,7 +41,7 @@ from host.journal import (
         (ServerReady("gh", "GitHub 1", "3 tools", 0.42), "gh: ready in 0.4 s (3 tools)"),
         (ServerFailed("gh", "it ended", 2.0), "gh: failed: it ended; next attempt in 2.0 s"),
         (InstanceFailed("gh", "it ended"), "gh: a dedicated instance failed: it ended"),
-        (ServerRequestRefused("gh", "url question", "not trusted"), "gh: url question refused: not trusted"),
+        (ServerRequestRefused("gh", "url request", "not trusted"), "gh: url request refused: not trusted"),
         (MessageDropped("gh", "unknown id", "7"), "gh: unknown id dropped: 7"),
         (EntryOmitted("gh", "a tool without a name"), "gh: a tool without a name"),
         (StderrLine("gh", "hello"), "gh: stderr: hello"),

@@ -112,7 +112,7 @@ let secret = null;
 let sequence = 0;
 let turn = Promise.resolve();
 let state = {};
-let memory = new Map(); // what was chosen in a question that is not answered yet
+let memory = new Map(); // what was chosen in a confirmation that is not answered yet
 
 function restore() {
   try {
@@ -233,7 +233,7 @@ function online(now) {
 
 // ---- Showing ----
 
-const SHOW = { confirmations: showQuestions, held: showHeld, servers: showServers, catalog: showCatalog, grants: showGrants,
+const SHOW = { confirmations: showConfirmations, held: showHeld, servers: showServers, catalog: showCatalog, grants: showGrants,
   activity: showActivity, problems: showProblems };
 
 function show(sections) {
@@ -261,7 +261,7 @@ function showProblems(problems) {
   keep($("problems"), problems.map((text) => ({ text })), (each) => each.text, (each) => h("li", {}, foreign(each.text)));
 }
 
-// Questions
+// Confirmations
 
 const announced = new Set();
 let settled = 0;
@@ -288,18 +288,18 @@ function disableUntilSettled() {
   if (performance.now() < settled) for (const each of answerButtons()) each.setAttribute("aria-disabled", "true");
 }
 
-function showQuestions(questions) {
+function showConfirmations(questions) {
   const open = questions.filter((each) => each.state === "waiting");
   const refused = questions.filter((each) => each.state !== "waiting");
   const hadFocus = $("waiting").contains(document.activeElement) && document.activeElement !== $("waiting");
   const fresh = open.filter((each) => !announced.has(each.id));
-  const movedOpen = keep($("questions"), open, (each) => each.id, questionCard,
+  const movedOpen = keep($("questions"), open, (each) => each.id, confirmationCard,
     nothing("Nothing waits for you.", "When a call needs a person, it appears here by itself. Leave this page open."));
-  const movedRefused = keep($("refused"), refused, (each) => each.id, questionCard);
+  const movedRefused = keep($("refused"), refused, (each) => each.id, confirmationCard);
   if (fresh.length || movedOpen || movedRefused) settle();
   disableUntilSettled();
   for (const each of fresh) announced.add(each.id);
-  if (fresh.length) say(`${plural(fresh.length, "new question")}: ${fresh.map((each) => `${each.server}, ${each.name}`).join("; ")}`);
+  if (fresh.length) say(`${plural(fresh.length, "new confirmation")}: ${fresh.map((each) => `${each.server}, ${each.name}`).join("; ")}`);
   if (hadFocus && document.activeElement === document.body) {
     const next = document.querySelector("#questions h3, #refused h3") || $("waiting");
     next.focus({ preventScroll: true });
@@ -328,7 +328,7 @@ function lead(q, back) {
 
 let made = 0;
 
-function questionCard(q) {
+function confirmationCard(q) {
   const back = Object.hasOwn(ASKED_BACK, q.kind);
   const late = q.state !== "waiting";
   const answers = new Set(q.answers || []);
@@ -523,7 +523,7 @@ function catalogGroup({ server, items }, open) {
     h("thead", {}, h("tr", {}, ["Name", "Verdict", "Why", "Definition", ""].map((text) => h("th", { scope: "col" }, text || h("span", { class: "unseen" }, "Explain"))))), body);
   const fill = () => { if (!body.childNodes.length) body.append(...items.flatMap(catalogRow)); };
   const counts = ["allow", "ask", "deny"].map((verdict) => [verdict, items.filter((each) => each.verdict === verdict).length]).filter(([, count]) => count);
-  const group = h("details", { class: "shelf", open, "data-part": `shelf-${server}`, on: { toggle: () => { if (group.open) fill(); } } },
+  const group = h("details", { class: "server-group", open, "data-part": `server-${server}`, on: { toggle: () => { if (group.open) fill(); } } },
     h("summary", {}, foreign(server, "strong"), h("span", { class: "soft" }, counts.map(([verdict, count]) => `${count} ${verdict}`).join(" · "))), table);
   if (open) fill();
   return group;

@@ -382,7 +382,7 @@ class Reply:
         if self._ended:
             return False
         stream, data = self.open(), write(message)
-        kept_free = MAX_KEPT // 2 if isinstance(message, Notification) else 0  # for questions
+        kept_free = MAX_KEPT // 2 if isinstance(message, Notification) else 0  # for server requests
         if not stream.has_room(kept_free + len(data)):
             return False
         try:

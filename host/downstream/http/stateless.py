@@ -108,7 +108,8 @@ class StatelessHttp:
             http_request.send, http_request.cors_headers, partial(self._stream, http_request), STREAM_DEADLINE, leaving
         )
         if can_answer_requests(stated.abilities):
-            reply.watch_client()  # at once: a question may end the request, and whoever has left would never come back
+            # At once: a server request may end this request, and a client that has left never sends it again.
+            reply.watch_client()
         answer: Success | Failure | None = None
         try:
             with scope, http_request.charge.droppable() as dropping:

@@ -94,7 +94,7 @@ def test_new_confirmations_are_shown_until_the_end(state: str, end: str) -> None
             try:
                 assert asking.stdout is not None
                 assert asking.stderr is not None
-                assert asking.stdout.readline().startswith("Waiting for questions of /home/me/colonnade.yaml")
+                assert asking.stdout.readline().startswith("Waiting for confirmations of /home/me/colonnade.yaml")
                 assert [shown(asking.stdout), shown(asking.stdout)] == ["q1", "q2"]
                 host.hear("q9")
                 assert shown(asking.stdout) == "q9"

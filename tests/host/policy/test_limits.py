@@ -277,7 +277,7 @@ async def test_questions_to_models_have_a_budget(autojump_clock: trio.testing.Mo
     meter.charge_sampling(None)
     with pytest.raises(TooManyRequests) as caught:
         meter.charge_sampling(1)
-    assert caught.value.message == "gh may ask models 2 questions in 60 s; try again in 30 s"
+    assert caught.value.message == "gh may send 2 sampling requests in 60 s; try again in 30 s"
     assert again(caught) == 30_000
     await trio.sleep(30)
     meter.charge_sampling(1)
@@ -310,7 +310,7 @@ async def test_tokens_have_a_budget_and_nothing_is_taken_by_halves(autojump_cloc
     meter.charge_sampling(-5)  # gives nothing back
     await trio.sleep(10)
     for _ in range(5):  # and no token by these
-        with pytest.raises(TooManyRequests, match="3 questions in 3000 s"):
+        with pytest.raises(TooManyRequests, match="3 sampling requests in 3000 s"):
             meter.charge_sampling(1000)
 
 

@@ -924,8 +924,8 @@ async def test_one_call_has_only_so_many_questions_open() -> None:
         await client.is_asked("elicitation/create", MAX_SERVER_REQUESTS - 1)
         with pytest.raises(Refusal) as refused:
             await server.asks("elicitation/create", FORM)
-        assert (refused.value.code, refused.value.message) == (-32602, "more than 8 questions for one call")
-        assert refusals(world) == ["more than 8 questions for one call"]
+        assert (refused.value.code, refused.value.message) == (-32602, "more than 8 server requests for one call")
+        assert refusals(world) == ["more than 8 server requests for one call"]
         client.replies(client.server_requests[3].id, ACCEPTED)
         await wait_all_tasks_blocked()
         assert [question.ended.is_set() for question in questions].count(True) == 1
@@ -1323,7 +1323,7 @@ async def test_many_calls_of_one_client_may_have_many_questions(autojump_clock: 
         for _ in range(2 * MAX_SERVER_REQUESTS):
             nursery.start_soon(server.asks, "roots/list")
         await client.is_asked("roots/list", 2 * MAX_SERVER_REQUESTS - 1)
-        with pytest.raises(Refusal, match="questions for one call"):
+        with pytest.raises(Refusal, match="server requests for one call"):
             await server.asks("roots/list")
         nursery.cancel_scope.cancel()
 
