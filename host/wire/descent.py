@@ -1,15 +1,15 @@
 """Descent of processes: the process at the other end of a Unix socket, its ancestors, and the running hosts among them.
 
-Only the kernel's word counts: peer credentials, /proc/PID/stat, and locks that end with their process. Outside Linux no
-descent is known, and every caller refuses.
+All facts come from the kernel: peer credentials, /proc/PID/stat, and locks that end with their process. Outside Linux
+no descent is known, and every caller refuses.
 
 A process descends from a host if one of its ancestors bears either of two marks:
 
 - a *host record*: each running host of the user holds a lock on a file in the state directory, which names its
   configuration, its process id and its start time (`announce_host`);
 - the process name of keepers and subreapers (`KEEPER_NAME`), below which every server runs. No other process can change
-  that name. It recognises the servers of a host that was killed a moment ago, of one that keeps its state elsewhere,
-  and of one whose record was deleted.
+  this name. It covers the servers of a host that was killed just now, of a host with another state directory, and of a
+  host whose record was deleted.
 
 A process whose ancestors have all ended is a child of init or of the user's service manager and bears no mark.
 """
@@ -38,7 +38,7 @@ RECORD_SUFFIX = ".json"
 
 _MAX_LOOKS = 5
 _RECORD_BYTES = 64 * 1024
-_SO_PEERPIDFD = 77  # Linux 6.5; Python has no name for it
+_SO_PEERPIDFD = 77  # since Linux 6.5; not in Python's socket module
 
 
 class DescentUnknown(Exception):
@@ -47,7 +47,8 @@ class DescentUnknown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process: `started` (in the kernel's ticks) tells it from a later one with the same `pid`."""
+    """One process. `started`: its start time in the kernel's ticks, which a later process with the same `pid` does not
+    share."""
 
     pid: int
     started: int
@@ -59,7 +60,7 @@ class PeerProcess:
     """The process at the other end of a Unix socket.
 
     Args:
-        line: the process itself, then its ancestors from parent to init; empty if they cannot be determined.
+        lineage: the process itself, then its ancestors from parent to init; empty if they cannot be determined.
         exe: path of the executable; empty if it cannot be read.
     """
 
@@ -93,34 +94,34 @@ class HostRecord:
 def ancestry(pid: int) -> list[Process]:
     """A process, followed by its ancestors.
 
-    Processes end and their ids are reused while this reads. So it reads until it has read the same twice: a parent that
-    ended meanwhile would have left its child to another.
+    Processes may end, and their ids may be reused, while /proc is read. It is therefore read until two readings agree:
+    when a parent ends, its child gets another one.
 
     Raises:
-        DescentUnknown: /proc does not tell.
+        DescentUnknown: /proc cannot be read, or keeps changing.
     """
-    line = _line(pid)
+    lineage = _read_lineage(pid)
     for _ in range(_MAX_LOOKS):
-        again = _line(pid)
-        if line == again:
-            return line
-        line = again
+        again = _read_lineage(pid)
+        if lineage == again:
+            return lineage
+        lineage = again
     raise DescentUnknown
 
 
-def _line(pid: int) -> list[Process]:
-    line: list[Process] = []
+def _read_lineage(pid: int) -> list[Process]:
+    lineage: list[Process] = []
     while pid:
         process, pid = _process(pid)
-        line.append(process)
-    return line
+        lineage.append(process)
+    return lineage
 
 
 def _process(pid: int) -> tuple[Process, int]:
     """A process and the id of its parent."""
     try:
         line = Path(f"/proc/{pid}/stat").read_bytes()
-        end = line.rindex(b")")  # the name may hold any byte, parentheses and blanks too
+        end = line.rindex(b")")  # the name may contain any byte, also parentheses and spaces
         name = line[line.index(b"(") + 1 : end].decode(errors="replace")
         fields = line[end + 1 :].split()
         return Process(pid, int(fields[19]), name), int(fields[1])
@@ -129,18 +130,18 @@ def _process(pid: int) -> tuple[Process, int]:
 
 
 def this_process() -> PeerProcess:
-    """The calling process, as a peer."""
+    """The calling process in the form of a peer."""
     return _examine(os.getpid(), os.geteuid())
 
 
 def credentials(connection: socket.socket | trio.socket.SocketType) -> tuple[int, int]:
-    """Process id and user at the other end of a Unix socket, as of the moment it connected.
+    """Process id and user id at the other end of a Unix socket, at the moment when it connected.
 
     Raises:
-        OSError: the system does not tell.
+        OSError: the system does not provide them.
     """
     if sys.platform != "linux":
-        raise OSError("this system does not tell which process connects")
+        raise OSError("this system does not report the process at the other end of a socket")
     pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return pid, uid
 
@@ -148,12 +149,12 @@ def credentials(connection: socket.socket | trio.socket.SocketType) -> tuple[int
 def examine_peer(connection: socket.socket | trio.socket.SocketType) -> PeerProcess:
     """The process at the other end of a Unix socket, with its ancestors.
 
-    A process that has ended since it connected has no ancestors here: its id may be another's by now, so that a
-    descendant of a host could connect, end, and be taken for the next process of that id. A kernel older than 6.5 can
-    tell only while the id is not in use again.
+    A process that has ended since it connected gets no ancestors: another process may have its id by now. Otherwise a
+    descendant of a host could connect, end, and be taken for the next process with this id. Before Linux 6.5 this is
+    only noticed as long as the id is not in use again.
 
     Raises:
-        OSError: the system does not tell.
+        OSError: the system does not report the process.
     """
     pid, uid = credentials(connection)
     handle = _peer_handle(connection)
@@ -167,7 +168,7 @@ def examine_peer(connection: socket.socket | trio.socket.SocketType) -> PeerProc
 
 
 def _peer_handle(connection: socket.socket | trio.socket.SocketType) -> int | None:
-    """A pidfd of the process that connected; None where the kernel gives none."""
+    """A pidfd of the process that connected; None if the kernel has none."""
     try:
         handle: int = struct.unpack("i", connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, 4))[0]
     except OSError:
@@ -183,13 +184,13 @@ def _has_ended(handle: int) -> bool:
 
 def _examine(pid: int, uid: int) -> PeerProcess:
     try:
-        line = ancestry(pid) if pid > 0 else []
+        lineage = ancestry(pid) if pid > 0 else []
     except DescentUnknown:
-        line = []
+        lineage = []
     exe = ""
-    with suppress(OSError):  # of a process that hides its memory, or of another user
+    with suppress(OSError):  # a process of another user, or one that hides its memory
         exe = os.readlink(f"/proc/{pid}/exe")
-    return PeerProcess(pid, uid, tuple(line), exe)
+    return PeerProcess(pid, uid, tuple(lineage), exe)
 
 
 # Running hosts
@@ -197,31 +198,31 @@ def _examine(pid: int, uid: int) -> PeerProcess:
 
 @contextmanager
 def announce_host(folder: Path, config: Path) -> Iterator[None]:
-    """Hold this process's host record for the block.
+    """Hold the host record of this process for the block.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the record cannot be written.
     """
     pid = os.getpid()
     path = folder / f"{pid}-{secrets.token_hex(4)}{RECORD_SUFFIX}"
-    coming = path.with_suffix(".new")  # a record that is not locked is taken for a dead host's
+    temporary = path.with_suffix(".new")  # renamed when it is locked: one without a lock is taken for a dead host's
     started = _process(pid)[0].started if sys.platform == "linux" else 0
     record = json.dumps({"config": os.path.realpath(config), "pid": pid, "started": started})
-    descriptor = os.open(coming, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.write(descriptor, record.encode())
-        coming.rename(path)
+        temporary.rename(path)
         yield
     finally:
         path.unlink(missing_ok=True)
-        coming.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         os.close(descriptor)
 
 
 def running_hosts(folder: Path) -> list[HostRecord]:
-    """The hosts that hold a record in this folder. Records whose host has ended are removed. Entries that are no
-    regular files of this user are no records: no host makes such.
+    """The hosts that hold a record in this folder. Records whose host has ended are removed. Entries that are not
+    regular files of this user are ignored, because no host creates them.
 
     Raises:
         DescentUnknown: a record is held and cannot be read; the text names it and says what to do.
@@ -231,10 +232,10 @@ def running_hosts(folder: Path) -> list[HostRecord]:
         try:
             record = _record(path)
         except (OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError) as problem:
-            why = problem.strerror if isinstance(problem, OSError) else "it holds something else"
+            why = problem.strerror if isinstance(problem, OSError) else "not a host record"
             raise DescentUnknown(
-                f"the host record {path.name!r} in the folder hosts of the state directory cannot be read ({why}), and "
-                "so it cannot be determined whether the caller descends from a host; stop the process that holds this "
+                f"the host record {path.name!r} in the folder hosts of the state directory cannot be read ({why}), so "
+                "it cannot be determined whether the caller descends from a host; stop the process that holds this "
                 "file (fuser shows it), or remove the file if no host holds it"
             ) from problem
         if record is not None:
@@ -243,11 +244,11 @@ def running_hosts(folder: Path) -> list[HostRecord]:
 
 
 def _record(path: Path) -> HostRecord | None:
-    """The content of a record; None if no host holds it, or it is no record."""
+    """The content of a record; None if no host holds it, or it is not a regular file of this user."""
     try:
-        # Without O_NONBLOCK a named pipe in the folder would hold the caller for ever.
+        # Without O_NONBLOCK, a named pipe in the folder would block the caller for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:  # its host ended this moment
+    except FileNotFoundError:  # the host has just ended
         return None
     except OSError:
         with suppress(FileNotFoundError):
@@ -258,7 +259,7 @@ def _record(path: Path) -> HostRecord | None:
         if not _may_be_record(os.fstat(descriptor)):
             return None
         if _is_free(descriptor):
-            with suppress(OSError):  # one that cannot be removed is still nobody's
+            with suppress(OSError):  # a record that cannot be removed is not a running host's either
                 path.unlink()
             return None
         record = json.loads(os.read(descriptor, _RECORD_BYTES))
@@ -280,19 +281,19 @@ def _is_free(descriptor: int) -> bool:
 
 
 def refusal_reason(peer: PeerProcess, hosts: Path) -> str | None:
-    """Why a process may decide nothing, as a sentence; None if it may.
+    """The reason why a process may not decide anything, as a sentence; None if it may.
 
     Args:
         hosts: the folder of the host records.
     """
     if peer.uid != os.geteuid():
-        return "only the user whose host this is may ask it anything"
+        return "only the user who runs this host may use its control socket"
     try:
         running = running_hosts(hosts)
     except DescentUnknown as problem:
         return str(problem)
     if not peer.lineage:
-        return "it cannot be determined which processes the caller descends from, and so it is refused"
+        return "the caller is refused, because it cannot be determined which processes it descends from"
     if descends_from_host(peer.lineage, running):
         return (
             "processes that a Colonnade host started, such as its servers, may not decide; "
@@ -302,6 +303,6 @@ def refusal_reason(peer: PeerProcess, hosts: Path) -> str | None:
 
 
 def descends_from_host(lineage: Sequence[Process], hosts: Sequence[HostRecord]) -> bool:
-    """Whether a process or one of its ancestors (`lineage`, as of `ancestry`) is a host, a keeper or a subreaper."""
+    """Whether a process or one of its ancestors (`lineage`, see `ancestry`) is a host, a keeper or a subreaper."""
     records = {(host.pid, host.started) for host in hosts}
     return any(each.name == KEEPER_NAME or (each.pid, each.started) in records for each in lineage)

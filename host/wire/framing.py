@@ -1,9 +1,9 @@
-"""Lines of JSON, as stdio carries them (2025-11-25, "Transports / stdio"). Pure: bytes in, lines out.
+"""Splitting of a byte stream into lines of JSON (2025-11-25, "Transports / stdio"). Pure: bytes in, lines out.
 
-A line ends at the byte `\\n` and nowhere else: U+2028 or a lone `\\r` inside JSON text is legal.
+A line ends at the byte `\\n` only: U+2028 and a lone `\\r` are legal inside JSON text.
 
-A message that is longer than its limit is discarded as it comes. Its envelope still says which request it answers, so
-that this one request can fail and everything else on the connection goes on.
+A message over the limit is discarded while it arrives. Its envelope is scanned, so that only the request that it
+answers fails and everything else on the connection continues.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from host.jsonrpc.messages import Malformed
 
 MAX_LINE = 8 * 1024 * 1024
 MAX_DISCARD_FACTOR = 8
-"""A message over its limit is discarded up to so many times the limit; beyond that the connection ends."""
+"""A message over the limit is discarded up to this many times the limit; beyond that the connection ends."""
 DISCARD_WINDOW = 10.0
-"""Seconds in which such a message has to end."""
+"""Seconds in which a message that is being discarded must end."""
 
 _BLANK_LINES = re.compile(rb"(?:\r*+\n)*+")
 
 
 class LineTooLong(ValueError):
-    """The peer sent a line over the limit, and nothing says what it belongs to."""
+    """The peer sent a line over the limit that cannot be assigned to a request."""
 
 
 class LineSplitter:
-    """Takes bytes as they come and gives whole lines, without their ends. Empty lines are left out."""
+    """Splits bytes, in pieces of any size, into lines without their ends. Empty lines are left out."""
 
     def __init__(self, limit: int = MAX_LINE) -> None:
         self._limit = limit
@@ -37,10 +37,10 @@ class LineSplitter:
         self._size = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The lines that `data` completes, one after the other; the caller may pause between two of them.
+        """Yield the lines that `data` completes; the caller may pause between two of them.
 
         Raises:
-            LineTooLong: the line begun is over the limit; all lines before it have been given out.
+            LineTooLong: the current line is over the limit; all lines before it have been yielded.
         """
         at = 0
         while at < len(data):
@@ -52,27 +52,27 @@ class LineSplitter:
 
     @property
     def pending(self) -> int:
-        """Bytes that are kept of the line begun."""
+        """Bytes of the current line that are kept."""
         return self._size if self._parts else 0
 
     def rest(self) -> bytes:
-        """What has come since the last line end; a last line may lack its end."""
+        """Return the bytes since the last line end, and forget them: the last line may lack its end."""
         line = b"".join(self._parts).rstrip(b"\r")
         self._parts.clear()
         self._size = 0
         return line
 
     def _part(self, data: bytes, at: int) -> tuple[int, bytes, bool]:
-        """What `data` has of the present line from `at` on: where that ends, the bytes, and whether the line ends."""
+        """The next part of the current line in `data`: the offset after it, its bytes, and whether the line ends."""
         if not self._size:
             blank = _BLANK_LINES.match(data, at)
-            assert blank is not None  # it matches nothing, too
+            assert blank is not None  # the pattern also matches the empty text
             at = blank.end()
         end = data.find(b"\n", at)
         return (end + 1, data[at:end], True) if end >= 0 else (len(data), data[at:], False)
 
     def _keep(self, part: bytes) -> bool:
-        """Add to the line begun; False if it would be over the limit."""
+        """Add a part to the current line; False if the line would be over the limit."""
         if self._size + len(part) > self._limit:
             return False
         self._size += len(part)
@@ -85,9 +85,9 @@ class LineSplitter:
 
 
 class MessageSplitter(LineSplitter):
-    """Takes bytes as they come and gives the text of each message, or what became of one that is over the limit.
+    """Splits bytes, in pieces of any size, into the texts of messages. A message over the limit becomes a `Malformed`.
 
-    `discarding` is the message that is being discarded, None if there is none.
+    `discarding`: the message that is being discarded, or None.
     """
 
     def __init__(self, limit: int = MAX_LINE) -> None:
@@ -95,11 +95,11 @@ class MessageSplitter(LineSplitter):
         self.discarding: DiscardedMessage | None = None
 
     def feed(self, data: bytes) -> Iterator[bytes | Malformed | None]:  # type: ignore[override]  # more is given out
-        """The messages that `data` completes, one after the other. None means that some work was done: the caller may
-        pause there, too.
+        """Yield the messages that `data` completes. None after a step of work: the caller may pause there too.
 
         Raises:
-            LineTooLong: the line begun is over the limit, and cannot be assigned to a request or is far too long.
+            LineTooLong: the current line is over the limit, and cannot be assigned to a request or is over the limit
+                MAX_DISCARD_FACTOR times.
         """
         at = 0
         while at < len(data):
@@ -119,8 +119,8 @@ class MessageSplitter(LineSplitter):
 
 
 class DiscardedMessage:
-    """One message over its limit, which is scanned and forgotten as it comes. `problem` is raised if nothing can be
-    made of it."""
+    """A message over its limit, which is scanned and discarded while it arrives. `problem`: raised if the message
+    cannot be assigned to a request."""
 
     def __init__(self, limit: int, problem: ValueError) -> None:
         self._limit = limit
@@ -129,7 +129,8 @@ class DiscardedMessage:
         self._size = 0
 
     def take(self, data: bytes) -> Iterator[None]:
-        """Scan `data`, step by step. Raises `problem` once the message cannot be assigned, or is far too long."""
+        """Scan `data` in steps. Raises `problem` once the message cannot be assigned, or is over the limit
+        MAX_DISCARD_FACTOR times."""
         self._size += len(data)
         if self._size > MAX_DISCARD_FACTOR * self._limit:
             raise self._problem
@@ -140,9 +141,9 @@ class DiscardedMessage:
             yield
 
     def end(self) -> Malformed:
-        """What is delivered instead of the message. Raises `problem` if it cannot be assigned."""
+        """The `Malformed` to deliver instead of the message. Raises `problem` if it cannot be assigned."""
         envelope = self._scanner.envelope()
         if envelope is None:
             raise self._problem
-        why = f"a message of more than {self._limit} bytes (limits.message)"
+        why = f"the message has more than {self._limit} bytes (limits.message)"
         return Malformed(TOO_LARGE, why, envelope.id, envelope.is_answer)

@@ -1,8 +1,8 @@
-"""Which request heads are refused before any app sees them (RFC 9112; RFC 9110, "Upgrade").
+"""Checks on request heads before any app sees them (RFC 9112; RFC 9110, "Upgrade"). Pure: the bytes of one head.
 
-Knows the bytes of one head and nothing else: no socket, no clock, no parser state. It judges only what the HTTP
-parser behind it lets pass although two readers could take it differently, or although nothing here serves it. Names,
-values and body framing that are plainly malformed are the parser's business; who may ask for what is the app's.
+Refuses heads that the HTTP parser accepts although two parsers could read them differently (request smuggling), or
+although they request something that is not served here. Malformed names, values and body framing are refused by the
+parser; access is decided by the app.
 """
 
 from __future__ import annotations
@@ -12,35 +12,36 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 MAX_HEAD = 16 * 1024
-"""Bytes of request line and fields together, the empty line at the end included."""
+"""Bytes of request line and fields together, including the empty line at the end."""
 MAX_FIELDS = 100
 
 _END = re.compile(rb"\n\r?\n")
 
 
 class Refusal(NamedTuple):
-    """What is answered instead: the status, and one sentence that repeats nothing the client sent."""
+    """The response to a refused request: its status, and one sentence that repeats nothing from the client."""
 
     status: int
     why: str
 
 
 def head_of(received: bytes) -> bytes | None:
-    """The head at the start of `received`, up to and with its empty line; None while it is not complete."""
+    """The head at the start of `received`, including its empty line; None while it is not complete."""
     end = _END.search(received)
     return None if end is None else received[: end.end()]
 
 
 def check_head(head: bytes) -> Refusal | None:
-    """Why this complete head is not served, or None when it is."""
+    """The reason to refuse this complete head, or None."""
     if len(head) > MAX_HEAD:
-        return Refusal(431, f"the head of a request has at most {MAX_HEAD} bytes")
+        return Refusal(431, f"the request head has more than {MAX_HEAD} bytes")
+    # Where parsers disagree about a lone CR or LF, one of them sees a header that the other does not.
     line_ends = head.count(b"\r\n")
     if head.count(b"\n") != line_ends or head.count(b"\r") != line_ends:
-        return Refusal(400, "every line ends with CR LF, and neither stands alone")
+        return Refusal(400, "a line of the request head does not end with CR LF")
     request_line, *fields = head[:-4].split(b"\r\n")
     if len(fields) > MAX_FIELDS:
-        return Refusal(431, f"a request has at most {MAX_FIELDS} header fields")
+        return Refusal(431, f"the request has more than {MAX_FIELDS} header fields")
     method, _, rest = request_line.partition(b" ")
     target, _, version = rest.partition(b" ")
     return _refuse_request_line(method, target, version) or _refuse_fields(fields, version)
@@ -49,14 +50,14 @@ def check_head(head: bytes) -> Refusal | None:
 def _refuse_request_line(method: bytes, target: bytes, version: bytes) -> Refusal | None:
     if version not in (b"HTTP/1.1", b"HTTP/1.0"):
         if version.startswith(b"HTTP/"):
-            return Refusal(505, "HTTP/1.1 is what is spoken here")
-        return Refusal(400, "this is no request line of HTTP/1.1")
+            return Refusal(505, "only HTTP/1.1 is supported")
+        return Refusal(400, "the request line is not one of HTTP/1.1")
     if method == b"CONNECT" or method != method.upper():
-        return Refusal(400, "this method is not known")
+        return Refusal(400, "unknown HTTP method")
     if not target.startswith(b"/"):
-        return Refusal(400, "the request target is a path, which starts with a slash")
+        return Refusal(400, "the request target is not a path, which begins with a slash")
     if b"%00" in target or b"#" in target:
-        return Refusal(400, "the request target holds no NUL and no fragment")
+        return Refusal(400, "the request target has a NUL or a fragment")
     return None
 
 
@@ -64,16 +65,16 @@ def _refuse_fields(fields: Iterable[bytes], version: bytes) -> Refusal | None:
     seen: dict[bytes, list[bytes]] = {}
     for line in fields:
         if line.startswith((b" ", b"\t")):
-            return Refusal(400, "a header field stands on one line")
+            return Refusal(400, "a header field spans several lines")
         name, _, value = line.partition(b":")
         seen.setdefault(name.lower(), []).append(value.strip(b" \t"))
     if b"upgrade" in seen:
-        return Refusal(426, "HTTP/1.1 is what is spoken here, and no connection is switched to anything else")
+        return Refusal(426, "only HTTP/1.1 is supported, without upgrades")
     if len(seen.get(b"host", ())) != 1:
-        return Refusal(400, "exactly one Host is needed")
+        return Refusal(400, "the request needs exactly one Host header")
     lengths = seen.get(b"content-length", [])
     if len(lengths) > 1 or not all(length.isdigit() for length in lengths):
-        return Refusal(400, "Content-Length is one number")
+        return Refusal(400, "Content-Length is not one number")
     if b"transfer-encoding" in seen and (lengths or version == b"HTTP/1.0"):
-        return Refusal(400, "Transfer-Encoding stands alone, without Content-Length, in HTTP/1.1 only")
+        return Refusal(400, "Transfer-Encoding is only permitted in HTTP/1.1 and without Content-Length")
     return None

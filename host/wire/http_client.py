@@ -1,14 +1,15 @@
-"""The Streamable HTTP link to a server, as a client of it (2025-03-26 to 2026-07-28, "Transports / Streamable HTTP").
+"""The Streamable HTTP link to a server, as its client (2025-03-26 to 2026-07-28, "Transports / Streamable HTTP").
 
-Every message is a POST in its sender's own task; what the server says unasked comes on one GET stream, which `run`
-keeps open. A request with headers of its own is stateless (2026-07-28): it knows no session and no such stream, ends
-with its POST, and is called off by closing that. Three rules hold throughout, beside those of `http_transport`, which
-knows how to ask:
+Every message is a POST in its sender's task. Messages of the server that belong to no request come on one GET stream,
+the *standalone stream*, which `run` keeps open. A request with headers of its own is stateless (2026-07-28): it has no
+session and no standalone stream, ends with its POST, and is cancelled by closing it. Besides the rules of
+`http_transport`, three rules hold:
 
-- An exchange that breaks is its sender's failure. Only a server that cannot be reached, or that has ended the session,
-  ends the link, and then every exchange with it.
-- Nothing is sent twice: a broken answer may be asked for again by the id of its stream, the request itself never is.
-- A redirect is followed where the server moves within itself, which says that the request was not carried out.
+- An exchange that breaks fails for its sender only. The link ends, with all its exchanges, only if the server cannot be
+  reached or has ended the session.
+- No request is sent twice, because the server may have executed it. A broken response can be resumed by the id of its
+  stream.
+- A redirect within the server's origin is followed: it means that the request was not executed.
 """
 
 from __future__ import annotations
@@ -54,33 +55,33 @@ from host.wire.sse import MAX_EVENT, Event, EventParser
 from host.wire.turns import Turns
 
 MAX_RESUMES = 5
-"""Times in a row that a broken answer is asked for again without anything new coming."""
+"""Attempts in a row to resume a broken response that bring nothing new."""
 STREAM_GRACE = 0.5
-"""Seconds that the first request after the handshake waits for the stream of what the server says unasked: servers drop
-what they want to say while it is not open, questions included, and then wait for the answer."""
+"""Seconds that `notifications/initialized` waits for the standalone stream to open. While it is not open, servers drop
+the messages for it, server requests included, and then wait for the responses."""
 MIN_RETRY_PAUSE = 1.0
 
 _SESSION = "mcp-session-id"
 _SESSION_ID = re.compile(r"[\x21-\x7e]+")
 _RESUMABLE_ID = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,1022}[\x21-\x7e])?")
 
-_UNANSWERED = "its event stream ended: the answer did not come"
+_UNANSWERED = "its event stream ended without the response"
 
 
 class SessionEnded(LinkLost):
-    """The server does not know our session any more; a new link begins a new one."""
+    """The server does not know our session any more; a new link opens another one."""
 
     ended_session = True
 
 
 class _NotAResponse(LinkLost):
-    """The server answered a request with something that is no answer."""
+    """The server's HTTP response has no JSON-RPC response to the request."""
 
     answered = True
 
 
 class HttpLink:
-    """See `open_http`. Implements `Link`."""
+    """A `Link` over Streamable HTTP. Made by `open_http`."""
 
     def __init__(self, origin: Origin, on_dropped: Callable[[str, str], None]) -> None:
         self._origin = origin
@@ -99,7 +100,7 @@ class HttpLink:
         self._set_headers()
 
     async def run(self, deliver: Deliver) -> None:
-        """Carry messages for as long as the link is used; see `Link`.
+        """Carry messages until cancelled; see `Link`.
 
         Raises:
             SessionEnded: the server does not know the session any more.
@@ -115,22 +116,23 @@ class HttpLink:
         raise self._exchanges.lost
 
     async def send(self, parcel: Parcel) -> None:
-        """POST one message, and see its exchange through: a request's answer is delivered when this returns.
+        """POST one message and finish its exchange: the response to a request has been delivered when this returns.
 
-        A stateless server has nothing to ask, and its POST takes no answers: one is dropped.
+        A JSON-RPC response to a stateless server is dropped: such a server sends no requests (2026-07-28, "Streamable
+        HTTP / Sending Messages").
 
         Raises:
-            AuthNeeded, HttpRefused: the server's status was no answer.
-            SessionEnded: it does not know the session any more; the link is over.
-            LinkLost: it cannot be reached (then the link is over), or this exchange broke.
+            AuthNeeded, HttpRefused: the server returned an error status.
+            SessionEnded: the server does not know the session any more; the link has ended.
+            LinkLost: the server cannot be reached (the link has ended), or this exchange broke.
         """
         message = parcel.message
         if not self._began.is_set():
             await self._began.wait()
         if not self._settled and isinstance(message, Request):
-            self._stateless = bool(parcel.headers)  # until it is settled, each request asks in its own way
+            self._stateless = bool(parcel.headers)  # until the era is settled, each request decides for itself
         if self._stateless and isinstance(message, Success | Failure):
-            self._on_dropped("unexpected answer", f"to {message.id!r:.80}, which a stateless server may not ask")
+            self._on_dropped("unexpected response", f"to {message.id!r:.80}, which a stateless server must not request")
             return
         with self._exchanges.begin():
             answer = await self._request("POST", self._headers_of(parcel), write(message))
@@ -149,9 +151,9 @@ class HttpLink:
                     await self._listen_attempted.wait()
 
     def settle(self, revision: Revision) -> None:
-        """The handshake is over, or none is needed. From now on everything names the revision, where it has a header
-        for that; and the stream for what the server says unasked is opened, once `notifications/initialized` has been
-        sent. With a stateless revision there is neither that nor a session, and each request brings its headers."""
+        """Set the revision. From now on every message names it, if it has a header for that, and the standalone stream
+        is opened after `notifications/initialized`. A stateless revision has no session and no such stream; its
+        requests bring their own headers."""
         self._stateless = revision.stateless
         self._revision = revision.name if revision.names_itself_in_http and not revision.stateless else None
         self._batches = revision.has_batches
@@ -163,17 +165,17 @@ class HttpLink:
 
     async def send_cancel(self, id: Id, notice: Notification) -> None:
         if self._stateless:
-            return  # its POST was closed with whoever waited for it, and that says it
+            return  # the POST was closed, which cancels it (2026-07-28, "Streamable HTTP / Cancellation")
         with trio.move_on_after(CLOSING_TIMEOUT), suppress(LinkLost):
             await self.send(Parcel(notice, id))
 
     async def end_session(self) -> None:
-        """Tell the server that its session is not needed any more, if it has one. Bounded in time, never fails."""
+        """Delete the session at the server, if there is one. Bounded in time, never fails."""
         if self._session is None or self._exchanges.lost is not None:
             return
         with trio.move_on_after(CLOSING_TIMEOUT, shield=True), suppress(LinkLost):
             answer = await self._request("DELETE", self._headers())
-            await answer.discard()  # a server that does not allow this says 405
+            await answer.discard()  # a server that does not support this returns 405
 
     def _listen_when_ready(self) -> None:
         # A server may refuse the stream while it still waits for the end of the handshake.
@@ -181,7 +183,7 @@ class HttpLink:
             self._may_listen.set()
 
     def _set_headers(self) -> None:
-        """Those of a POST are made once: that is where the speed is."""
+        """Make the headers that all POSTs share. Made once, because doing so for each POST is measurably slower."""
         self._post_headers = self._headers(
             ("Accept", f"{JSON}, {EVENT_STREAM}"),
             ("Content-Type", JSON),
@@ -193,19 +195,19 @@ class HttpLink:
         return [*self._post_headers, *((name.encode(), text.encode()) for name, text in parcel.headers)]
 
     def _headers(self, *ours: tuple[str, str]) -> Headers:
-        said = list(ours)
+        headers = list(ours)
         if self._session is not None:
-            said.append(("Mcp-Session-Id", self._session))
+            headers.append(("Mcp-Session-Id", self._session))
         if self._revision is not None:
-            said.append(("MCP-Protocol-Version", self._revision))
-        return self._origin.headers(said)
+            headers.append(("MCP-Protocol-Version", self._revision))
+        return self._origin.headers(headers)
 
     async def _request(self, method: str, headers: Headers, body: bytes | None = None) -> HttpResponse:
-        """The head of the answer. Whoever gets it closes it."""
+        """Send one HTTP request, and return its response with the body unread. The caller closes the response."""
         try:
             return await self._origin.request(method, headers, body)
         except Unreachable as lost:
-            # A server that stops takes no connections any more, but may still answer on those it has.
+            # A server that stops accepts no connections any more, but may still respond on those it has.
             if len(self._exchanges) > (method == "POST"):
                 raise
             raise self._exchanges.connection_lost(lost) from lost.__cause__
@@ -228,17 +230,20 @@ class HttpLink:
             answered = self._take(body, request.id, request.id)
             turn.account()
             if not answered:
-                raise _NotAResponse("it answered with something that is no answer to the request")
+                raise _NotAResponse("it responded with JSON that is not a response to the request")
         elif kind == EVENT_STREAM:
             await self._await_event(answer, request.id)
         else:
             await answer.discard()
-            raise _NotAResponse("it answered with neither plain JSON nor a plain event stream")
+            raise _NotAResponse("it responded with neither JSON nor an event stream, or with a compressed body")
 
     async def _take_refusal(self, answer: HttpResponse, request: Request) -> None:
-        """Returns if the body holds the request's own error: some servers send those with a status that fits, and
-        stateless ones must (2026-07-28, "Transports / Streamable HTTP"). With their two, 400 and 404, an error without
-        an id is taken for one: nothing else was asked in that POST."""
+        """Deliver the JSON-RPC error in the body of an error status, or raise the refusal if there is none.
+
+        Some servers send JSON-RPC errors with an error status, and stateless ones must (2026-07-28, "Transports /
+        Streamable HTTP"). With the two statuses of that revision, 400 and 404, an error without an id counts as the
+        response, because the POST had no other request.
+        """
         refusal = self._refusal(answer)
         if isinstance(refusal, HttpRefused) and refusal.may_hold_answer and answer.media_type == JSON:
             with suppress(LinkLost):
@@ -254,23 +259,23 @@ class HttpLink:
         raise refusal
 
     def _refusal(self, answer: HttpResponse) -> LinkLost:
-        """What a status other than 2xx means. One of them ends the link."""
+        """The error for a status other than 2xx. 404 in a session ends the link."""
         if answer.status == 404 and self._session is not None:
             return self._exchanges.connection_lost(SessionEnded("the server has ended the session (HTTP 404)"))
         return answer.refusal()
 
     def _remember_session(self, answer: HttpResponse) -> None:
-        """Remember the session (2025-11-25, "Session Management": visible ASCII)."""
+        """Take the session id from the response to `initialize` (2025-11-25, "Session Management": visible ASCII)."""
         session = answer.header(_SESSION)
         if session is None:
             return
         if not _SESSION_ID.fullmatch(session):
-            raise LinkLost("its session id holds something else than visible ASCII characters")
+            raise LinkLost("its session id has characters other than visible ASCII")
         self._session = session
         self._set_headers()
 
     def _take(self, data: bytes, about: Id | None, wanted: Id | None) -> bool:
-        """Deliver what is in `data`; whether it answers the request `request_id`."""
+        """Deliver the messages in `data`. Returns whether one of them is the response to the request `wanted`."""
         return self._take_each(read_each(data, self._batches), about, wanted)
 
     def _take_each(self, messages: Iterable[Message | Malformed], about: Id | None, wanted: Id | None) -> bool:
@@ -281,8 +286,9 @@ class HttpLink:
         return answered
 
     async def _await_event(self, answer: HttpResponse, id: Id) -> None:
-        """Follow the stream of a request until its answer. A stream that broke is resumed where it can be
-        (2025-11-25, "Resumability and Redelivery"); that of a stateless request cannot, whatever its events say."""
+        """Read the event stream of a request until its response. A broken stream is resumed if its events have ids
+        (2025-11-25, "Resumability and Redelivery"), but never that of a stateless request (2026-07-28, "Streamable HTTP
+        / Receiving Messages")."""
         stream = self._stream(id)
         await self._follow(answer, stream)
         left = MAX_RESUMES
@@ -305,14 +311,14 @@ class HttpLink:
         except LinkLost:
             if self._exchanges.lost is not None:
                 raise
-            return  # it broke: that was one of the times
+            return  # the attempt failed; the caller counts it
         await self._follow(answer, stream)
 
     async def _open_stream(self, stream: _Stream) -> HttpResponse:
-        """The stream opened with a GET, from where it has got to. Whoever gets the answer follows it.
+        """Open an event stream with GET, from its last event id if it has one. The caller reads the response.
 
         Raises:
-            HttpRefused: the server has none.
+            HttpRefused: the server has no such stream.
             SessionEnded, LinkLost: as in `send`.
         """
         special = [("Accept", EVENT_STREAM)]
@@ -324,14 +330,14 @@ class HttpLink:
         await answer.discard()
         if answer.is_success:
             raise HttpRefused(answer.status, "the server has no event stream")
-        # A server without this stream may say 404 to it in the best of sessions: only a POST can tell that one ended.
+        # A server without a standalone stream may return 404 for it in a live session; only a POST shows its end.
         raise answer.refusal() if stream.request_id is None else self._refusal(answer)
 
     async def _follow(self, answer: HttpResponse, stream: _Stream) -> None:
-        """Deliver the messages of one connection of the stream, to its end or until the answer came.
+        """Deliver the messages of one connection of the stream, until it ends or the response has come.
 
         Raises:
-            OverLimit: an event is too long, and cannot be assigned to a request.
+            OverLimit: an event is over the limit and cannot be assigned to a request.
         """
 
         def take(event: Event | Malformed) -> bool:
@@ -340,14 +346,14 @@ class HttpLink:
                 stream.answered = self._take_each((event,), stream.request_id, stream.request_id) or stream.answered
             elif event.event != "message":
                 self._on_dropped("unexpected event", f"{event.event[:80]!r:.80}")
-            elif event.data:  # without data it only gives the stream a position
+            elif event.data:  # an event without data only sets the last event id
                 stream.answered = self._take(event.data, stream.request_id, stream.request_id) or stream.answered
             return stream.answered
 
         await answer.read_events(stream.events, take)
 
     async def _listen(self) -> None:
-        """Keep the stream open for what the server says unasked, if it has one; returns if it has none."""
+        """Keep the standalone stream open; return if the server has none."""
         await self._may_listen.wait()
         stream = self._stream(None)
         failures = 0
@@ -372,18 +378,20 @@ class HttpLink:
                 if self._exchanges.lost is not None:
                     return
                 self._on_dropped("event stream broken", str(lost))
-            fruitful = stream.position != before or trio.current_time() - began >= MAX_RETRY_PAUSE
-            failures = 0 if fruitful else min(failures + 1, 7)
+            succeeded = stream.position != before or trio.current_time() - began >= MAX_RETRY_PAUSE
+            failures = 0 if succeeded else min(failures + 1, 7)
             await trio.sleep(max(least, min(stream.reconnect_delay * 2.0 ** max(failures - 1, 0), MAX_RETRY_PAUSE)))
 
     def _report_missed_changes(self) -> None:
-        """What the server said while the stream was broken is lost for good: any list may have changed."""
+        """Deliver a change notification for each list: notifications that the server sent while a stream without event
+        ids was broken are lost."""
         for method in sorted({listing.list_changed for listing in LIST_METHODS.values()}):
             self._deliver(ReceivedMessage(Notification(method)))
 
 
 class _Stream:
-    """One event stream over all its connections. `request_id`: the request that it answers; None if it serves none."""
+    """One event stream over all its connections. `request_id`: the request whose response it brings; None for the
+    standalone stream."""
 
     def __init__(self, wanted: Id | None, events: EventParser) -> None:
         self.request_id = wanted
@@ -393,17 +401,18 @@ class _Stream:
 
     @property
     def position(self) -> tuple[int, str]:
-        """Changes with whatever comes."""
+        """A value that changes with every event."""
         return self.event_count, self.events.last_id
 
     @property
     def resumable(self) -> bool:
-        """Whether there is an id to resume after that fits into a header."""
+        """Whether the stream has a last event id that fits into a header."""
         return _RESUMABLE_ID.fullmatch(self.events.last_id) is not None
 
     @property
     def reconnect_delay(self) -> float:
-        """Seconds before the next connection: what the server asked for, within bounds."""
+        """Seconds before the next connection: the `retry` of the server, between MIN_RETRY_PAUSE and
+        MAX_RETRY_PAUSE."""
         return min(max(self.events.retry or 0.0, MIN_RETRY_PAUSE), MAX_RETRY_PAUSE)
 
 
@@ -418,12 +427,12 @@ async def open_http(
     max_message: int | None = None,
     hold: HoldingFactory = uncharged,
 ) -> AsyncIterator[HttpLink]:
-    """A link to the server at `url` for the block. Nothing is sent until somebody sends; at the end the session, if the
-    server gave one, is given back, and all connections are closed.
+    """Open a link to the server at `url`. Nothing is sent until `send`; at the end the session, if there is one, is
+    deleted, and all connections are closed.
 
     Args:
         headers, transport, turns, max_message, hold: see `open_origin`.
-        dropped: told of what was left unread, as (what, detail). Must not wait.
+        on_dropped: called for each message or event that is ignored, as (what, detail). Must not wait.
 
     Raises:
         LinkLost: the URL or a header cannot be used.
@@ -447,7 +456,7 @@ def _is_response_to(message: Message | Malformed, id: Id) -> bool:
 
 
 async def fetch_json(url: str, headers: Mapping[str, str]) -> object | None:
-    """What a plain GET of `url` answers, decoded; None if that is no JSON, or nobody answers."""
+    """GET a JSON document. None if the server cannot be reached, or the response is not JSON."""
     try:
         async with open_origin(url, headers) as origin:
             answer = await origin.request("GET", origin.headers([("Accept", JSON)]))

@@ -1,10 +1,10 @@
-"""TCP connections to HTTP servers, whose input comes in fair turns (`turns`). A network backend for httpcore.
+"""Network backend for httpcore: TCP connections to HTTP servers, whose input is handled in fair turns (`turns`).
 
-An HTTP client handles everything within one read without a checkpoint: a read of 64 KiB can hold 2,600 interim
-responses, 10,000 chunks of one byte or 30,000 empty events. So a read gives at most LINE_ENDS at a time. They measure
-the work well: heads, chunks and events all consist of lines, and a large JSON body has few.
+An HTTP client handles everything within one read without a checkpoint, and a read of 64 KiB can hold 2,600 interim
+responses, 10,000 chunks of one byte or 30,000 empty events. A read therefore returns at most LINE_ENDS line ends. They
+measure the work well: heads, chunks and events consist of lines, and a large JSON body has few.
 
-Interim responses (1xx) never leave httpcore, which reads them without end: they are counted here.
+Interim responses (1xx) are counted here, because httpcore reads any number of them without returning.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import trio
 from host.wire.turns import Turns
 
 LINE_ENDS = 128
-"""Characters that end a line, of which one read gives no more: 32 chunks, or two heads."""
+"""Line ends in the bytes that one read returns: 32 chunks, or two heads."""
 MAX_INTERIM = 16
-"""Interim responses before one answer."""
+"""Interim responses before one response."""
 MAX_HEAD = 16 * 1024
 """Bytes of one interim response."""
 
@@ -33,11 +33,11 @@ _SHORTEST = len(b"HTTP/1.1 100")
 
 
 class TooManyInterim(httpcore.RemoteProtocolError):
-    """The server goes on sending interim responses instead of an answer."""
+    """The server sent too many interim responses, or one that is too long."""
 
 
 class Backend(httpcore.TrioBackend):
-    """Opens connections that take turns with all others of the host."""
+    """Opens connections that share the turns of all links of one host."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
@@ -54,7 +54,7 @@ class Backend(httpcore.TrioBackend):
 
 
 class Stream(httpcore.AsyncNetworkStream):
-    """One connection. The time between two reads is accounted for as work on what the first of them gave."""
+    """One connection. The time between two reads is accounted for as work on the bytes of the first one."""
 
     def __init__(self, inner: httpcore.AsyncNetworkStream, turns: Turns) -> None:
         self._inner = inner
@@ -62,9 +62,9 @@ class Stream(httpcore.AsyncNetworkStream):
         self._turn = turns.turn()
         self._working = False
         self._received, self._given = b"", 0
-        """The bytes of the last receive, and how many of them were given already."""
+        """The bytes last received from the network, and how many of them have been returned."""
         self._head: bytes | None = b""
-        """What has come of the answer's head while it may still be an interim response; None after that."""
+        """The beginning of the response while it may be an interim one; None after that."""
         self._interim = 0
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
@@ -81,7 +81,7 @@ class Stream(httpcore.AsyncNetworkStream):
         return self._received[begin : self._given]
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        # Another request begins; the time since the last answer was nobody's work.
+        # Another request begins: the time since the last response was not spent on its bytes.
         self._working, self._head, self._interim = False, b"", 0
         await self._inner.write(buffer, timeout)
 
@@ -115,7 +115,7 @@ class Stream(httpcore.AsyncNetworkStream):
 
 
 def _some_lines(data: bytes, at: int) -> int:
-    """Where to stop in `data` so that no more than LINE_ENDS stand between `at` and there."""
+    """The end of the piece of `data` that begins at `at` and has at most LINE_ENDS line ends."""
     if at == 0 and data.count(b"\n") + data.count(b"\r") <= LINE_ENDS:
         return len(data)
     found = _LINES.match(data, at)

@@ -1,13 +1,13 @@
-"""What the two HTTP clients share: asking one server, reading what it answers, and saying what went wrong.
+"""HTTP requests to one server, their responses and their errors: the part that both HTTP links share.
 
-This is the only file that knows httpx, and it uses httpx by its transport alone, without its client: there are no
-cookies, no proxies from the environment, and no log lines that hold the URL. Three rules hold throughout:
+This is the only file that imports httpx. It uses httpx's transports without its client: there are no cookies, no
+proxies from the environment, and no log lines with the URL. Three rules hold:
 
-- What is asked of a server stays within its origin (scheme, host and port). It may redirect there; what would lead
-  elsewhere is refused, and nothing is sent.
-- No text of the server gets into an error, and no text of the URL.
-- Responses are read to their end or cancelled from within, never left half read: httpx stacks generators, and only an
-  exception from the innermost one ends them all at once.
+- Requests stay within the origin (scheme, host and port) of the server. Redirects within it are followed; a redirect or
+  an endpoint elsewhere is refused, and nothing is sent there.
+- Errors contain no text from the server and no part of the URL.
+- Responses are read to their end or cancelled inside the innermost generator, never left half read: httpx nests
+  generators, and only an exception from the innermost one closes them all at once.
 """
 
 from __future__ import annotations
@@ -44,34 +44,36 @@ MAX_BODY = 16 * 1024 * 1024
 CONNECT_TIMEOUT = 10.0
 WRITE_TIMEOUT = 10.0
 LINGER = 0.02
-"""Seconds in which a response that is of no more use may end by itself, which saves its connection for the next."""
+"""Seconds in which a response that is not needed any more may end by itself, so that its connection can be used again.
+"""
 CLOSING_TIMEOUT = 2.0
-"""Seconds for telling the server that a request is called off, or that the session is over."""
+"""Seconds for sending a cancellation, or for deleting the session."""
 MAX_REDIRECTS = 3
 MAX_RETRY_PAUSE = 60.0
 
 JSON = "application/json"
 EVENT_STREAM = "text/event-stream"
 
-# Reading has no limit here: how long an answer may take is for its caller to say.
+# Reading has no limit here: the caller decides how long a response may take.
 _TIMEOUTS = {"timeout": {"connect": CONNECT_TIMEOUT, "write": WRITE_TIMEOUT, "read": None, "pool": None}}
-# Few idle connections: the pool looks through all of them, for all requests in it, at every request.
+# Few idle connections: at every request, the pool iterates over all of them for each request in it.
 MAX_IDLE = 20
 IDLE_EXPIRY = 60.0
-# A peer that vanished without a word is found out within a minute, also on a stream where silence is normal.
+# Detects a vanished peer within a minute, also on a standalone stream, on which silence is normal.
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # not every platform has all of them
 _SOCKET_OPTIONS = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     *((socket.IPPROTO_TCP, getattr(socket, name), n) for name, n in _KEEPALIVE.items() if hasattr(socket, name)),
 )
 
-# What keeps the method and the body, and what makes a GET of it: a GET may follow both (RFC 9110, "Redirection 3xx").
+# Statuses that keep the method and the body, and those that lead to a GET: a GET follows both (RFC 9110, "Redirection
+# 3xx").
 _SAME_METHOD_REDIRECTS = (307, 308)
 _GET_REDIRECTS = (301, 302, 303)
 
 _SECONDS = re.compile(r"[0-9]{1,18}")
 
-# At DEBUG it writes response headers, and with them session ids.
+# At DEBUG, httpcore logs response headers, which contain session ids.
 logging.getLogger("httpcore").setLevel(logging.WARNING)
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
@@ -80,13 +82,13 @@ Address: TypeAlias = httpx.URL
 
 
 class Unreachable(LinkLost):
-    """No connection to the server could be made; nothing was sent."""
+    """A connection to the server could not be made; nothing was sent."""
 
     nothing_begun = True
 
 
 class HttpRefused(LinkLost):
-    """The server answered with a status that is no answer. `retry_after`: seconds it asked for, at most 60, or None."""
+    """The server returned an error status. `retry_after`: seconds from its header, at most MAX_RETRY_PAUSE, or None."""
 
     nothing_begun = True
 
@@ -100,27 +102,27 @@ class HttpRefused(LinkLost):
 
     @property
     def may_hold_answer(self) -> bool:
-        """Whether servers answer a request with this status and an error of the request's own."""
+        """Whether servers use this status together with a JSON-RPC error response."""
         return 400 <= self.status < 500 and self.status not in (401, 403)
 
     @property
     def is_transient(self) -> bool:
-        """Whether it may be otherwise in a while."""
+        """Whether the same request may succeed later."""
         return self.status == 429 or self.status >= 500
 
 
 class OverLimit(LinkLost):
-    """The server answered with more than it may."""
+    """The server's response is over a limit."""
 
     too_large = True
 
 
 class AuthNeeded(HttpRefused):
-    """The server wants credentials, or other ones."""
+    """The server needs credentials, or refused the configured ones."""
 
 
 class HttpResponse:
-    """The head of a response, with its body still to be read. Whoever gets it closes it; all that read it do."""
+    """A response whose body is unread. Its receiver must close it; the methods that read the body do so."""
 
     __slots__ = ("_hold", "_max_body", "_response", "_turns", "status")
 
@@ -143,27 +145,28 @@ class HttpResponse:
 
     @property
     def media_type(self) -> str:
-        """The media type, or nothing if the body is compressed, which we asked it not to be."""
+        """The media type in lower case; empty if the body is compressed although `Accept-Encoding` excludes it."""
         if self._response.headers.get("content-encoding", "identity").strip().lower() != "identity":
             return ""
-        said: str = self._response.headers.get("content-type", "")
-        return said.partition(";")[0].strip().lower()
+        content_type: str = self._response.headers.get("content-type", "")
+        return content_type.partition(";")[0].strip().lower()
 
     def header(self, name: str) -> str | None:
         found: str | None = self._response.headers.get(name)
         return found
 
     def location(self) -> str | None:
-        """Where it redirects to; None if it does not say so once and clearly."""
-        said = self._response.headers.get_list("location")
-        return said[0] if len(said) == 1 else None
+        """The target of a redirect; None if the response has no `Location` header, or several."""
+        values = self._response.headers.get_list("location")
+        return values[0] if len(values) == 1 else None
 
     async def body(self) -> bytes:
-        """All of it.
+        """Read the whole body, and close the response.
 
         Raises:
-            OverLimit: it is over the limit.
-            LinkLost: it broke off.
+            OverLimit: the body is over the limit.
+            NoMemory: there is no memory for the body.
+            LinkLost: the connection broke.
         """
         parts: list[bytes] = []
         size = 0
@@ -194,18 +197,18 @@ class HttpResponse:
         if no_memory:
             raise NoMemory
         if size > self._max_body:
-            raise OverLimit(f"it sent more than {self._max_body} bytes in one answer (limits.message)")
+            raise OverLimit(f"it sent more than {self._max_body} bytes in one response (limits.message)")
         return b"".join(parts)
 
     async def read_events(self, events: EventParser, take: Callable[[Event | Malformed], bool]) -> None:
-        """Give the events of this stream to `take` as they come, to the stream's end; a connection that breaks has
-        ended. Once `take` has returned true, nothing more is wanted, and what still comes soon is given all the same.
-        A message over the limit is given as a `Malformed`.
+        """Pass each event of this stream to `take` until the stream ends, and close the response. A broken connection
+        counts as the end. Once `take` has returned True, the stream is read for LINGER seconds more, so that it can end
+        by itself. A message over the limit is passed as a `Malformed`.
 
         Raises:
-            OverLimit: an event is too long, and cannot be assigned to a request.
+            OverLimit: an event is over the limit and cannot be assigned to a request.
             NoMemory: there is no memory for an event.
-            TooNoisy: too many comments came, or events without data.
+            TooManyUselessMessages: too many comments, or events without data.
         """
         events.restart()
         noise, counted = UselessMessages(trio.current_time()), events.useless_count
@@ -233,7 +236,7 @@ class HttpResponse:
                             if event is not None:
                                 enough = take(event) or enough
                             elif not await turn.yield_if_over_shielded():
-                                break  # the next read is cancelled, from within
+                                break  # cancelled: the next read raises inside the innermost generator
                         held.resize(events.pending)
                     except OverBudget:
                         stop(NoMemory())
@@ -250,12 +253,12 @@ class HttpResponse:
         finally:
             await self._response.aclose()
         if reading.cancelled_caught and problem is None:
-            problem = OverLimit("it sent an event that is too long (limits.message), and did not end it in time")
+            problem = OverLimit("it sent an event over the limit (limits.message) and did not end it in time")
         if problem is not None and not enough:
             raise problem
 
     async def discard(self) -> None:
-        """Read what is left if that is quickly done, so that the connection can be used again; then close."""
+        """Read the rest for at most LINGER seconds, so that the connection can be used again; then close."""
         with trio.move_on_after(LINGER), suppress(httpx.HTTPError):
             async for _ in self._chunks():
                 pass
@@ -265,39 +268,38 @@ class HttpResponse:
         await self._response.aclose()
 
     def refusal(self) -> HttpRefused:
-        """What a status other than 2xx means for whoever reads the log. The body is not looked at: it may hold
-        anything."""
+        """The error for a status other than 2xx, in words for people. The body is not used: it may contain anything."""
         status = self.status
         if status in (401, 403):
             return AuthNeeded(status, "the server wants credentials", "give it the headers it asks for")
         if 300 <= status < 400:
-            return HttpRefused(status, "the server redirects", "use the URL where that ends")
+            return HttpRefused(status, "the server redirects", "configure the URL that it redirects to")
         if status in (404, 405):
             return HttpRefused(status, "the server does not serve MCP there", "check its URL")
-        what = "the server is out of order" if status >= 500 else "the server refused the request"
+        what = "the server failed" if status >= 500 else "the server refused the request"
         return HttpRefused(status, what, retry_after=self._retry_after() if status in (429, 503) else None)
 
     def _retry_after(self) -> float | None:
-        """Seconds (RFC 9110, "Retry-After": a number or a date), at most MAX_RETRY_PAUSE."""
-        said: str = self._response.headers.get("retry-after", "").strip()
-        if _SECONDS.fullmatch(said):
-            seconds = float(said)
+        """Seconds to wait (RFC 9110, "Retry-After": a number or a date), at most MAX_RETRY_PAUSE; None if not given."""
+        header: str = self._response.headers.get("retry-after", "").strip()
+        if _SECONDS.fullmatch(header):
+            seconds = float(header)
         else:
             try:
-                when = parsedate_to_datetime(said)
+                when = parsedate_to_datetime(header)
                 seconds = (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
             except (ValueError, OverflowError):
                 return None
         return min(max(seconds, 0.0), MAX_RETRY_PAUSE)
 
     def _chunks(self) -> httpx.AsyncByteStream:
-        """The body as it comes."""
+        """The body in the pieces in which it arrives."""
         assert isinstance(self._response.stream, httpx.AsyncByteStream)
         return self._response.stream
 
 
 class Origin:
-    """One server: its URL, what the configuration has us send along, and the connections to it. See `open_origin`."""
+    """One server: its URL, its configured headers, and the connections to it. Made by `open_origin`."""
 
     def __init__(
         self,
@@ -317,12 +319,12 @@ class Origin:
         self._redirects: dict[tuple[str, Address | None], Address] = {}
 
     def headers(self, ours: list[tuple[str, str]]) -> Headers:
-        """Those of the configuration, and ours."""
+        """The headers of one request: the configured ones, and `ours`."""
         return [*self._configured, (b"Accept-Encoding", b"identity"), *((n.encode(), v.encode()) for n, v in ours)]
 
     def locate(self, reference: str, base: Address | None = None) -> Address | None:
-        """The address that `reference` means, absolute or relative to `base` (the server's URL, if left out). None if
-        it is none, or leads out of this origin: to another scheme, host, port or user."""
+        """Resolve a URL reference relative to `base` (by default the server's URL). None if it is invalid, or leads to
+        another scheme, host, port or user."""
         base = base or self._url
         try:
             found = base.join(reference)
@@ -334,10 +336,11 @@ class Origin:
     async def request(
         self, method: str, headers: Headers, body: bytes | None = None, at: Address | None = None
     ) -> HttpResponse:
-        """Send one request to `at` (the server's URL, if left out), and give the head of the answer.
+        """Send one request to `at` (by default the server's URL), and return the response with the body unread. The
+        caller closes the response.
 
-        Redirects within the origin are followed, at most MAX_REDIRECTS, and their end is remembered. Others are the
-        answer. Whoever gets the answer closes it.
+        Redirects within the origin are followed, at most MAX_REDIRECTS, and their target is used from then on. Any
+        other redirect is returned as the response.
 
         Raises:
             Unreachable: no connection could be made.
@@ -358,7 +361,7 @@ class Origin:
         return answer
 
     def _redirect_target(self, method: str, address: Address, answer: HttpResponse) -> Address | None:
-        """Where the answer sends us, if we go there."""
+        """The address that the response redirects to, or None if it is not followed."""
         followed = answer.status in _SAME_METHOD_REDIRECTS or (method == "GET" and answer.status in _GET_REDIRECTS)
         reference = answer.location() if followed else None
         return None if reference is None else self.locate(reference, address)
@@ -375,7 +378,7 @@ class Origin:
 
 
 class HttpExchanges:
-    """The exchanges of one link, which all end with it. `lost` then says why, and `closed` is set."""
+    """The exchanges of one link. When the link ends, all of them end, `lost` is the reason, and `closed` is set."""
 
     def __init__(self) -> None:
         self.lost: LinkLost | None = None
@@ -387,10 +390,10 @@ class HttpExchanges:
 
     @contextmanager
     def begin(self) -> Iterator[None]:
-        """The block is one of them.
+        """Count the block as an exchange, and end it with the link.
 
         Raises:
-            LinkLost: the link is over.
+            LinkLost: the link has ended.
         """
         if self.lost is not None:
             raise copy_of(self.lost)
@@ -405,7 +408,7 @@ class HttpExchanges:
             raise copy_of(self.lost)
 
     def connection_lost(self, lost: LinkLost) -> LinkLost:
-        """The link is over, if it was not: why it is."""
+        """End the link and its exchanges, unless it has already ended. Returns the reason for which it ended first."""
         if self.lost is None:
             self.lost = lost
             self.closed.set()
@@ -424,25 +427,25 @@ async def open_origin(
     max_message: int | None = None,
     hold: HoldingFactory = uncharged,
 ) -> AsyncIterator[Origin]:
-    """The server at `url` for the block; all connections to it are closed at the end. TLS trusts what `SSL_CERT_FILE`
-    or `SSL_CERT_DIR` name, else the certificates of Mozilla.
+    """The server at `url`, with connections that are closed at the end of the block. TLS trusts the certificates that
+    `SSL_CERT_FILE` or `SSL_CERT_DIR` name, otherwise those of Mozilla.
 
     Args:
-        headers: sent with every request. Those that the protocol sets itself are left out.
-        transport: carries the requests; a plain HTTP/1.1 connection pool by default. Closed at the end.
+        headers: sent with every request. Headers that the protocol sets are left out.
+        transport: carries the requests, by default an HTTP/1.1 connection pool. Closed at the end.
         turns: shared by all links of one host.
         max_message: bytes of one message, in a body or an event, instead of MAX_BODY and MAX_EVENT.
-        hold: charges the bodies and events that are being read.
+        hold: charges memory for the bodies and events that are being read.
 
     Raises:
-        LinkLost: the URL or a header cannot be used.
+        LinkLost: the URL or a header is invalid.
     """
     turns = turns or Turns()
     try:
         target = httpx.URL(url)
         configured = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
     except (httpx.InvalidURL, UnicodeError):
-        raise LinkLost("its URL or its headers cannot be used") from None
+        raise LinkLost("its URL is invalid, or its headers are not ASCII") from None
     common = [(b"User-Agent", f"colonnade/{VERSION}".encode())] if not _has(configured, b"user-agent") else []
     common += [(name, value) for name, value in configured if not is_protocol_header(name.decode())]
     async with transport or _Pool(turns) as used:
@@ -450,10 +453,10 @@ async def open_origin(
 
 
 class _Pool(httpx.AsyncHTTPTransport):
-    """A plain pool of HTTP/1.1 connections whose input comes in turns."""
+    """A pool of HTTP/1.1 connections whose input is handled in turns."""
 
     def __init__(self, turns: Turns) -> None:
-        # That of the base class makes nothing but a pool, and takes no network backend for it.
+        # Instead of the constructor of the base class, which only makes a pool and accepts no network backend.
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=_tls(),
             max_connections=None,
@@ -471,27 +474,27 @@ def _has(headers: Headers, wanted: bytes) -> bool:
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """One for all links: reading the certificates takes some twenty milliseconds."""
+    """The TLS settings of all links. Made once, because reading the certificates takes some twenty milliseconds."""
     return httpx.create_ssl_context()
 
 
 def _broken_reason(problem: httpx.HTTPError) -> str:
     if isinstance(problem, httpx.WriteTimeout):
-        return f"it took no data for {WRITE_TIMEOUT:.0f} s"
+        return f"it read no data for {WRITE_TIMEOUT:.0f} s"
     if isinstance(problem.__cause__, TooManyInterim):
-        return f"it sent more than {MAX_INTERIM} interim responses (1xx), or an endless one: the answer did not come"
+        return f"it sent more than {MAX_INTERIM} interim responses (1xx), or an endless one, instead of the response"
     if isinstance(problem, httpx.RemoteProtocolError):
-        return "it broke off, or does not speak HTTP: the answer did not come"
-    return "the connection broke: the answer did not come"
+        return "it closed the connection before the end of the response, or does not speak HTTP"
+    return "the connection broke before the end of the response"
 
 
 _MISNAMED = (62, 64)
-"""What OpenSSL says of a certificate for another name or address (X509_V_ERR_HOSTNAME_MISMATCH, _IP_ADDRESS_)."""
+"""OpenSSL's codes for a certificate of another name or address (X509_V_ERR_HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH)."""
 _EXPIRED = 10
 
 
 def _connect_failure(problem: BaseException) -> str:
-    """Why a connection could not be made, as one of few sentences: addresses stay out of it."""
+    """The reason why a connection could not be made, in fixed words, so that it contains no address."""
     causes = list(_causes(problem))
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -499,7 +502,7 @@ def _connect_failure(problem: BaseException) -> str:
                 return "TLS: the certificate is for another name"
             return "TLS: certificate expired" if cause.verify_code == _EXPIRED else "TLS: certificate not trusted"
         if isinstance(cause, ssl.SSLError):
-            return "TLS: no common ground in the handshake"
+            return "TLS: the handshake failed"
         if isinstance(cause, socket.gaierror | UnicodeError):
             return "name not found"
     if isinstance(problem, httpx.ConnectTimeout):

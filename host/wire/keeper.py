@@ -1,25 +1,24 @@
-"""The keeper: a small process beside the host under which every server process runs, so that none outlives the host.
+"""The keeper: a helper process of the host below which every server process runs, so that none outlives the host.
 
-Run as a file (`python -I -S keeper.py FD NAME`); it imports only the standard library and holds no secret of the host.
+Run as a file (`python -I -S keeper.py FD NAME`). Imports only the standard library and has no secret of the host.
 
-    host ── keeper ─┬─ subreaper ── program ── whatever it starts
+    host ── keeper ─┬─ subreaper ── program ── its descendants
                     └─ subreaper ── program ── …
 
 *Keeper*: forks one subreaper for each byte that comes over its socket together with four descriptors (control, and the
-program's 0, 1, 2). It reaps subreapers. A child of its own that is no subreaper is what a killed subreaper left: it
-kills it.
-*Subreaper*: reads one order from its control socket, starts that one program, reaps whatever is handed to it (it is a
-child subreaper, so neither `setsid` nor a double fork escapes it), tells what happens, and kills what is left when the
-program itself ends. "No child left" means for a subreaper that no descendant is left; that is when it says so and ends.
-Both stop for nothing but the end of a socket, which the kernel closes also for a host that was killed.
+program's 0, 1, 2), and reaps subreapers. It kills any other child, because that is an orphan of a killed subreaper.
+*Subreaper*: reads one order from its control socket, starts that program, reaps its descendants, reports what happens,
+and kills the rest when the program itself ends. It is a child subreaper (prctl), so neither `setsid` nor a double fork
+escapes it. When it has no child left, it has no descendant left; it then reports that and ends.
+Both end only at the end of their socket, which the kernel also closes for a host that was killed.
 
 On the control socket, to the subreaper: a length of four bytes (big endian) and an order in JSON with the members
-`argv`, `env` and `cwd`, all text standing for the bytes of the same numbers (latin-1), so that no locale is asked;
-after it single bytes, TERM or KILL. The end of it means that the host is gone: TERM, KILL_GRACE seconds, KILL.
+`argv`, `env` and `cwd`, whose characters stand for bytes (latin-1), independently of the locale; after it single bytes,
+TERM or KILL. End of file means that the host is gone: TERM, KILL_GRACE seconds, KILL.
 From the subreaper: lines of JSON, `{"subreaper": pid}`, then `{"pid": pid}` or `{"error": reason}`, `{"exit": status}`
 (negative for a signal), `{"gone": true}`.
 
-Without /proc or prctl (not Linux) a tree is only as much as the program's process group.
+Without /proc or prctl (not Linux) a tree is only the program's process group.
 """
 
 from __future__ import annotations
@@ -43,20 +42,20 @@ if sys.platform == "linux":
 
 TERM, KILL = b"T", b"K"
 KILL_GRACE = 0.7
-"""Seconds between TERM and KILL when the host is gone; all of its processes are to be gone two seconds after it."""
+"""Seconds between TERM and KILL when the host is gone, so that all processes end within two seconds after the host."""
 SUBREAPER_LIMIT = 1.5
-"""Seconds the subreapers of a dead host have; one that is still there then was stopped or hangs, and is killed."""
+"""Seconds that the subreapers of a dead host have. One that still runs then was stopped or hangs, and is killed."""
 
 _SHORT_PAUSE, _LONG_PAUSE = 0.01, 0.5
 _STOP_ROUNDS = 20
 _SET_DUMPABLE, _SET_NAME, _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 4, 15, 36, 37
 
 
-# What the kernel knows
+# Process trees
 
 
 def become_subreaper() -> bool:
-    """Make this process the new parent of every orphan below it; False where the platform cannot."""
+    """Make this process the new parent of all orphans below it; False if the platform has no subreapers."""
     if sys.platform != "linux":
         return False
     return bool(ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
@@ -72,29 +71,30 @@ def is_subreaper() -> bool:
 
 
 def _set_name(name: str) -> None:
-    """Name this process and its subreapers. No other process can change the name, so descendants are known by it: see
-    descent.py."""
+    """Set the process name, which subreapers inherit. No other process can change it, so `descent.py` recognises the
+    descendants of keepers by it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_NAME, name.encode(), 0, 0, 0)
 
 
 def _hide_memory() -> None:
-    """Let no process of the same user read this one's memory or attach to it: orders hold the servers' secrets."""
+    """Keep other processes of the same user from reading this one's memory or attaching to it: orders contain the
+    secrets of servers."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def children_of(pid: int) -> list[int]:
-    """The direct children of a process, dead ones not yet reaped included; none if it is gone or /proc is missing."""
+    """The direct children of a process, including dead ones that are not reaped; none if it is gone or there is no
+    /proc."""
     found: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
                 found += map(int, file.read().split())
     except OSError as error:
-        if error.errno == errno.ENOENT and os.path.isdir(
-            f"/proc/{pid}"
-        ):  # no such list in this kernel, or a thread ended
+        # The kernel has no such list, or a thread ended.
+        if error.errno == errno.ENOENT and os.path.isdir(f"/proc/{pid}"):
             return [child for child, parent in _parents() if parent == pid]
     return found
 
@@ -110,7 +110,11 @@ def _parents() -> Iterable[tuple[int, int]]:
 
 
 def tree_below(pid: int, only: Callable[[int], bool] | None = None) -> list[int]:
-    """Every descendant of a process, parents first; of its own children only those that pass `only`."""
+    """All descendants of a process, parents before children.
+
+    Args:
+        only: selects among the direct children; descendants of the others are left out.
+    """
     found: list[int] = []
     waiting = [child for child in children_of(pid) if only is None or only(child)]
     while waiting:
@@ -119,22 +123,22 @@ def tree_below(pid: int, only: Callable[[int], bool] | None = None) -> list[int]
     return found
 
 
-# What is done to a tree
+# Signals
 
 
 def _send_signals(pid: int, *signals: signal.Signals) -> None:
     for number in signals:
         try:
             os.kill(pid, number)
-        except OSError:  # gone already, or another user's (a program may start a set-user-id one)
+        except OSError:  # it has ended, or has another user (a program may start a set-user-id program)
             return
 
 
 def kill_below(pid: int, only: Callable[[int], bool] | None = None) -> None:
-    """Send SIGKILL to all that `tree_below` finds with the same arguments.
+    """Send SIGKILL to all processes that `tree_below` returns for the same arguments.
 
-    Everything is stopped first, until a round finds nothing new: what is stopped forks no more and reaps no child, so a
-    fork bomb cannot outrun the killing. What appears meanwhile all the same is left for the next call.
+    All of them are stopped first, until a round finds no new one: a stopped process forks no more and reaps no child,
+    so a fork bomb cannot outrun the killing. Processes that still appear meanwhile are left for the next call.
     """
     stopped: dict[int, None] = {}
     for _ in range(_STOP_ROUNDS):
@@ -154,7 +158,7 @@ def _signal_group(leader: int, number: signal.Signals) -> None:
 
 
 def _reap() -> tuple[dict[int, int], bool]:
-    """Take the status of every child that ended; also tells whether any child is left."""
+    """Take the status of every child that has ended. Returns their statuses, and whether any child is left."""
     ended: dict[int, int] = {}
     while True:
         try:
@@ -167,7 +171,7 @@ def _reap() -> tuple[dict[int, int], bool]:
 
 
 class _ChildSignals:
-    """Rings when a signal came, so that one poll can wait for descriptors and for children."""
+    """Wakes a poll when a signal comes, so that one poll can wait for descriptors and for children."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
@@ -176,7 +180,7 @@ class _ChildSignals:
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
 
     def wait(self, other: socket.socket | None, seconds: float | None) -> bool:
-        """Wait for a signal, for `other`, or for the time to pass; tells whether `other` can be read."""
+        """Wait for a signal, for input on `other`, or for the time to pass. Returns whether `other` has input."""
         poll = select.poll()
         poll.register(self._read, select.POLLIN)
         if other is not None:
@@ -196,10 +200,10 @@ class _ChildSignals:
 
 
 class _Subreaper:
-    def __init__(self, control: socket.socket, bell: _ChildSignals) -> None:
+    def __init__(self, control: socket.socket, signals: _ChildSignals) -> None:
         self._control = control
         self._host_is_gone = False
-        self._bell = bell
+        self._signals = signals
         self._program = 0
         self._running = False
         self._kill_at: float | None = None
@@ -211,7 +215,7 @@ class _Subreaper:
         if order is None:
             return
         reason = self._start(order, descriptors)
-        for descriptor in descriptors:  # an end of file must reach whoever holds the other end
+        for descriptor in descriptors:  # while they are open here, the other ends never see end of file
             os.close(descriptor)
         if reason is not None:
             self._report({"error": reason})
@@ -226,7 +230,7 @@ class _Subreaper:
         return json.loads(body) if body else None
 
     def _read(self, size: int) -> bytes:
-        """Exactly so many bytes, or none if the host goes first."""
+        """Read exactly so many bytes; empty if the host ends before."""
         data = b""
         while len(data) < size:
             piece = self._control.recv(size - len(data))
@@ -262,10 +266,10 @@ class _Subreaper:
         except ValueError as error:
             return str(error)
         finally:
-            os.chdir("/")  # a subreaper keeps no directory busy
+            os.chdir("/")  # otherwise the subreaper would keep the directory busy
         self._program = program.pid
         self._running = True
-        program.returncode = 0  # whatever ends is reaped here, never through this object
+        program.returncode = 0  # all children are reaped by `_reap`; this object must not wait for its own
         return None
 
     def _watch(self) -> None:
@@ -278,11 +282,11 @@ class _Subreaper:
                 self._kill_at = 0.0
             if not any_left:
                 return
-            if self._bell.wait(None if self._host_is_gone else self._control, self._kill_when_due()):
+            if self._signals.wait(None if self._host_is_gone else self._control, self._kill_when_due()):
                 self._read_command()
 
     def _kill_when_due(self) -> float | None:
-        """Kill if it is time to; how long to wait for something to happen, in seconds."""
+        """Kill the tree if it is time to. Returns the seconds until the next look; None for no limit."""
         if self._kill_at is None:
             return None
         left = self._kill_at - time.monotonic()
@@ -291,7 +295,7 @@ class _Subreaper:
         kill_below(os.getpid())
         if self._running:
             _signal_group(self._program, signal.SIGKILL)
-        self._pause = min(self._pause * 1.5, _LONG_PAUSE)  # what cannot be killed is not hammered
+        self._pause = min(self._pause * 1.5, _LONG_PAUSE)  # for processes that cannot be killed
         return self._pause
 
     def _read_command(self) -> None:
@@ -310,12 +314,12 @@ class _Subreaper:
     def _terminate(self) -> None:
         tree = tree_below(os.getpid())
         for pid in tree:
-            _send_signals(pid, signal.SIGTERM, signal.SIGCONT)  # one that is stopped would not hear the first
+            _send_signals(pid, signal.SIGTERM, signal.SIGCONT)  # a stopped process does not handle SIGTERM alone
         if not tree:
             _signal_group(self._program, signal.SIGTERM)
 
     def _report(self, report: dict[str, object]) -> None:
-        with contextlib.suppress(OSError):  # the host is gone; the next read says so
+        with contextlib.suppress(OSError):  # the host is gone, which the next read shows
             self._control.sendall(json.dumps(report).encode() + b"\n")
 
 
@@ -326,12 +330,12 @@ class _Keeper:
     def __init__(self, host: socket.socket) -> None:
         self._host = host
         self._host_is_gone = False
-        self._bell = _ChildSignals()
+        self._signals = _ChildSignals()
         self._subreapers: set[int] = set()
         self._give_up_at = float("inf")
 
     def run(self) -> None:
-        """Serve until the host is gone and nothing is left."""
+        """Serve until the host is gone and no process is left."""
         pause, strays = _SHORT_PAUSE, False
         while True:
             ended, any_left = _reap()
@@ -339,11 +343,11 @@ class _Keeper:
             if self._host_is_gone and not any_left:
                 return
             if self._host_is_gone and time.monotonic() > self._give_up_at:
-                self._subreapers.clear()  # no subreaper is trusted any more: all that is left are strays
+                self._subreapers.clear()  # subreapers that still run hang, and are killed as strays are
             strays = bool(ended or strays or self._host_is_gone) and self._kill_strays()
             pause = min(pause * 1.5, _LONG_PAUSE) if strays else _SHORT_PAUSE
             wait = pause if strays else 0.1 if self._host_is_gone else None
-            if self._bell.wait(None if self._host_is_gone else self._host, wait):
+            if self._signals.wait(None if self._host_is_gone else self._host, wait):
                 self._accept_order()
 
     def _kill_strays(self) -> bool:
@@ -355,11 +359,11 @@ class _Keeper:
 
     def _accept_order(self) -> None:
         try:
-            said, descriptors, _, _ = socket.recv_fds(self._host, 1, 4)
+            data, descriptors, _, _ = socket.recv_fds(self._host, 1, 4)
         except OSError:
-            said, descriptors = b"", []
-        if not said:
-            self._host_is_gone = True  # its socket stays open, so that the host can see the end of this process in it
+            data, descriptors = b"", []
+        if not data:
+            self._host_is_gone = True  # the socket stays open: its end shows the host that this process has ended
             self._give_up_at = time.monotonic() + SUBREAPER_LIMIT
         elif len(descriptors) == 4:
             self._fork(descriptors)
@@ -379,14 +383,14 @@ class _Keeper:
             os.setsid()
             become_subreaper()
             self._host.close()
-            self._bell.close()
+            self._signals.close()
             _Subreaper(socket.socket(fileno=descriptors[0]), _ChildSignals()).run(descriptors[1:])
         finally:
             os._exit(0)
 
 
 def _catch_signals() -> None:
-    """Sleep through what would end a process, by handlers: what is *ignored* would be ignored by the programs too."""
+    """Handle the signals that would end this process. They are not ignored, because programs would inherit that."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     for number in signal.valid_signals():
         if signal.getsignal(number) == signal.SIG_IGN and number not in (signal.SIGPIPE, signal.SIGXFSZ):
@@ -396,13 +400,13 @@ def _catch_signals() -> None:
 
 
 def main(descriptor: int, name: str) -> None:
-    """Be the keeper for the host at the other end of this descriptor."""
+    """Run the keeper for the host at the other end of this descriptor."""
     _set_name(name)
     _hide_memory()
     _catch_signals()
     become_subreaper()
     gc.disable()
-    gc.freeze()  # a collection would touch, and so copy, every page shared with the subreapers
+    gc.freeze()  # a collection would write to, and thereby copy, every page that is shared with the subreapers
     _Keeper(socket.socket(fileno=descriptor)).run()
 
 

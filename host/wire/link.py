@@ -1,10 +1,9 @@
-"""What a link is: a channel of parcels to one peer. Stdio, the two HTTP transports and the tests' memory links are
-links.
+"""Links: channels of parcels to one peer. Stdio, the two HTTP transports and the memory links of the tests implement
+`Link`.
 
-A parcel is a message and, where the transport knows it, the id of the request it belongs to: a message that came on the
-stream of a POST belongs to that POST's request. What a server asks for is answered by whoever that request is from, and
-by nobody else. Outward it may have headers, which repeat parts of the message for transports that have such; those are
-the only metadata a link carries.
+A parcel is a message and, if the transport knows it, the id of the request that it belongs to: a message on the stream
+of a POST belongs to the request of that POST. A server request is forwarded to the client of that request and to no
+other. A parcel to a server may have headers, which repeat parts of the message; a link carries no other metadata.
 """
 
 from __future__ import annotations
@@ -19,8 +18,10 @@ from host.protocol.versions import Revision
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """`headers` mirror the message: requests of a stateless revision have them, and nothing else has. Whoever hands the
-    parcel in stands for their being true, and fit to be sent."""
+    """A message to the peer. `about`: the id of the request that it belongs to. `headers`: those that repeat
+    parts of a stateless request; empty for every other message. The sender guarantees that they agree with the message
+    and are valid HTTP.
+    """
 
     message: Message
     about: Id | None = None
@@ -29,65 +30,65 @@ class Parcel:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedMessage:
-    """A parcel from the other side; the message may be none."""
+    """A message from the peer. `about`: the id of the request that it belongs to, if the transport knows it."""
 
     message: Message | Malformed
     about: Id | None = None
 
 
 Deliver = Callable[[ReceivedMessage], None]
-"""Takes what arrived and returns at once: a link's reader waits for nobody."""
+"""Handles a received message. Returns at once, so that a link's reader never waits for a handler."""
 
 
 class LinkLost(Exception):
     """The channel to the peer is broken or closed. The text says why, for a person, without secrets.
 
-    What more a transport knows stands in the members below; each kind of loss sets its own.
+    The attributes tell what the transport knows besides; each subclass sets its own.
     """
 
     nothing_begun = False
-    """It is certain that the peer works on nothing of what was sent: it got nothing, or said no at once."""
+    """The peer certainly works on nothing that was sent: it received nothing, or refused at once."""
     ended_session = False
-    """The peer has forgotten our session, and will begin a new one with us."""
+    """The peer has ended the session; a new connection opens another one."""
     may_be_http_sse = False
-    """The peer refused as servers do that only speak the transport of 2024-11-05."""
+    """The peer refused as servers do that support only HTTP+SSE (2024-11-05)."""
     answered = False
-    """The peer did answer, though not with what was asked: it does not know the request, perhaps."""
+    """The peer responded, but not with a response to the request: perhaps it does not know the method."""
     too_large = False
-    """The peer answered with more than it may."""
+    """The peer's response is over a limit."""
     misused = False
-    """The peer sent too much that means nothing: another connection would soon end in the same way."""
+    """The peer sent too many useless messages: another connection would soon end in the same way."""
 
 
 class NoMemory(LinkLost):
-    """There is no memory for what the peer sent."""
+    """The host has no memory left for a message of the peer."""
 
     too_large = True
 
     def __init__(self) -> None:
-        super().__init__("there is no memory for what it sent (memory)")
+        super().__init__("there is no memory for its message (memory)")
 
 
 class Link(Protocol):
     async def run(self, deliver: Deliver) -> None:
-        """Carry messages until the other side ends, then return; called once, for as long as the link is used.
+        """Carry messages until the peer ends, then return. Called once; the link works as long as this runs.
 
         Raises:
             LinkLost: the channel broke.
         """
 
     async def send(self, parcel: Parcel) -> None:
-        """Send one message, whole or not at all. Where answers ride on the sender's own exchange (HTTP), this returns
-        when that exchange is over, and delivers meanwhile.
+        """Send one message, whole or not at all. Over HTTP, where the response comes in the exchange of the request,
+        this returns at the end of the exchange and delivers its messages meanwhile.
 
         Raises:
-            LinkLost: it could not be sent, or its exchange broke.
+            LinkLost: the message could not be sent, or its exchange broke.
         """
 
     def settle(self, revision: Revision) -> None:
-        """The handshake is over, or the server needs none. From now on the link names the revision where the transport
-        does that; where the other side may send batches, it takes them apart: each message in one is an arrival; and
-        where the revision is stateless, it keeps nothing between two requests."""
+        """Set the revision, after the handshake or the discovery. From now on the link sends the revision in a header
+        if the transport has one, splits batches if the revision has them, and keeps nothing between two requests if the
+        revision is stateless."""
 
     async def send_cancel(self, id: Id, notice: Notification) -> None:
-        """Tell the peer that nobody waits for the answer to `id` any more. Bounded in time, never raises LinkLost."""
+        """Tell the peer that the response to `id` is not needed any more. Bounded in time, never raises LinkLost."""

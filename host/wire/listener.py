@@ -1,20 +1,20 @@
-"""The guarded listener: an ASGI app on a TCP or Unix socket, over HTTP/1.1, with hypercorn's parser and request
-cycle inside.
+"""HTTP/1.1 server for an ASGI app on a TCP or Unix socket, hardened against hostile clients. Uses hypercorn's parser
+and request cycle.
 
-Owns the listening socket, every connection with its deadlines, and one plain task per request. Knows nothing of what
-the app does and decides no right of any client; which heads are refused is head.py's. It leaves no way to HTTP/2,
-WebSocket or another protocol: hypercorn's `H11Protocol` is used alone, without the part that switches.
+Owns the listening socket, every connection with its deadlines, and one task per request. The app decides about access;
+head.py refuses request heads. There is no way to HTTP/2, WebSocket or another protocol: hypercorn's `H11Protocol` is
+used alone, without the part that switches protocols.
 
-What hypercorn 0.18 does not promise and this file does:
+Guarantees beyond those of hypercorn 0.18:
   - a connection that fails, in whatever way, ends alone;
-  - no write outlasts `write_timeout`, and none is shielded from cancellation; a write that was begun and not ended
-    breaks its connection, so half a message is never followed by another;
-  - the end of a connection reaches `receive()` also while a pipelined request waits;
-  - an app may answer without reading the body;
-  - a full listener makes room: which connection is closed for a new one is slots.py's decision.
+  - no write takes longer than `write_timeout`, and none is shielded from cancellation; an unfinished write breaks its
+    connection, so half a message is never followed by another one;
+  - the end of a connection reaches `receive()` even while a pipelined request waits;
+  - an app may respond without reading the body;
+  - a full listener makes room; slots.py decides which connection is closed.
 
-A request whose client left keeps its task: the app learns of it in `receive()`, and what it still sends is dropped.
-A client that only closes its sending half counts as one that left, yet what is sent afterwards still goes out to it.
+The task of a request continues when its client leaves: the app finds `http.disconnect` in `receive()`, and what it
+still sends is dropped. A client that closes only its sending half counts as gone, but still gets what is sent.
 """
 
 from __future__ import annotations
@@ -54,41 +54,42 @@ from .portions import Portions
 from .slots import EXTRA, INCOMPLETE_TIMEOUT, MANY_HEADS, RESERVED, Phase, Slots
 
 MAX_CONNECTIONS = 1000
-"""Connections at a time, besides the extra and reserved ones of slots.py."""
+"""Connections at a time, not counting the extra and reserved ones of slots.py."""
 OTHER_DESCRIPTORS = 256
-"""Open files that are left to the rest of the process, out of its limit."""
+"""Open files that are left for the rest of the process."""
 MIN_CONNECTIONS = 64
-"""Connections at a time, however low the limit of open files is."""
+"""Connections at a time, even if the limit of open files is lower."""
 HEAD_TIMEOUT = 5.0
 """Seconds from the first byte of a head, or from a new connection, until the head must be complete; INCOMPLETE_TIMEOUT
-of them while many heads are incomplete."""
+seconds while many heads are incomplete."""
 IDLE_TIMEOUT = 75.0
-"""Seconds that a connection lives between two requests; more than the keep-alive of common clients."""
+"""Seconds that a connection stays open between two requests: longer than the keep-alive of common clients."""
 WRITE_TIMEOUT = 5.0
 """Seconds in which a client must take the next 64 KiB."""
 GRACE = 2.0
 
-_LINGER = 1.0  # seconds to read what a refused client still sends: closing on unread bytes would reset away the answer
+_LINGER = 1.0  # seconds to read from a refused client: closing with unread bytes would reset away the response
 _CHUNK = 64 * 1024
 _READ_AHEAD = MAX_HEAD
-"""Bytes of pipelined requests that a connection holds; no budget counts them, and a thousand connections may."""
+"""Bytes of pipelined requests that a connection keeps. They are not charged, and a thousand connections may have them.
+"""
 _BODY_QUEUE = 10  # parts of at most _CHUNK bytes
 _FULL_PAUSE = 0.1
 _MANY_CONNECTIONS = 64
 _RESUME_SPREAD = 0.25
-"""With more connections than _CROWD, the end of one is read at a moment within so many seconds, by chance; and the time
-of many incomplete heads is longer by as much. A thousand connections must not all be taken down in one pass."""
+"""With more than _MANY_CONNECTIONS, the end of each is read after a random part of so many seconds, and the timeout of
+many incomplete heads is longer by such a part: a thousand connections must not all be closed in one pass."""
 _LONGEST_LINE = 64
-"""Bytes of a line up to which its parts are kept from the parser."""
-_ACCEPTED_AT_ONCE = 4  # one in each pass of a busy loop would leave a client behind an attacker's connections
+"""Bytes of an incomplete line that are collected before the parser gets them."""
+_ACCEPTED_AT_ONCE = 4  # with one per pass of a busy loop, a client would wait behind an attacker's connections
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 _PARSER_REFUSALS = {
-    400: "this is not HTTP/1.1 as it is understood here",
-    431: f"the head of a request has at most {MAX_HEAD} bytes",
-    501: "the only transfer encoding understood here is chunked",
+    400: "the request is not valid HTTP/1.1",
+    431: f"the request head has more than {MAX_HEAD} bytes",
+    501: "the only supported transfer encoding is chunked",
 }
-"""What a request is told that the parser itself refuses."""
+"""Texts of the responses to requests that the parser itself refuses."""
 
 _log = logging.getLogger("colonnade.listener")
 
@@ -107,18 +108,18 @@ async def serve_http(
 ) -> None:
     """Serve `app` until cancelled, or until `stop` is set. ASGI's lifespan is not used.
 
-    Each scope has the extension of `asgi.claim`: by it the app says whose request it is. On a Unix socket it also has
-    that of `asgi.examine_sender`.
+    Each scope has the extension of `asgi.claim`, by which the app names the owner of its request. On a Unix socket it
+    also has that of `asgi.examine_sender`.
 
-    On `stop` the listening socket and the idle connections are closed at once; requests in flight have `grace`
-    seconds to end, then they are cancelled. Cancelled from outside, everything ends at once. No exception of a
-    connection or of the app comes out: the app's are logged as `colonnade.listener` and answered with 500 where
-    nothing was sent yet.
+    On `stop` the listening socket and the idle connections are closed at once; requests in flight have `grace` seconds
+    to end, then they are cancelled. If the caller is cancelled, everything ends at once. No exception of a connection
+    or of the app is raised: those of the app are logged as `colonnade.listener`, and the response is 500 if nothing was
+    sent yet.
 
     Args:
-        bound: a listening socket, as from `port.bind` or `port.bind_unix`. It is closed when this ends, on `stop` at
-            once.
-        max_connections, write_timeout, head_timeout, idle_timeout: see the constants of this module. There are fewer
+        bound: a listening socket, as from `port.bind` or `port.bind_unix`. It is closed on `stop`, or when this
+        returns. max_connections, write_timeout, head_timeout, idle_timeout: see the constants of this module. There are
+        fewer
             connections if the process may not open that many files.
     """
     max_connections = affordable_connections(max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -139,9 +140,9 @@ async def serve_http(
 
 
 def affordable_connections(connections: int, files: float) -> int:
-    """How many connections of so many a process has that may open so many files.
+    """The number of connections, reduced if the process may not open that many files.
 
-    The rest of the host opens files, too: a client must not be able to take them from the servers and the audit.
+    Clients must not be able to use up the descriptors that servers and the audit need.
     """
     if files == resource.RLIM_INFINITY:
         return connections
@@ -149,7 +150,7 @@ def affordable_connections(connections: int, files: float) -> int:
 
 
 class _Server:
-    """What all connections share."""
+    """State that all connections of one listener share."""
 
     def __init__(
         self, app: ASGIApp, max_connections: int, write_timeout: float, head_timeout: float, idle_timeout: float
@@ -166,7 +167,7 @@ class _Server:
         self._complained = -math.inf
 
     async def accept(self, listener: trio.SocketListener, bound: socket.socket, nursery: trio.Nursery) -> None:
-        """Take connections until cancelled or until the listener is closed, which is on the socket `bound`."""
+        """Accept connections until cancelled or until the listener, which uses the socket `bound`, is closed."""
         while True:
             try:
                 await self._until_room(listener)
@@ -174,13 +175,13 @@ class _Server:
             except trio.ClosedResourceError:
                 return
             except OSError as error:
-                # EMFILE and its kin. The connection stays in the backlog, so the next accept fails at once as well.
+                # EMFILE and similar: the connection stays in the backlog, so the next accept fails at once as well.
                 self.log_limited(f"no connection can be accepted: {errno.errorcode.get(error.errno or 0, error)}")
                 if error.errno not in _NO_DESCRIPTOR or not self.slots.make_room(trio.current_time()):
                     await trio.sleep(_FULL_PAUSE)
                 continue
             self._begin(stream, nursery)
-            with suppress(OSError):  # either nobody waits, or the next `accept` fails in the same way
+            with suppress(OSError):  # no connection waits, or the next `accept` fails in the same way
                 for _ in range(_ACCEPTED_AT_ONCE - 1):
                     if self.slots.full:
                         break
@@ -194,19 +195,19 @@ class _Server:
 
     async def _until_room(self, listener: trio.SocketListener) -> None:
         while self.slots.full:
-            await trio.lowlevel.wait_readable(listener.socket)  # nothing is closed before there is a need for its slot
+            await trio.lowlevel.wait_readable(listener.socket)  # no connection is closed before its slot is needed
             if not self.slots.make_room(trio.current_time()):
-                with trio.move_on_after(_FULL_PAUSE):  # time alone makes an incomplete request one that may be closed
+                with trio.move_on_after(_FULL_PAUSE):  # later, an incomplete request may be closed
                     await self._room.park()
 
     async def finish(self) -> None:
-        """Let no connection begin another request."""
+        """Make every connection end after its current request, and close the idle ones."""
         await self.context.terminated.set()
         for connection in self.slots:
             connection.close_if_idle()
 
     def log_limited(self, text: str) -> None:
-        """One line a second, whatever clients do."""
+        """Log a warning, at most one per second, so that clients cannot fill the log."""
         now = trio.current_time()
         if now - self._complained >= 1:
             self._complained = now
@@ -234,11 +235,11 @@ def _hypercorn_config() -> Config:
 
 
 class _ConnectionEnded(Exception):
-    """Nothing more is to be read as a request from this connection."""
+    """No further request is read from this connection."""
 
 
 class _Connection:
-    """One client: reads for hypercorn's protocol, writes for it, and keeps the deadlines."""
+    """The connection of one client: reads and writes for hypercorn's protocol, and keeps the deadlines."""
 
     def __init__(self, server: _Server, stream: trio.SocketStream) -> None:
         self._server = server
@@ -251,9 +252,9 @@ class _Connection:
         self._deadline = trio.current_time() + server.head_timeout
         self._in_head = True
         self._head_begun = False
-        """Whether a part of a head has come, and more of it must."""
+        """A part of a head has come, and more of it must follow."""
         self._line = b""
-        """The part of a line that has come of it since."""
+        """The incomplete line of this head that the parser has not got yet."""
         self._busy = False
         self._pipelined = bytearray()
         self._half_closed = False
@@ -261,24 +262,24 @@ class _Connection:
         self._read_all = False
 
     async def run(self) -> None:
-        """Serve the connection until it and every app task of it have ended."""
+        """Serve the connection until it and all its requests have ended."""
         sock = self._stream.socket
         try:
             peer = parse_socket_addr(sock.family, sock.getpeername())
             here = parse_socket_addr(sock.family, sock.getsockname())
-        except OSError:  # it was reset before we came to look at it
+        except OSError:  # the connection was reset before it was accepted
             return
         try:
             async with trio.open_nursery() as self._nursery:
                 self._protocol = _Http1(self, self._server, peer, here)
                 await self._read()
         finally:
-            del self._nursery, self._protocol  # they refer to this: nothing is left to the collector of garbage
+            del self._nursery, self._protocol  # they refer to this object: no cycle is left to the garbage collector
 
     # Reading
 
     async def _read(self) -> None:
-        """Hand everything received to the protocol. What that raises breaks the connection, not the apps it runs."""
+        """Pass all received bytes to the protocol. Its exceptions end the connection, but not the app tasks."""
         try:
             with suppress(_ConnectionEnded):
                 await self._feed()
@@ -304,7 +305,7 @@ class _Connection:
                 return
 
     async def _receive(self) -> bytes | None:
-        """The next bytes, b"" after the last ones, None when nothing is to be fed any more."""
+        """The next bytes; b"" at the end of input; None if the protocol gets no more input."""
         if self._pipelined:
             data, self._pipelined = bytes(self._pipelined), bytearray()
             return data
@@ -328,8 +329,8 @@ class _Connection:
         return None
 
     async def _receive_ready(self) -> bytes:
-        # `SocketStream.receive_some` can yield with the bytes in hand. A connection that is closed in that moment,
-        # since it looks idle, would lose a request that has arrived.
+        # `SocketStream.receive_some` has a checkpoint after it has read the bytes. A connection that is closed at that
+        # moment, because it looks idle, would lose a request that has arrived.
         while not self._is_closed():
             await trio.lowlevel.wait_readable(self._stream.socket)
             if len(self._server.slots) > _MANY_CONNECTIONS and not self._is_closed() and not self._unread():
@@ -346,23 +347,23 @@ class _Connection:
             except BlockingIOError:
                 continue
             self._line += data
-            # The parser can do nothing with a part of a line. A thousand connections may send a byte each at once.
+            # The parser cannot use a part of a line, and a thousand connections may send one byte each at once.
             if not data or not self._head_begun or b"\n" in data or len(self._line) >= _LONGEST_LINE:
                 data, self._line = self._line, b""
                 return data
         raise trio.ClosedResourceError
 
     def _is_closed(self) -> bool:
-        """Whether it has been closed here: other tasks do that while this one waits."""
+        """Whether the connection was closed, which other tasks may do while this one waits."""
         return self._closed
 
     async def read_ahead(self) -> None:
-        """Watch the client while a pipelined request waits for its turn.
+        """Keep reading while a pipelined request waits, so that the end of the connection is noticed.
 
-        Ends by `resume` only. Beyond some bytes nothing more is read, and the end of the connection not seen.
+        Returns only after `resume`. After _READ_AHEAD bytes no more is read, and the end is not noticed.
 
         Raises:
-            _ConnectionEnded: the client left, or the connection was ended here. What it had pipelined is not answered.
+            _ConnectionEnded: the client left, or the connection was closed here. Pipelined requests are not answered.
         """
         with trio.CancelScope() as self._waiting_for_turn:
             while not self._half_closed:
@@ -390,7 +391,7 @@ class _Connection:
     # Writing
 
     async def handle_event(self, event: WireEvent) -> None:
-        """What the protocol asks of the connection."""
+        """Carry out an event of the protocol: write, close, or change between busy and idle."""
         if isinstance(event, RawData):
             if event.data:  # the end of a body of known length has no bytes
                 await self._write(event.data)
@@ -416,9 +417,10 @@ class _Connection:
             self.close()
 
     async def _write(self, data: bytes) -> None:
-        """Write all of it, or break the connection. Nothing is written after a write that was not finished."""
+        """Write all of the data, or break the connection. Nothing is written after an unfinished write."""
         if not self._writing.locked():
-            # Nobody can cancel this between the protocol's new state and its bytes; nearly always it is all there is.
+            # Without a checkpoint, cancellation cannot come between the protocol's new state and its bytes. Nearly
+            # always this writes all of them.
             data = data[self._write_nowait(data) :]
         if not data or self._closed or self._half_closed:
             await trio.lowlevel.cancel_shielded_checkpoint()
@@ -452,13 +454,13 @@ class _Connection:
 
     @property
     def has_unread_input(self) -> bool:
-        """Bytes of the client that the parser has not seen wait here, or in the kernel."""
+        """Whether bytes that the parser has not got wait here or in the kernel."""
         if self._closed or self._pipelined:
             return bool(self._pipelined)
         return self._unread() > 0
 
     def _unread(self) -> int:
-        """How many bytes wait in the kernel."""
+        """Number of bytes that wait in the kernel."""
         if self._closed:
             return 0
         return int.from_bytes(fcntl.ioctl(self._stream.socket.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
@@ -471,7 +473,7 @@ class _Connection:
 
     @property
     def ends_after_answer(self) -> bool:
-        """Whether the connection is given up with the present answer, to leave room for others."""
+        """Whether the connection is closed after the current response, to make room for others."""
         return self._server.slots.ends_after_answer(self)
 
     # Ending
@@ -481,7 +483,7 @@ class _Connection:
             self.close()
 
     def _half_close(self) -> None:
-        """Send nothing more. The client gets what was sent before, also if it has not finished its request."""
+        """Stop sending. The client gets what was sent before, even if it has not finished its request."""
         if self._closed or self._half_closed:
             return
         if self._writing.locked():
@@ -497,18 +499,18 @@ class _Connection:
             self._waiting_for_turn.cancel()
 
     def abort(self) -> None:
-        """Drop the connection with what waits in the kernel to be sent: the other side does not take it."""
+        """Close the connection and discard the data that waits in the kernel, which the client does not read."""
         if not self._closed:
             with suppress(OSError):
                 self._stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()
 
     def close(self) -> None:
-        """Close the socket. Whoever reads or writes on it wakes up; the kernel still delivers what was written."""
+        """Close the socket. Tasks that read or write on it wake up; the kernel still delivers what was written."""
         self._closed = True
         self._stream.socket.close()
 
-    # App tasks. Hypercorn calls this, as it would its own task group.
+    # App tasks. Hypercorn calls `spawn_app` as it would call its own task group.
 
     async def spawn_app(
         self, _app: object, _config: Config, scope: Scope, send: Callable[[Event | None], Awaitable[None]]
@@ -525,7 +527,7 @@ class _Connection:
 
     async def _answer(self, scope: Scope, inbox: _Inbox, send: Callable[[Event | None], Awaitable[None]]) -> None:
         async def send_unless_cancelled(event: Event) -> None:
-            # The one place to cancel an app that only sends: nothing is begun yet, so nothing breaks.
+            # The only place where an app that only sends is cancelled: no write has begun, so nothing breaks.
             await trio.lowlevel.checkpoint_if_cancelled()
             await send(event)
 
@@ -544,13 +546,13 @@ class _Connection:
 
 
 class _Inbox:
-    """What `receive()` gives to one app: the body, then the disconnect, which stays."""
+    """The events that one app gets from `receive()`: the body, then `http.disconnect`, again and again."""
 
     def __init__(self) -> None:
         self._in, self._out = trio.open_memory_channel[Event](_BODY_QUEUE)
 
     async def put(self, event: Event) -> None:
-        """Returns at once when nobody takes the body any more."""
+        """Add an event; wait while the queue is full. Returns at once after `abandon`."""
         if event["type"] == "http.disconnect":
             self._in.close()
             return
@@ -568,7 +570,7 @@ class _Inbox:
 
 
 class _Http1(H11Protocol):
-    """Hypercorn's HTTP/1.1, with the refusals of head.py before it and no other protocol behind it."""
+    """Hypercorn's HTTP/1.1 protocol, with the refusals of head.py and without a switch to another protocol."""
 
     def __init__(
         self,
@@ -601,21 +603,21 @@ class _Http1(H11Protocol):
 
     @property
     def is_receiving_body(self) -> bool:
-        """Whether the body of a request has begun to come, and its end has not."""
+        """Whether the body of a request is not complete."""
         return self._strict.their_state is h11.SEND_BODY
 
     @property
     def awaits_body(self) -> bool:
-        """The body of the request is not complete, and its answer has not begun."""
+        """Whether the body of a request is not complete and its response has not begun."""
         return self._strict.their_state is h11.SEND_BODY and self._strict.our_state is h11.SEND_RESPONSE
 
     @property
     def has_begun_head(self) -> bool:
-        """Bytes of the next request are here already; asked between two requests."""
+        """Whether bytes of the next request have arrived; for use between two requests."""
         return bool(self._strict.trailing_data[0])
 
     async def stream_send(self, event: StreamEvent) -> None:
-        # Said in time: the connection will not be used again (see `_maybe_recycle`).
+        # The client must know with this response that the connection will be closed (see `_maybe_recycle`).
         if isinstance(event, Response) and (
             self.context.terminated.is_set() or not self.has_whole_request or self._connection.ends_after_answer
         ):
@@ -623,7 +625,7 @@ class _Http1(H11Protocol):
         await super().stream_send(event)
 
     async def _check_protocol(self, event: h11.Request) -> None:
-        """Never switches; a request that asks for it was refused with its head."""
+        """Never switch: a request for another protocol was refused with its head."""
 
     async def _send_error_response(self, status_code: int) -> None:
         refusal = self._strict.refusal or Refusal(status_code, _PARSER_REFUSALS.get(status_code, _PARSER_REFUSALS[400]))
@@ -640,7 +642,7 @@ class _Http1(H11Protocol):
 
 
 class _StrictConnection(h11.Connection):
-    """h11, looking at each head before it is parsed."""
+    """h11 with a check of each head before it is parsed."""
 
     refusal: Refusal | None = None
 
@@ -654,7 +656,7 @@ class _StrictConnection(h11.Connection):
 
 
 class _NextRequestEvent(EventWrapper):
-    """Hypercorn's event for "the next pipelined request may be parsed", which does not turn its back on the client."""
+    """Hypercorn's event for "the next pipelined request may be parsed". Its waiter keeps reading from the client."""
 
     def __init__(self, connection: _Connection) -> None:
         super().__init__()

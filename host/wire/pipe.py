@@ -1,7 +1,7 @@
-"""Writing whole lines to a pipe without waiting for the reader of it.
+"""Writer of whole lines to a pipe that never waits for the reader of the pipe.
 
-A line that fits into the pipe is written at once, in the caller's own task. What does not fit waits in order, and only
-`run` writes it: a cancelled writer would leave half a line and glue the next message to it.
+A line that fits into the pipe is written at once, in the caller's task. The rest waits in order and is written by `run`
+only: a caller that is cancelled while it writes would leave half a line, and the next message would continue it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ import trio
 
 MAX_BACKLOG = 16 * 1024 * 1024
 STALL_TIMEOUT = 10.0
-"""Seconds a reader may leave a full pipe unread before the link is given up."""
+"""Seconds in which the reader of a full pipe must read something."""
 
 
 class PipeStalled(Exception):
-    """The reader does not read, or is gone."""
+    """The reader does not read, or has closed the pipe."""
 
 
 class PipeClosed(PipeStalled):
-    """The reader is gone."""
+    """The reader has closed the pipe."""
 
 
 class LineWriter:
-    """Owns nothing: the descriptor is non-blocking and belongs to whoever opened it. The reader may leave a full pipe
-    unread for `timeout` seconds."""
+    """Writes lines to a non-blocking descriptor, which it does not own.
+
+    Args:
+        timeout: seconds in which the reader of a full pipe must read something.
+    """
 
     def __init__(self, fd: int, timeout: float = STALL_TIMEOUT) -> None:
         self._fd = fd
@@ -41,7 +44,7 @@ class LineWriter:
         """Write `line` and a line end, now or as soon as the reader makes room.
 
         Raises:
-            PipeStalled: the reader is gone, or too much waits already; nothing of the line was written.
+            PipeStalled: the pipe is closed, or MAX_BACKLOG is reached; nothing of the line was written.
         """
         if self._broken:
             raise PipeClosed("the pipe is closed")
@@ -57,20 +60,20 @@ class LineWriter:
         self._wake.set()
 
     async def write_when_room(self, line: bytes) -> None:
-        """Like `write_line`, but while too much waits already this waits too.
+        """Like `write_line`, but waits while MAX_BACKLOG is reached.
 
         Raises:
-            PipeStalled: the reader is gone; nothing of the line was written.
+            PipeStalled: the pipe is closed; nothing of the line was written.
         """
         while self._is_too_much(len(line) + 1) and not self._broken:
             await self._room.park()
         self.write_line(line)
 
     async def run(self) -> None:
-        """Write what waits, until cancelled.
+        """Write waiting lines until cancelled.
 
         Raises:
-            PipeStalled: the reader is gone, or made no room for as long as the patience lasts.
+            PipeStalled: the pipe is closed, or the reader read nothing for `timeout` seconds.
         """
         while True:
             await self._wake.wait()
@@ -78,11 +81,11 @@ class LineWriter:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write everything that waits; see `run` for what it raises."""
+        """Write all waiting lines. Raises as `run` does."""
         while self._waiting:
-            with trio.move_on_after(self._timeout) as patience:
+            with trio.move_on_after(self._timeout) as timeout:
                 await trio.lowlevel.wait_writable(self._fd)
-            if patience.cancelled_caught:
+            if timeout.cancelled_caught:
                 self._break()
                 raise PipeStalled(f"nothing was read for {self._timeout:.0f} s")
             head = self._waiting[0]
@@ -104,7 +107,7 @@ class LineWriter:
             raise PipeClosed("the reader has closed the pipe") from problem
 
     def _is_too_much(self, size: int) -> bool:
-        """A line that is longer than all that may wait is taken when nothing does."""
+        """Whether MAX_BACKLOG would be exceeded. A longer line is accepted if no other waits."""
         return bool(self._waiting) and self._size + size > MAX_BACKLOG
 
     def _break(self) -> None:

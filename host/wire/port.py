@@ -1,6 +1,5 @@
-"""Listening sockets, with nothing but the standard library: a port is bound before the rest of the program is loaded.
-
-Owns nothing: the socket belongs to whoever asked for it.
+"""Listening sockets. Imports only the standard library, so that the port is bound before the rest of the program is
+loaded. The caller owns the socket.
 """
 
 from __future__ import annotations
@@ -13,19 +12,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 BACKLOG = 1024
-_SEND_BUFFER = 256 * 1024  # kernel memory for a client that does not read; grown by itself it reaches megabytes
-_LONGEST_ADDRESS = 100  # bytes of the address of a Unix socket; Linux takes 107, others less
-_USER_TIMEOUT = 10_000  # ms; also ends a peer that vanished while data for it lies in the kernel only
+_SEND_BUFFER = 256 * 1024  # kernel memory for a client that does not read; by default it grows to megabytes
+_LONGEST_ADDRESS = 100  # bytes of the address of a Unix socket; Linux accepts 107, other systems fewer
+_USER_TIMEOUT = 10_000  # ms; ends a connection whose peer vanished while unsent data is only in the kernel
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket at an address (not a name). From now on connections wait until somebody takes them.
+    """A listening TCP socket. From now on the kernel holds new connections until they are accepted.
 
     Args:
+        host: an IP address, not a name.
         port: 0 picks a free one.
 
     Raises:
-        OSError: the address cannot be had; the text says which and why.
+        OSError: the address cannot be used; the text names it and says why.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -41,30 +41,33 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def bind_unix(path: Path) -> socket.socket:
-    """A listening Unix socket that only this user can connect to. It appears under its name once it can be connected
-    to: one that cannot is taken for that of a process that has ended.
+    """A listening Unix socket that only this user can connect to.
+
+    The socket gets its name only when it accepts connections, because a socket that refuses them is taken for the
+    leftover of a process that has ended.
 
     Raises:
-        OSError: there can be no socket.
+        OSError: the socket cannot be created.
     """
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    coming = path.with_suffix(".new")
+    temporary = path.with_suffix(".new")
     try:
-        with unix_address(coming) as address:
+        with unix_address(temporary) as address:
             listening.bind(address)
-        coming.chmod(0o600)
+        temporary.chmod(0o600)
         listening.listen(BACKLOG)
-        coming.rename(path)
+        temporary.rename(path)
     except BaseException:
         listening.close()
-        coming.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     return listening
 
 
 @contextmanager
 def unix_address(path: Path) -> Iterator[str]:
-    """The path of a Unix socket as bind and connect take it: they take short ones only."""
+    """The path of a Unix socket for bind and connect, which accept only short paths. A long one is replaced by a path
+    through a descriptor of its folder."""
     if len(os.fsencode(path)) <= _LONGEST_ADDRESS or sys.platform != "linux":
         yield str(path)
         return

@@ -1,11 +1,12 @@
-"""Portions of the passes of the event loop for the bodies that clients send, dealt out in the order in which they wait.
+"""Rate limit for reading request bodies: bytes per pass of the event loop, given to connections in the order in which
+they wait.
 
-Whoever has something to read asks first, and reads no more than it is given. A part of a few bytes takes nearly as much
-work as one of many KiB, so that small parts have a portion of their own: clients that send byte by byte, however many
-they are, wait for each other, and nobody else waits for them.
+A connection acquires a number of bytes before it reads, and reads no more than that. A read of a few bytes costs nearly
+as much as one of many KiB, so small reads have a limit of their own: clients that send byte by byte, however many, wait
+only for each other.
 
-Turns (`turns.py`) measure work after it was done, and let everybody do a little in each pass: with a thousand clients
-that is too much.
+Turns (`turns.py`) would not do here. They measure work after it was done and let each reader do a little in each pass,
+which is too much with a thousand clients.
 """
 
 from __future__ import annotations
@@ -16,26 +17,29 @@ from functools import partial
 import trio
 
 PORTION = 64 * 1024
-"""Bytes in PASSES passes for all that have more than SMALL to read; the last of them may get as many again."""
+"""Bytes in PASSES passes for all connections with more than SMALL bytes to read; the last one may get as many again."""
 PASSES = 3
-"""A call takes some ten passes, and not each of them shall be one in which a long body is read."""
+"""Passes for one PORTION. A call takes some ten passes, and not every one of them should read a long body."""
 MIN_PORTION = 8 * 1024
-"""Bytes that one of them counts as at least."""
+"""Bytes that each read of more than SMALL counts as at least."""
 SMALL = 1024
 SMALL_PARTS = 2
-"""Parts in one pass of at most SMALL bytes each."""
+"""Reads of at most SMALL bytes in one pass."""
 
 
 class Portions:
-    """Those of one listener."""
+    """The limits of one listener."""
 
     def __init__(self) -> None:
         self._large = _Queue(PORTION, PASSES)
         self._small = _Queue(SMALL_PARTS, 1)
 
     async def acquire(self, available: Callable[[], int]) -> int:
-        """How many bytes may be read in this pass, once it is the turn of this task. `available` says how many there
-        are, also while the task waits; it must not raise."""
+        """Wait for the turn of this task, and return how many bytes it may read now.
+
+        Args:
+            available: number of bytes that can be read, also while the task waits. Must not raise.
+        """
         if available() <= SMALL:
             await self._small.acquire(lambda: 1)
             return SMALL
@@ -43,7 +47,7 @@ class Portions:
 
 
 class _Queue:
-    """Those who wait for one of the two portions, which is dealt out once in so many passes."""
+    """Tasks that wait for one of the two limits. `portion` is renewed once in `passes` passes."""
 
     def __init__(self, portion: int, passes: int) -> None:
         self._portion = self._left = portion
@@ -52,7 +56,7 @@ class _Queue:
         self._given: dict[trio.lowlevel.Task, int] = {}
 
     async def acquire(self, wanted: Callable[[], int]) -> int:
-        """What has been taken of the portion, once there was something left of it: all that was wanted."""
+        """Wait until some of the portion is left, take `wanted()` of it, and return that number."""
         if self._left > 0 and not self._waiting:
             return self._take(wanted)
         task = trio.lowlevel.current_task()
@@ -74,7 +78,7 @@ class _Queue:
 
     def _wait_passes(self, count: int) -> None:
         following = partial(self._wait_passes, count - 1) if count > 1 else self._renew
-        trio.lowlevel.current_trio_token().run_sync_soon(following)  # which runs it in the next pass
+        trio.lowlevel.current_trio_token().run_sync_soon(following)  # runs in the next pass
 
     def _renew(self) -> None:
         self._left = self._portion

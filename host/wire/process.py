@@ -1,8 +1,8 @@
 """Server processes of the host: started, watched and ended through the keeper (keeper.py), so that none is left behind.
 
-Knows pipes, exit statuses and how a tree is stopped; knows nothing of what is said over the pipes, and never restarts
-a program. A `Child` owns its three pipe ends and its control socket; a `Keeper` owns the helper process, and replaces
-one that was killed. Every process the host starts goes through here: `become_subreaper` relies on it.
+Handles pipes, exit statuses and the stopping of process trees; never restarts a program. A `Child` owns its three pipe
+ends and its control socket. A `Keeper` owns the helper process, and replaces it if it was killed. Every process of the
+host must be started here, because `become_subreaper` relies on that.
 """
 
 from __future__ import annotations
@@ -26,39 +26,38 @@ from host.wire import keeper as helper
 from host.wire.descent import KEEPER_NAME
 
 _PIPE_BYTES = 256 * 1024
-"""Size of the buffer of a pipe. With Linux's 64 KiB an answer of 9 MB takes 140 turns of the loop and of the program.
-Not 1 MiB: a user may have 64 MiB of them in all, and then gets pipes of one page."""
+"""Size of the buffer of a pipe. With Linux's 64 KiB, a response of 9 MB takes 140 passes of the event loop. Not 1 MiB:
+all pipes of a user share 64 MiB, beyond which new pipes have one page."""
 START_TIMEOUT = 10.0
-"""Seconds in which the keeper has to take up a new program; only a keeper that was stopped or starved needs more."""
+"""Seconds in which the keeper must start a new program; only a keeper that was stopped or starved needs more."""
 MAX_CONCURRENT_STARTS = 8
-"""Programs that are being started at once, until each is known to run: a machine that starts fifty is of no use
-meanwhile."""
+"""Programs that may be starting at once: a machine that starts fifty at once does nothing else meanwhile."""
 KILL_TIMEOUT = 1.0
-"""Seconds from SIGKILL until a tree counts as one that its subreaper cannot end, and once more for the way without
-it."""
+"""Seconds after SIGKILL in which a subreaper must end its tree; then the subreaper is killed, and as many seconds more.
+"""
 CLOSE_TIMEOUT = KILL_TIMEOUT + helper.SUBREAPER_LIMIT
-"""Seconds that closing a keeper may take, all of its children included."""
+"""Seconds that closing a keeper may take, including all of its children."""
 _SWEEP_INTERVAL = 0.05
 
 _INHERITED_VARIABLES = frozenset(
     [
-        # What every MCP SDK passes on, so a server that runs elsewhere runs here.
+        # Passed on by every MCP SDK, so a server that runs elsewhere runs here.
         *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"),
-        # How text (with LC_*), times and scratch files of the user's other programs are handled.
+        # Locale (with LC_*), time zone and scratch folder.
         *("LANG", "TZ", "TMPDIR"),
-        # Where npx, uvx and docker keep caches, settings and sockets: without them they download anew or fail off line.
+        # Folders of caches, settings and sockets: without them npx, uvx and docker download again or fail off line.
         *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"),
-        # Behind a company's proxy nothing is reached without them. A proxy's address may hold a password; it is one for
-        # the network, which the server uses anyway.
+        # Necessary behind a company's proxy. The address of a proxy may contain a password, but one for the network,
+        # which the server uses anyway.
         *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"),
         *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
-        # Nothing else: tokens lie in a user's environment under names that nobody can list.
+        # Nothing else: users keep tokens in their environment under any name.
     ]
 )
 
 
 class SpawnError(Exception):
-    """A program could not be started. `reason` says why, in words that hold no argument and no secret."""
+    """A program could not be started. `reason`: why, without any argument or secret."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -66,15 +65,15 @@ class SpawnError(Exception):
 
 
 class _KeeperLost(SpawnError):
-    """The keeper ended before anything was begun."""
+    """The keeper ended before the program was started."""
 
 
 def child_environment(own: Mapping[str, str], base: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment for a server: the little of ours that it needs, overlaid with what is configured for it.
+    """The environment of a server: the few variables of ours that it needs, and those configured for it.
 
     Args:
-        own: what the configuration sets for this server; passed whole, and it wins.
-        base: the environment to pass on from. Exported shell functions in it (`() {`) are never passed on.
+        own: variables that the configuration sets for this server; they replace others of the same name.
+        base: the environment to select from. Exported shell functions (`() {`) are never passed on.
     """
     passed = {
         name: value
@@ -85,20 +84,20 @@ def child_environment(own: Mapping[str, str], base: Mapping[str, str] = os.envir
 
 
 def become_subreaper() -> bool:
-    """Make the host adopt what loses its keeper, so that it can be ended; False where the platform cannot.
+    """Make the host adopt the processes of a keeper that was killed; False if the platform has no subreapers.
 
-    From then on, should a keeper be killed, an open `Keeper` kills and reaps every child of this process that lives in
-    a session of its own and is neither a keeper nor a living subreaper. A child that was started by other means, in the
-    session of the host, is left alone, and so is its exit status.
+    From then on, if a keeper is killed, an open `Keeper` kills and reaps every child of this process that has a session
+    of its own and is neither a keeper nor a living subreaper. Children in the session of the host, and their exit
+    statuses, are left alone.
     """
     return helper.become_subreaper()
 
 
 class Child:
-    """One running program and all that it starts. Made by `Keeper.open_child` only.
+    """One running program and its descendants. Made by `Keeper.open_child` only.
 
-    `stdout` and `stderr` are read to their end by whoever uses them: until then the program may block. A program's
-    descendants can hold them open beyond its exit, for a moment; `wait` tells when the program itself is over.
+    The user must read `stdout` and `stderr` to their end; otherwise the program may block. Descendants can hold them
+    open for a moment after the exit of the program itself, for which `wait` waits.
     """
 
     def __init__(self, control: socket.socket, stdin: int, stdout: int, stderr: int) -> None:
@@ -120,38 +119,39 @@ class Child:
 
     @property
     def stdin_fd(self) -> int:
-        """The non-blocking write end of the program's standard input. Ask for it anew before each use.
+        """The non-blocking write end of the program's standard input. Read this property before each use, because a
+        closed descriptor may be reused for another file.
 
         Raises:
-            trio.ClosedResourceError: it was closed; the number may be another file's by now.
+            trio.ClosedResourceError: it was closed.
         """
         if self._stdin is None:
             raise trio.ClosedResourceError("the standard input of this program was closed")
         return self._stdin
 
     def close_stdin(self) -> None:
-        """Let the program see the end of its input, once; whoever waits to write gets `trio.ClosedResourceError`."""
+        """Close the program's standard input. Tasks that wait to write to it get `trio.ClosedResourceError`."""
         if self._stdin is not None:
             stdin, self._stdin = self._stdin, None
             trio.lowlevel.notify_closing(stdin)
             os.close(stdin)
 
     async def wait(self) -> int:
-        """Wait for the end of the program, not of what it started; returns `returncode`. Any number may wait."""
+        """Wait for the exit of the program, not of its descendants; returns `returncode`. Several tasks may wait."""
         await self._ended.wait()
         assert self.returncode is not None
         return self.returncode
 
-    # The rest is for the keeper
+    # For `Keeper` only
 
     async def _send_order(self, order: bytes) -> None:
-        """Have the program started; return when it runs. Raises SpawnError."""
+        """Have the subreaper start the program; return when it runs. Raises SpawnError."""
         with trio.move_on_after(START_TIMEOUT):
             try:
                 while order:
                     order = order[await self._control.send(order) :]
             except OSError:
-                pass  # the subreaper is gone: the listener comes upon it too
+                pass  # the subreaper is gone, which `_listen` reports
             else:
                 self._order_sent = True
             await self._answered.wait()
@@ -163,14 +163,14 @@ class Child:
             raise SpawnError("the keeper did not answer in time")
 
     async def _listen(self) -> None:
-        """Take down what the subreaper reports, until it ends. Shielded: stopping needs it to the last."""
+        """Handle the reports of the subreaper until it ends. Shielded, because `_stop` needs the reports."""
         with self._listening:
             rest = b""
             while data := await self._read_reports():
                 *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
                     self._take_report(json.loads(line))
-        # Without a report first, the subreaper was killed, and the keeper or the host kills what it held.
+        # If these were not reported before, the subreaper was killed; the keeper or the host kills its program.
         self._take_report({"gone": True})
         self._take_report({"exit": -signal.SIGKILL})
         self._answered.set()
@@ -199,7 +199,7 @@ class Child:
                 self._gone.set()
 
     def _send_command(self, word: bytes) -> None:
-        with contextlib.suppress(OSError):  # gone, or stopped with a full socket: the next rung of the ladder is higher
+        with contextlib.suppress(OSError):  # gone, or stopped with a full socket: the next step kills the subreaper
             os.write(self._control.fileno(), word)
 
     async def _stop(self, grace: float) -> None:
@@ -215,7 +215,8 @@ class Child:
         await self._finish()
 
     async def _finish(self) -> None:
-        """Wait for the end of a tree that is being killed; should the subreaper not manage, leave it to the keeper."""
+        """Wait for the end of a tree that is being killed. If its subreaper does not end it, kill the subreaper, so
+        that the keeper kills the tree."""
         with trio.move_on_after(KILL_TIMEOUT):
             await self._gone.wait()
         if not self._gone.is_set() and self._subreaper:
@@ -238,7 +239,7 @@ class Child:
 
 
 def _encode(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> bytes:
-    """The order for a subreaper, in the form that keeper.py lays down."""
+    """The order for a subreaper, in the format that keeper.py describes."""
     if not argv:
         raise SpawnError("the command is empty")
     order = {
@@ -267,7 +268,7 @@ class _KeeperProcess:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
-                # What a program can read about its parent in /proc holds nothing of ours; some Pythons need this one.
+                # A program can read the environment of its parent in /proc; some Pythons need this one variable.
                 env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
@@ -279,9 +280,9 @@ class _KeeperProcess:
         return self.process.poll() is None
 
     async def watch(self) -> None:
-        """Wait for its end, take its status, close the socket. Shielded: `aclose` ends it."""
+        """Wait for the end of the process, take its status, close the socket. Shielded: ended by `aclose`."""
         with trio.CancelScope(shield=True):
-            await trio.lowlevel.wait_readable(self.socket)  # a keeper never says a word, so this is the end of it
+            await trio.lowlevel.wait_readable(self.socket)  # a keeper never writes, so this is its end
         self.process.wait()  # its descriptors are closed a moment before
         _helpers.discard(self.process.pid)
         trio.lowlevel.notify_closing(self.socket)
@@ -289,7 +290,7 @@ class _KeeperProcess:
         self.ended.set()
 
     async def aclose(self) -> None:
-        """Let it end, once its subreapers have; bounded, in the end by SIGKILL."""
+        """Make the process end when its subreapers have ended; kill it after SUBREAPER_LIMIT seconds."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
         with trio.move_on_after(helper.SUBREAPER_LIMIT):
@@ -300,12 +301,12 @@ class _KeeperProcess:
 
 
 _helpers: set[int] = set()
-"""The numbers of all keepers of this process: children that are no strays."""
+"""Process ids of all keepers of this process: children that must not be killed as strays."""
 
 
 def _enlarge(pipe: int) -> None:
     if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # the user has used up what may be had
+        with contextlib.suppress(OSError):  # the limit of the user is reached
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
@@ -323,34 +324,34 @@ class Keeper:
 
     @property
     def pid(self) -> int:
-        """The process number of the helper at present; another one after it was killed and replaced."""
+        """The process id of the current helper; it changes when the helper was killed and replaced."""
         return self._helper.process.pid
 
     @asynccontextmanager
     async def open_child(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, grace: float = 2.0
     ) -> AsyncIterator[Child]:
-        """Run a program; on leaving, end it with all that it started.
+        """Run a program for the block; at the end, end it with all its descendants.
 
-        Leaving closes its standard input, sends TERM to the whole tree after `grace` seconds and KILL after as many
-        more, and waits until nothing is left of it. As soon as the program itself ends, by whatever cause, the rest of
-        its tree is killed. This is shielded from cancellation and takes at most `2 * grace + 2 * KILL_LIMIT` seconds.
-        A start that is cancelled leaves nothing behind.
+        Leaving closes the standard input, sends TERM to the whole tree after `grace` seconds and KILL after as many
+        more, and waits until no process is left. When the program itself ends, for whatever reason, the rest of its
+        tree is killed. Leaving is shielded from cancellation and takes at most `2 * grace + 2 * KILL_TIMEOUT` seconds.
+        A start that is cancelled leaves no process behind.
 
         Args:
             argv: the program and its arguments; a name without a slash is looked up in the PATH of `env`, a relative
                 path begins at `cwd`.
             env: its whole environment (see `child_environment`).
-            cwd: the directory it runs in.
-            grace: seconds for each of the two polite requests.
+            cwd: its working directory.
+            grace: seconds to end after the end of input, and again after TERM.
 
         Raises:
-            SpawnError: it could not be started.
+            SpawnError: the program could not be started.
         """
         order = _encode(argv, env, cwd)
         try:
             child = await self._start(order)
-        except _KeeperLost:  # the keeper was killed before it came to this; the next attempt replaces it
+        except _KeeperLost:  # the keeper was killed before it forked; the next attempt replaces it
             child = await self._start(order)
         try:
             yield child
@@ -374,7 +375,8 @@ class Keeper:
             await child._close()
 
     async def _begin(self) -> Child:
-        """Have the keeper make a subreaper. Nothing waits between that and the return: it is the caller's to stop."""
+        """Have the keeper fork a subreaper. No checkpoint follows before the return, so that the caller always gets the
+        child that it has to stop."""
         async with self._handover_lock:
             while True:
                 if self._closed:
@@ -384,7 +386,7 @@ class Keeper:
                 except BlockingIOError:
                     with contextlib.suppress(trio.ClosedResourceError):  # it was killed; the next round replaces it
                         await trio.lowlevel.wait_writable(self._helper.socket)
-                except ConnectionError:  # it was killed this moment; the next round replaces it
+                except ConnectionError:  # it was just killed; the next round replaces it
                     await self._helper.ended.wait()
                 except OSError as error:
                     raise SpawnError(os.strerror(error.errno or 0)) from error
@@ -418,8 +420,8 @@ class Keeper:
         self._nursery.start_soon(self._watch, self._helper)
 
     async def _watch(self, helper_process: _KeeperProcess) -> None:
-        """See to what the keeper can no longer see to once it was killed: its subreapers' ends, and whatever they
-        lose."""
+        """Wait for the end of a keeper process. If it was killed, kill and reap the strays of its children until all of
+        these have ended."""
         await helper_process.watch()
         orphaned = set(self._children)
         while helper.is_subreaper():
@@ -428,7 +430,7 @@ class Keeper:
             await trio.sleep(_SWEEP_INTERVAL)
 
     def _sweep(self) -> bool:
-        """Kill and reap the strays among the children of this process; tells whether any is left."""
+        """Kill and reap the strays among the children of this process. Returns whether there were any."""
         session, subreapers = os.getsid(0), {child._subreaper for child in self._children if not child._gone.is_set()}
 
         def is_stray(pid: int) -> bool:
@@ -462,10 +464,10 @@ class Keeper:
 
 @asynccontextmanager
 async def open_keeper() -> AsyncIterator[Keeper]:
-    """Start the keeper process; on leaving, kill whatever program still runs and end the keeper.
+    """Start the keeper process for the block; at the end, kill all programs that still run, and end the keeper.
 
-    Leaving is shielded and takes at most CLOSE_TIMEOUT seconds; normally every `open_child` was left before. An error
-    of the body comes out in an exception group, as from any nursery.
+    Leaving is shielded and takes at most CLOSE_TIMEOUT seconds; normally every `open_child` was left before. An
+    exception of the block is raised in an exception group, as from any nursery.
 
     Raises:
         OSError: the keeper could not be started.

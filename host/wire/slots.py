@@ -1,21 +1,21 @@
 """Connection slots of one listener: how many connections are open, and which one is closed to make room for another.
 
-Regular slots are for everybody. When all are taken, a few more connections are accepted, to read one request head each:
-the owner of a request is known only then. The listener closes them after one answer. Reserved slots are for requests
-that the app marks, so that a person reaches the console of a full server.
+Regular slots are for all connections. When all are taken, a few *extra* connections are accepted, to read one request
+head each, because only the head tells the owner of a request. The listener closes them after one response. *Reserved*
+slots are for requests that the app marks, so that a person reaches the console of a full host.
 
-Knows no socket, no token and no clock: connections are keys that can be closed, owners are any hashable values (None:
-anonymous), and every moment is an argument.
+Pure: connections are keys that can be closed, owners are any hashable values (None: anonymous), and the caller passes
+the time.
 
 The order in which connections are closed, each time the one that has waited longest:
-  1. one whose last answer has been sent, and which only discards input;
+  1. one whose last response has been sent, and which only discards input;
   2. one that has had `INCOMPLETE_TIMEOUT` seconds for a request head;
   3. an idle one, after `QUIET_AFTER` seconds unless a complete request needs its slot;
   4. one that has had `INCOMPLETE_TIMEOUT` seconds for a request body, and is not being answered.
-Anonymous connections go before all others. Connections of a named owner go only for the same owner, or for one that
-still has fewer with the new one; those of the owner with the most connections first, and none that was used within
-`RECENT_WINDOW` seconds. A connection with a request that is being answered is never closed, nor one with unread input,
-unless that is a further part of a head."""
+Anonymous connections are closed before all others. Connections of a named owner are closed only for the same owner, or
+for one that has fewer connections even with the new one: first those of the owner with the most connections, and none
+that was used within `RECENT_WINDOW` seconds. A connection whose request is being answered is never closed, nor one with
+unread input, unless that is a further part of a head."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ SERVED_EXTRA = 16
 RESERVED = 16
 """Connections beyond all others for requests that the app marks: the console's pages and their requests."""
 QUIET_AFTER = 0.1
-"""Seconds that a client has for its first byte while others wait to be accepted: it is not closed on as it connects."""
+"""Seconds that a client has for its first byte while others wait to be accepted, so that no connection is closed as
+soon as it is made."""
 INCOMPLETE_TIMEOUT = 1.0
-"""Seconds that a client has for an incomplete request while others wait for its slot, or for a head while there are
-many that are incomplete."""
+"""Seconds that a client has for an incomplete request while others wait for its slot, or for a head while more than
+MANY_HEADS are incomplete."""
 MANY_HEADS = 64
-"""Incomplete heads beyond which that holds."""
 RECENT_WINDOW = 5.0
-"""Seconds since its last use in which no connection of a named owner is closed for another one."""
+"""Seconds after its last use in which a connection of a named owner is not closed for another one."""
 NEARLY_FULL = 0.9
 """Share of the regular slots beyond which no anonymous connection is kept open for another request."""
 
@@ -50,15 +50,15 @@ class Phase(Enum):
     HEAD = auto()
     """Part of a request head has been received."""
     REQUEST = auto()
-    """A request is being received or answered; an open stream is an answer."""
+    """A request is being received or answered; an open stream is a response."""
     ENDING = auto()
-    """The last answer has been sent."""
+    """The last response has been sent."""
 
 
 class Connection(Protocol):
     def waits_for_client(self) -> bool:
-        """Whether only its client can continue: the connection is open, no received byte is unread but of a head that
-        comes in parts, and no request is being answered."""
+        """Whether the connection continues only if its client sends something: it is open, no request is being
+        answered, and no received byte is unread, except those of a head that comes in parts."""
         ...
 
     def close(self) -> None: ...
@@ -87,9 +87,9 @@ class Slots(Generic[C]):
     def __init__(self, regular: int) -> None:
         self._regular = regular
         self._slots: dict[C, _Slot] = {}
-        # Ordered sets: in the first, the connection that took its slot first is first; in the second, the one that has
-        # been longest in its phase. So the victim is found without a look at all connections. (A dict would not do:
-        # finding its first key takes a look at all that were removed before it.)
+        # Ordered sets: in `_kinds`, the connection that took its slot first is first; in `_phases`, the one that has
+        # been longest in its phase. So the victim is found without a look at all connections. (Not a dict: finding its
+        # first key takes a look at all that were removed before it.)
         self._kinds: dict[_Kind, OrderedDict[C, None]] = {kind: OrderedDict() for kind in _Kind}
         self._phases: dict[Hashable, dict[Phase, OrderedDict[C, None]]] = {}
 
@@ -101,16 +101,16 @@ class Slots(Generic[C]):
 
     @property
     def incomplete_heads(self) -> int:
-        """How many connections have sent a part of a request head."""
+        """Number of connections that have sent a part of a request head."""
         return sum(len(phases.get(Phase.HEAD, ())) for phases in self._phases.values())
 
     @property
     def full(self) -> bool:
-        """No further connection may be accepted before one is closed."""
+        """Whether a connection must be closed before another one is accepted."""
         return len(self._kinds[_Kind.EXTRA]) >= EXTRA
 
     def make_room(self, now: float) -> bool:
-        """Close one anonymous connection for one that waits to be accepted. False if there is none to close."""
+        """Close one anonymous connection, for one that waits to be accepted. False if none may be closed."""
         victim = self._victim(None, (_Kind.REGULAR, _Kind.EXTRA), now, QUIET_AFTER)
         if victim is None:
             return False
@@ -126,7 +126,7 @@ class Slots(Generic[C]):
         self._enter(connection, slot)
 
     def set_phase(self, connection: C, phase: Phase, now: float) -> None:
-        """Note that the connection is in this phase. The same phase again changes nothing."""
+        """Set the phase of a connection. The same phase again changes nothing."""
         slot = self._slots.get(connection)
         if slot is not None and slot.phase is not phase:
             self._leave(connection, slot)
@@ -134,10 +134,10 @@ class Slots(Generic[C]):
             self._enter(connection, slot)
 
     def claim(self, connection: C, owner: Hashable, now: float, *, reserved: bool) -> bool:
-        """Note whose request the connection carries. False if there is no slot in which that request may be served.
+        """Set the owner of the request on a connection. False if there is no slot in which the request may be served.
 
         An extra connection gets a regular slot if one can be freed. Otherwise a marked request gets a reserved slot,
-        and one of a named owner is served as it is, unless its owner holds the share of one owner already.
+        and one of a named owner is served in its extra slot, unless the owner already has the share of one owner.
         """
         slot = self._slots.get(connection)
         if slot is None:
@@ -150,13 +150,13 @@ class Slots(Generic[C]):
         elif reserved and self._free_reserved():
             self._move(connection, slot, _Kind.RESERVED)
         elif not self._deserves_extra(owner):
-            self._set_owner(connection, slot, None)  # what is refused counts for no owner
+            self._set_owner(connection, slot, None)  # a refused request does not count for its owner
             return False
         return True
 
     def ends_after_answer(self, connection: C) -> bool:
-        """Whether the connection is to be closed after the present answer, also when its next request has arrived:
-        pipelined requests would hold an anonymous connection open for as long as its client likes."""
+        """Whether the connection is closed after the current response, even if its next request has arrived: otherwise
+        pipelined requests would keep an anonymous connection open for any time."""
         slot = self._slots.get(connection)
         if slot is None or slot.kind is not _Kind.REGULAR:
             return True
@@ -164,24 +164,24 @@ class Slots(Generic[C]):
         return nearly_full and slot.owner is None
 
     def remove(self, connection: C) -> None:
-        """Free the slot, for the extra connection that has waited longest. Nothing happens if it is free already."""
+        """Free the slot; the extra connection that has waited longest gets it. Does nothing if it is already free."""
         slot = self._drop(connection)
         if slot is None or slot.kind is not _Kind.REGULAR:
             return
         for kind in (_Kind.EXTRA, _Kind.RESERVED):
-            for heir in self._kinds[kind]:
-                self._move(heir, self._slots[heir], _Kind.REGULAR)
+            for promoted in self._kinds[kind]:
+                self._move(promoted, self._slots[promoted], _Kind.REGULAR)
                 return
 
     def _yielding_to(self, owner: Hashable) -> list[Hashable]:
-        """The named owners whose connections may be closed for one of this owner, which is counted already. Two owners
-        with the same number would take each other's connections in turn."""
+        """The named owners whose connections may be closed for the new one of this owner, which is already counted. An
+        owner with the same number does not count: two such owners would close each other's connections in turn."""
         if owner is None:
             return []
         return [each for each in self._named() if each == owner or self._count_of(each) > self._count_of(owner)]
 
     def _named(self) -> list[Hashable]:
-        """The named owners, that with the most connections first."""
+        """The named owners, with the most connections first."""
         return sorted((owner for owner in self._phases if owner is not None), key=self._count_of, reverse=True)
 
     def _count_of(self, owner: Hashable) -> int:
@@ -194,7 +194,7 @@ class Slots(Generic[C]):
         return served <= SERVED_EXTRA and self._count_of(owner) <= self._regular / len(self._named())
 
     def _free_regular(self, owners: Iterable[Hashable], now: float, quiet: float) -> bool:
-        """Close a regular connection of one of the owners, the first one that has any to close."""
+        """Close a regular connection of the first of these owners that has one to close. False if none has."""
         for owner in owners:
             victim = self._victim(owner, (_Kind.REGULAR,), now, quiet)
             if victim is not None:
@@ -204,8 +204,8 @@ class Slots(Generic[C]):
         return False
 
     def _free_reserved(self) -> bool:
-        """Make sure that a reserved slot is free. An anonymous connection loses its slot to the next one, even in the
-        middle of a request: otherwise a few incomplete requests would hold all reserved slots."""
+        """Make sure that a reserved slot is free; False if it cannot be. An anonymous connection loses its slot to the
+        next one even in the middle of a request: otherwise a few incomplete requests would keep all reserved slots."""
         held = self._kinds[_Kind.RESERVED]
         if len(held) < RESERVED:
             return True

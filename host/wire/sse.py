@@ -1,7 +1,7 @@
-"""Event streams (`text/event-stream`), read and written. Pure: bytes in, events out, and back.
+"""Parser and writer of event streams (`text/event-stream`). Pure: bytes in, events out, and back.
 
-Source: WHATWG HTML, "Server-sent events", sections "Parsing" and "Interpreting an event stream". This file knows lines
-and fields; it does not know what an event carries, when to connect again, or what a client does with an id.
+Source: WHATWG HTML, "Server-sent events", sections "Parsing" and "Interpreting an event stream". The meaning of the
+data, of ids and of reconnecting is the caller's.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from host.wire.framing import DiscardedMessage
 
 MAX_EVENT = 8 * 1024 * 1024
 MAX_FIELD = 1024
-"""Bytes of an id, or of the name of an event. Both are kept for as long as the stream lives, without being charged, and
-four times as large where they hold one character beyond the first plane. No id that is longer is resumed after
-(http_client.py), and no name that means something is nearly as long."""
+"""Bytes of an id, or of the name of an event. Both are kept as long as the stream lives and are not charged, and Python
+needs four times the bytes for text with one character beyond the first plane. Longer ids are not resumed after
+(http_client.py), and known names are much shorter."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _COLON = ord(":")
@@ -25,7 +25,7 @@ _MAX_RETRY_DIGITS = 15
 
 
 class EventTooLong(ValueError):
-    """The peer sent an event over the limit, and nothing says what it belongs to."""
+    """The peer sent an event over the limit that cannot be assigned to a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,36 +33,36 @@ class Event:
     data: bytes
     """The lines of data, joined by `\\n`. Not checked to be UTF-8."""
     event: str = "message"
-    """Its name; of one that is longer than MAX_FIELD the beginning, which is no name that anybody knows either."""
+    """The name of the event, cut to MAX_FIELD bytes."""
     id: str = ""
-    """The stream's last id when this event came; empty if it never gave one."""
+    """The last event id of the stream at this event; empty if there was none."""
 
 
 class EventParser:
-    """Takes the bytes of a stream as they come and gives whole events; an event cut off by the end is never given.
+    """Parses the bytes of a stream, in pieces of any size, into events. An event without its end is never returned.
 
-    The message of an event over the limit is discarded as it comes; `discarding` is the present one.
+    The message of an event over the limit is discarded while it arrives; `discarding` is the current one, or None.
     """
 
     def __init__(self, limit: int = MAX_EVENT) -> None:
         self.last_id = ""
-        """The id to resume after: that of the last event that ended, with data or without; empty if there is none. An
-        id of more than MAX_FIELD bytes is ignored as one with NUL is: the former one stays."""
+        """The id to resume after: that of the last complete event, with or without data; empty if there is none. An id
+        of more than MAX_FIELD bytes is ignored, as the standard ignores one with NUL."""
         self.retry: float | None = None
-        """Seconds to wait before connecting again, as the stream asked; None if it did not."""
+        """Seconds to wait before connecting again, from the stream's `retry` field; None without one."""
         self.useless_count = 0
-        """Comments, and events without data, so far."""
+        """Number of comments, and of events without data, so far."""
         self._limit = limit
         self.restart()
 
     def restart(self) -> None:
-        """A new connection follows. What was begun is forgotten; the last id and `retry` stay."""
+        """Prepare for a new connection of the stream: forget an incomplete event; keep the last id and `retry`."""
         self._head: bytes | None = b""
         self._after_cr = False
         self._too_long = False
         self.discarding: DiscardedMessage | None = None
         self._in_data = False
-        """Whether the beginning of the present line, which is one of data, has been discarded."""
+        """The beginning of the current line, a data line, has been discarded."""
         self._line = bytearray()
         self._data = bytearray()
         self._name = ""
@@ -70,16 +70,16 @@ class EventParser:
 
     @property
     def pending(self) -> int:
-        """Bytes of the event begun."""
+        """Bytes of the current event that are kept."""
         return len(self._data) + len(self._line)
 
     def feed(self, data: bytes) -> Iterator[Event | Malformed | None]:
-        """The events that `data` completes, one after the other, and what became of messages over the limit. None means
-        that some work was done: the caller may pause there, too. Linear in the bytes fed, however they are cut.
+        """Yield the events that `data` completes, and a `Malformed` for each message over the limit. None after a step
+        of work: the caller may pause there too. Time is linear in the bytes, whatever their pieces.
 
         Raises:
-            EventTooLong: the event begun is over the limit, and cannot be assigned to a request or is far too long; all
-                events before it have been given out.
+            EventTooLong: the current event is over the limit, and cannot be assigned to a request or is over the limit
+                many times; all events before it have been yielded.
         """
         if self._too_long:
             return
@@ -95,7 +95,7 @@ class EventParser:
             raise
 
     def _take(self, line: bytes) -> Iterator[None]:
-        """Take a whole line, or the end of one whose beginning has been discarded."""
+        """Handle a complete line, or the end of a line whose beginning has been discarded."""
         if self._in_data and self.discarding is not None:
             self._in_data = False
             yield from self.discarding.take(line + b"\n")
@@ -108,7 +108,7 @@ class EventParser:
             self._field(line)
 
     def _take_begun(self) -> Iterator[None]:
-        """Discard what has come of the present line if it belongs to a message over the limit."""
+        """Discard the received part of the current line if it belongs to a message over the limit."""
         begun = bytes(self._line) if self.discarding is not None or not self._fits() else b""
         if not begun:
             return
@@ -123,7 +123,7 @@ class EventParser:
             raise self._problem()
 
     def _discard(self, line: bytes) -> Iterator[None]:
-        """Begin to discard the present message; `line` puts it over the limit."""
+        """Begin to discard the current message, which `line` puts over the limit."""
         if len(line) > self._limit and _data_of(line) is None:
             raise self._problem()
         self.discarding = DiscardedMessage(self._limit, self._problem())
@@ -135,7 +135,7 @@ class EventParser:
         return EventTooLong(f"an event of more than {self._limit} bytes")
 
     def _lines(self, data: bytes) -> list[bytes]:
-        """The lines that `data` ends, without their ends; the line it only begins is kept."""
+        """The lines that `data` completes, without their ends; an incomplete last line is kept."""
         if self._head is not None:
             data = self._without_mark(data)
         if self._after_cr and data:
@@ -144,7 +144,7 @@ class EventParser:
         if not data:
             return []
         self._after_cr = data.endswith(b"\r")
-        lines = data.splitlines()  # on bytes: at \n, \r and \r\n only
+        lines = data.splitlines()  # of bytes: splits at \n, \r and \r\n only, as the standard does
         rest = b"" if data.endswith((b"\n", b"\r")) else lines.pop()
         if lines and self._line:
             lines[0] = bytes(self._line) + lines[0]
@@ -178,7 +178,7 @@ class EventParser:
             if len(value) <= MAX_FIELD and b"\0" not in value:
                 self._id = value.decode(errors="replace")
         elif name == b"retry" and value.isdigit():
-            # Cut, not refused: any number as long as this stands for "very long".
+            # Cut instead of refused: any number of so many digits means "very long".
             self.retry = int(value.lstrip(b"0")[:_MAX_RETRY_DIGITS] or b"0") / 1000
 
     def _end(self) -> Event | Malformed | None:
@@ -187,7 +187,7 @@ class EventParser:
         if self.discarding is not None:
             discarding, self.discarding = self.discarding, None
             return discarding.end()
-        if len(self._data) <= 1:  # a line end, if there was a line of data
+        if len(self._data) <= 1:  # a data line without text leaves only its line end
             self.useless_count += 1
         if not self._data:
             return None
@@ -198,40 +198,41 @@ class EventParser:
 
 
 def _data_of(line: bytes) -> bytes | None:
-    """The value of a line of data, also of one that has only begun; None for any other line."""
+    """The value of a data line, also of an incomplete one; None for any other line."""
     name, colon, value = line.partition(b":")
     return value if colon and name == b"data" else None
 
 
 def format_event(data: bytes, *, id: str | None = None, event: str | None = None) -> bytes:
-    """One event, ready to send. `data` is JSON: line ends in it are white space and become blanks.
+    """Format one event. `data` is JSON, in which line ends are white space; they become spaces.
 
     Raises:
-        ValueError: the id or the name of the event cannot stand in a line.
+        ValueError: the id or the name has a line end or NUL.
     """
     parts: list[bytes] = []
     if event is not None:
         parts.append(b"event: " + _text(event) + b"\n")
     if id is not None:
         parts.append(b"id: " + _text(id) + b"\n")
-    return b"".join((*parts, b"data: ", one_line(data), b"\n\n"))  # long data are copied once
+    return b"".join((*parts, b"data: ", one_line(data), b"\n\n"))  # copies long data only once
 
 
 def format_priming(id: str, retry: int) -> bytes:
-    """An event without data: it only gives the stream a position, and says after how many milliseconds to come back."""
+    """Format an event without data, which sets the last event id and the reconnection time in milliseconds (2025-11-25,
+    "Transports / Sending Messages to the Server")."""
     return b"id: " + _text(id) + b"\nretry: %d\ndata:\n\n" % retry
 
 
 def format_comment(text: str) -> bytes:
-    """A comment, ready to send: it keeps a connection alive and means nothing.
+    """Format a comment, which keeps a connection alive and is ignored by clients.
 
     Raises:
-        ValueError: the text cannot stand in a line.
+        ValueError: the text has a line end or NUL.
     """
     return b": " + _text(text) + b"\n\n"
 
 
 def _text(text: str) -> bytes:
     if any(char in text for char in "\n\r\0"):
-        raise ValueError("a line end or NUL cannot be written here")
+        raise ValueError("a field of an event must not contain a line end or NUL")
     return text.encode()

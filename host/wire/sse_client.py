@@ -1,11 +1,11 @@
-"""The HTTP+SSE link to a server, as a client of it (2024-11-05, "Transports / HTTP with SSE").
+"""The HTTP+SSE link to a server, as its client (2024-11-05, "Transports / HTTP with SSE").
 
-One GET stream carries everything the server says. Its first event names the endpoint to which our messages are POSTed;
-a POST is only receipted, and the answer comes on the stream. The stream is the session: when it ends, so does the link,
-and nothing can be resumed.
+One GET stream carries all messages of the server. Its first event names the endpoint for our messages; the response to
+a POST has no content, and JSON-RPC responses come on the stream. The stream is the session: when it ends, the link
+ends, and nothing can be resumed.
 
-Where the endpoint is, is the server's word, and our messages and headers would go there: it must be within the server's
-own origin. The rules of `http_transport` hold here too.
+The server chooses the endpoint, and our messages and credentials are sent there. It must therefore be within the
+server's own origin. The rules of `http_transport` hold here too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ENDPOINT_TIMEOUT = 10.0
 
 
 class SseLink:
-    """See `open_sse`. Implements `Link`."""
+    """A `Link` over HTTP+SSE. Made by `open_sse`."""
 
     def __init__(self, origin: Origin, on_dropped: Callable[[str, str], None]) -> None:
         self._origin = origin
@@ -53,11 +53,11 @@ class SseLink:
         self._set_headers(None)
 
     async def run(self, deliver: Deliver) -> None:
-        """Open the stream and carry messages to its end; see `Link`.
+        """Open the stream and carry messages until it ends; see `Link`.
 
         Raises:
-            AuthNeeded, HttpRefused: the server has no such stream for us.
-            LinkLost: it cannot be reached, named no endpoint that can be used, or the stream ended.
+            AuthNeeded, HttpRefused: the server did not open the stream.
+            LinkLost: the server cannot be reached, named no usable endpoint, or the stream ended.
         """
         lost = LinkLost("the connection was closed")
         try:
@@ -66,16 +66,16 @@ class SseLink:
         except LinkLost as problem:
             lost = problem
         finally:
-            self._exchanges.connection_lost(lost)  # also when the owner of this link has had enough of it
+            self._exchanges.connection_lost(lost)  # also if this is cancelled
         assert self._exchanges.lost is not None
         raise self._exchanges.lost
 
     async def send(self, parcel: Parcel) -> None:
-        """POST one message, once the endpoint is known. Returns when the server has taken it.
+        """POST one message, once the endpoint is known. Returns when the server has accepted it.
 
         Raises:
-            AuthNeeded, HttpRefused: the server did not take it.
-            LinkLost: the link is over, or this exchange broke.
+            AuthNeeded, HttpRefused: the server did not accept the message.
+            LinkLost: the link has ended, or this exchange broke.
         """
         with self._exchanges.begin():
             await self._endpoint_known.wait()
@@ -85,7 +85,7 @@ class SseLink:
                 raise answer.refusal()
 
     def settle(self, revision: Revision) -> None:
-        """The handshake is over. From now on POSTs name the revision, where it has a header for that."""
+        """Set the negotiated revision. From now on POSTs name it, if it has a header for that."""
         self._set_headers(revision.name if revision.names_itself_in_http else None)
         self._batches = revision.has_batches
 
@@ -94,24 +94,24 @@ class SseLink:
             await self.send(Parcel(notice, id))
 
     def _set_headers(self, revision: str | None) -> None:
-        ours = [("Accept", "*/*"), ("Content-Type", JSON)]  # a receipt may be of any kind
+        ours = [("Accept", "*/*"), ("Content-Type", JSON)]  # the body of the response does not matter
         if revision is not None:
             ours.append(("MCP-Protocol-Version", revision))
         self._post_headers: Headers = self._origin.headers(ours)
 
     async def _read_stream(self, deliver: Deliver) -> None:
-        with trio.move_on_after(CONNECT_TIMEOUT + ENDPOINT_TIMEOUT) as patience:
+        with trio.move_on_after(CONNECT_TIMEOUT + ENDPOINT_TIMEOUT) as timeout:
             answer = await self._open_stream()
-            patience.deadline = trio.current_time() + ENDPOINT_TIMEOUT
+            timeout.deadline = trio.current_time() + ENDPOINT_TIMEOUT
 
             def take(event: Event | Malformed) -> bool:
                 self._take(event, deliver)
                 if self._endpoint is not None:
-                    patience.deadline = float("inf")
+                    timeout.deadline = float("inf")
                 return self._exchanges.lost is not None
 
             await answer.read_events(EventParser(self._origin.max_message or MAX_EVENT), take)
-        if patience.cancelled_caught:
+        if timeout.cancelled_caught:
             raise LinkLost(f"it named no endpoint for messages within {ENDPOINT_TIMEOUT:.0f} s")
 
     async def _open_stream(self) -> HttpResponse:
@@ -134,18 +134,18 @@ class SseLink:
                     deliver(ReceivedMessage(message))
         elif event.event == "endpoint" and self._endpoint is None:
             self._set_endpoint(event.data)
-        elif event.event != "ping":  # which many servers send to keep the connection alive
+        elif event.event != "ping":  # many servers send `ping` events to keep the connection alive
             self._on_dropped("unexpected event", f"{event.event[:80]!r:.80}")
 
     def _set_endpoint(self, data: bytes) -> None:
-        """Remember the endpoint; or else the link is over."""
+        """Set the endpoint from its event, or end the link if the endpoint is not within the origin."""
         try:
             self._endpoint = self._origin.locate(data.decode())
         except UnicodeDecodeError:
             self._endpoint = None
         if self._endpoint is None:
             self._exchanges.connection_lost(
-                LinkLost("the endpoint it named for messages is not within its own origin: refused")
+                LinkLost("its endpoint for messages is refused, because it is not within its own origin")
             )
         else:
             self._endpoint_known.set()
@@ -162,12 +162,12 @@ async def open_sse(
     max_message: int | None = None,
     hold: HoldingFactory = uncharged,
 ) -> AsyncIterator[SseLink]:
-    """A link to the server at `url` for the block. Nothing is sent until `run` opens the stream; at the end all
-    connections are closed, which ends the session.
+    """Open a link to the server at `url`. Nothing is sent until `run` opens the stream; at the end all connections are
+    closed, which ends the session.
 
     Args:
         headers, transport, turns, max_message, hold: see `open_origin`.
-        dropped: told of what was left unread, as (what, detail). Must not wait.
+        on_dropped: called for each event that is ignored, as (what, detail). Must not wait.
 
     Raises:
         LinkLost: the URL or a header cannot be used.

@@ -1,7 +1,7 @@
-"""The stdio link to a server: one JSON message a line, both ways (2025-11-25, "Transports / stdio").
+"""The stdio link to a server: one JSON message per line, both ways (2025-11-25, "Transports / stdio").
 
-The process itself belongs to whoever started it. Its standard output is read until the process ends plus a grace, not
-until end of file: a grandchild may hold the pipe open for ever.
+The caller owns the process. Its standard output is read until LAST_OUTPUT_WAIT after its end, not until end of file: a
+grandchild may hold the pipe open for ever.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from host.wire.pipe import LineWriter, PipeClosed, PipeStalled
 from host.wire.turns import Turns
 
 LAST_OUTPUT_WAIT = 0.5
-"""Seconds in which output that a process wrote before it ended is still read."""
+"""Seconds after the end of a process in which its last output is read."""
 CHUNK = 64 * 1024
 
 
@@ -29,12 +29,12 @@ class StdioLink:
     """Carries messages over two pipes.
 
     Args:
-        output: what the server writes.
-        stdin_fd: non-blocking; what the server reads.
-        ended: waits for the end of the process and says how it ended, for a person.
+        output: standard output of the server.
+        stdin_fd: standard input of the server; a non-blocking descriptor.
+        ended: waits for the end of the process and returns how it ended, in words for a person.
         turns: shared by all links of one host.
-        max_message: bytes of one message; a longer one is discarded, and fails the request that it answers.
-        hold: charges the message that is being read.
+        max_message: bytes of one message. A longer one is discarded, and the request that it answers fails.
+        hold: charges memory for the message that is being read.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class StdioLink:
             nursery.start_soon(self._watch, reading)
             with reading:
                 await self._read(deliver)
-                # Output mostly ends a moment before the process does: its status says more than the end of file.
+                # Output usually ends a moment before the process does, and the exit status says more than end of file.
                 with trio.move_on_after(LAST_OUTPUT_WAIT):
                     await self._process_ended.wait()
             nursery.cancel_scope.cancel()
@@ -80,28 +80,28 @@ class StdioLink:
         try:
             self._write_message(write(notice))
         except LinkLost:
-            return  # nobody is left to be told
+            return  # the server has ended, and its work with it
 
     def _write_message(self, data: bytes) -> None:
         try:
             self._writer.write_line(one_line(data))
         except PipeClosed:
-            # Mostly it has just ended, and how is about to be known.
-            raise LinkLost(self._lost_reason or "it reads no more, or has ended") from None
+            # Usually the process has just ended, and `_watch` is about to set the reason.
+            raise LinkLost(self._lost_reason or "it closed its standard input, or has ended") from None
         except PipeStalled as problem:
             raise LinkLost(f"it does not read its standard input: {problem}") from problem
 
     async def _read(self, deliver: Deliver) -> None:
         lines = MessageSplitter(self._max_message)
         turn = self._turns.turn()
-        patience, reading = trio.CancelScope(), trio.CancelScope()
+        discard_timeout, reading = trio.CancelScope(), trio.CancelScope()
 
         def drop() -> None:
             held.release()
             reading.cancel("its memory is needed elsewhere")
 
         try:
-            with self._hold(drop) as held, reading, patience:
+            with self._hold(drop) as held, reading, discard_timeout:
                 discarding = None
                 while data := await self._output.receive_some(CHUNK):
                     turn.begin()
@@ -110,7 +110,9 @@ class StdioLink:
                             self._deliver_line(line, deliver)
                         if lines.discarding is not discarding:
                             discarding = lines.discarding
-                            patience.deadline = inf if discarding is None else trio.current_time() + DISCARD_WINDOW
+                            discard_timeout.deadline = (
+                                inf if discarding is None else trio.current_time() + DISCARD_WINDOW
+                            )
                         await turn.yield_if_over()
                     held.resize(lines.pending)
         except OverBudget:
@@ -122,7 +124,7 @@ class StdioLink:
             pass
         if reading.cancel_called:
             self._lost_reason = str(NoMemory())
-        elif patience.cancelled_caught:
+        elif discard_timeout.cancelled_caught:
             self._lost_reason = f"it wrote a line of more than {self._max_message} bytes, and did not end it in time"
         elif last := lines.rest():
             self._deliver_line(last, deliver)

@@ -1,12 +1,13 @@
-"""Fair turns for what servers send: all readers of one host together work SHARE seconds in one pass of the event loop.
+"""Fair turns for reading from servers: all readers of one host together work PASS_BUDGET seconds in one pass of the
+event loop.
 
-A reader accounts for the time that each message takes, and lets the rest of the program run before its next message
-once the share of the pass is used up. Trio shuffles the tasks of each pass, so no reader is always first; each may
-handle one message in a pass, whatever the others used.
+A reader accounts for the time that each message takes, and yields to the rest of the program before its next message
+once the budget of the pass is used up. Trio shuffles the tasks of each pass, so no reader is always first; each may
+handle one message in a pass, however much the others used.
 
-The beginning of a pass needs no hook in the event loop: a reader that gave way runs again in the next pass, and the
-first one to do so begins a new share. Time that was left unaccounted by a quiet pass only makes a reader give way
-earlier.
+The beginning of a pass needs no hook in the event loop: a reader that yielded runs again in the next pass, and the
+first one to do so renews the budget. A budget that was not used up in an earlier pass is not renewed, which only makes
+a reader yield earlier.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ PASS_BUDGET = 0.0005
 
 
 class Turns:
-    """The share of one host. `clock` gives seconds; tests replace it."""
+    """The budget of one host. `clock` returns seconds; tests replace it."""
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
         self._spent = 0.0
-        self._shares = 0
+        self._renewals = 0
 
     def turn(self) -> Turn:
         """A turn for one reader, to be used by one task."""
@@ -41,27 +42,27 @@ class Turns:
         return self._spent >= PASS_BUDGET
 
     async def next_pass(self) -> None:
-        """Let every other task run once."""
-        share = self._shares
+        """Let every other task run once, and renew the budget."""
+        renewals = self._renewals
         await trio.lowlevel.checkpoint()
-        self._renew(share)
+        self._renew(renewals)
 
     async def next_pass_shielded(self) -> bool:
         """Like `next_pass`, but never raises `trio.Cancelled`. False if the task has been cancelled."""
-        share = self._shares
+        renewals = self._renewals
         await trio.lowlevel.cancel_shielded_checkpoint()
-        self._renew(share)
+        self._renew(renewals)
         return trio.current_effective_deadline() != -math.inf
 
-    def _renew(self, share: int) -> None:
-        # Whoever else gave way in the same pass finds the share renewed already.
-        if self._shares == share:
-            self._shares += 1
+    def _renew(self, renewals: int) -> None:
+        # Of several readers that yielded in the same pass, only the first one renews the budget.
+        if self._renewals == renewals:
+            self._renewals += 1
             self._spent = 0.0
 
 
 class Turn:
-    """The time that one reader works. `begin` after each wait for input; `yield_if_over` after each message."""
+    """The working time of one reader. Call `begin` after each wait for input and `yield_if_over` after each message."""
 
     __slots__ = ("_began", "_clock", "_turns")
 
@@ -74,24 +75,24 @@ class Turn:
         self._began = self._clock()
 
     def account(self) -> None:
-        """Account for the time since `begin` without giving way."""
+        """Account for the time since `begin` without yielding."""
         now = self._clock()
         self._turns.spend(now - self._began)
         self._began = now
 
     async def yield_if_over(self) -> None:
-        """Account for the time since `begin`; if the share is used up, go on in the next pass."""
+        """Account for the time since `begin`; if the budget is used up, continue in the next pass."""
         self.account()
         if self._turns.used_up:
             await self._turns.next_pass()
             self._began = self._clock()
 
     async def yield_if_over_shielded(self) -> bool:
-        """Like `yield_if_over`, for places where `trio.Cancelled` must not be raised. False if the task has been
-        cancelled while others ran."""
+        """Like `yield_if_over`, for places where `trio.Cancelled` must not be raised. False if the task was cancelled
+        meanwhile."""
         self.account()
         if not self._turns.used_up:
             return True
-        goes_on = await self._turns.next_pass_shielded()
+        alive = await self._turns.next_pass_shielded()
         self._began = self._clock()
-        return goes_on
+        return alive

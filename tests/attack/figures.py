@@ -89,7 +89,7 @@ class Passes:
 
 
 def read_passes(lines: Sequence[str], since: float, until: float) -> Passes:
-    """What a report of measured_host.py has between two moments."""
+    """The part of a report of measured_host.py between two moments."""
     longest, totals = 0.0, []
     for line in lines:
         end, *fields = line.split()

@@ -50,7 +50,7 @@ ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "appl
 
 stopped = threading.Event()
 done: Counter[str] = Counter()
-"""What the attack did; several threads count here, and a lost count is none that matters."""
+"""Counts of what the attack did; several threads count here, and a lost count is none that matters."""
 
 
 class Target:

@@ -34,7 +34,7 @@ CALM = 20.0
 """Seconds after an attack in which its host must be at rest again; one that is not is replaced before the next."""
 
 TROUBLE = (AssertionError, OSError, ValueError)
-"""What keeps an attack from being carried out, a wait in vain included."""
+"""Errors that keep an attack from being carried out, a wait in vain included."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,8 @@ SAMPLE = 0.02
 CALM_SPAN, CALM_SHARE = 0.2, 0.1
 """A host is at rest if it needed no more than this share of a processor for so many seconds."""
 RESET_PEAK = "5"
-"""What /proc/PID/clear_refs takes to set the peak of resident memory back to what there is (proc_pid_clear_refs(5))."""
+"""The value for /proc/PID/clear_refs that sets the peak of resident memory back to what there is
+(proc_pid_clear_refs(5))."""
 
 
 class Host:
@@ -147,7 +148,7 @@ class Host:
         return 0.0
 
     def notes(self, since: float = 0) -> list[tuple[str, float, str]]:
-        """What its hostile servers noted since that moment: name, monotonic time, text."""
+        """Notes of its hostile servers since that moment: name, monotonic time, text."""
         file = Path(f"{self.control}.notes")
         lines = file.read_text().splitlines() if file.exists() else []
         found = [(parts[0], float(parts[1]), parts[2]) for line in lines if len(parts := line.split(" ", 2)) == 3]
@@ -158,7 +159,7 @@ class Host:
         return sum(1 for _, _, line in self.notes(since) if line.startswith(text))
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """What `/status` has of each server."""
+        """The rows of `/status`, by server."""
         return self.running.status()
 
     @contextmanager

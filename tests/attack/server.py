@@ -100,7 +100,7 @@ class Server:
     # Hostility
 
     def orders(self) -> Message | None:
-        """What FILE holds; None while there is no attack by this server."""
+        """The content of FILE; None while there is no attack by this server."""
         try:
             orders: Message = json.loads(self._control.read_bytes()) if self._control is not None else {"servers": []}
         except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What the conformance suite starts as the client it tests: Colonnade, with a client of the official SDK in front.
+"""The client that the conformance suite starts and tests: Colonnade, with a client of the official SDK in front.
 
     python -m tests.conformance.client WAY FOLDER URL    # from the project's root, with the suite's environment
 

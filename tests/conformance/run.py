@@ -89,7 +89,7 @@ CANNOT = {
         ),
     },
 }
-"""What cannot pass though it passes directly, by the revision of the client and the folder of the `Place`.
+"""Scenarios that cannot pass though it passes directly, by the revision of the client and the folder of the `Place`.
 
 These are run all the same, and have to fail in just the way that is written here.
 """
@@ -171,7 +171,7 @@ def install_suite() -> Suite:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the suite found in one scenario against one address."""
+    """The findings of the suite in one scenario against one address."""
 
     failures: list[str] = field(default_factory=list)  # each check that failed: its id and the suite's message
     warnings: list[str] = field(default_factory=list)  # the same for what a server should do and need not
@@ -378,7 +378,7 @@ async def open_places(direct_only: bool) -> AsyncIterator[list[Place]]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be run for one revision."""
+    """The scenarios to run for one revision."""
 
     version: str
     server: list[str]
@@ -578,7 +578,7 @@ async def run_plans(suite: Suite, plans: list[Plan], direct_only: bool) -> int:
 
 
 def make_plan(suite: Suite, version: str, only: list[str] | None) -> Plan:
-    """What is to be run for a revision. Raises `CannotRun` when the suite has nothing for it."""
+    """The scenarios to run for a revision. Raises `CannotRun` when the suite has nothing for it."""
     server, client = suite.scenarios("server", version), suite.scenarios("client", version)
     if not server and not client:
         raise CannotRun(f"The suite has no scenarios for {version}.")
@@ -591,7 +591,8 @@ def make_plan(suite: Suite, version: str, only: list[str] | None) -> Plan:
 
 
 def make_plans(suite: Suite, versions: list[str], only: list[str] | None) -> list[Plan]:
-    """What the command line asks for. Raises `CannotRun` when there is no such scenario, or none at all."""
+    """The scenarios that the command line selects. Raises `CannotRun` when there is no such scenario, or none at
+    all."""
     plans = [make_plan(suite, version, only) for version in versions]
     run = {name for plan in plans for name in (*plan.server, *plan.client)}
     if unknown := sorted(set(only or ()) - run):

@@ -1,1 +1,1 @@
-"""What tests are made of: scripted servers and clients over memory links, and little real servers."""
+"""Parts of tests: scripted servers and clients over memory links, and little real servers."""

@@ -35,21 +35,21 @@ MCP_HEADERS = {
 LATEST = "2026-07-28"
 IO = "io.modelcontextprotocol/"
 NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""What Mcp-Name repeats of the params."""
+"""The member of the params that Mcp-Name repeats."""
 
 HeaderValue = str | Sequence[str] | None
 """Several are a header that stands there several times; None is one that does not."""
 
 
 class Response:
-    """What came back, as far as it has come. `complete` is set at its end."""
+    """A response, as far as it has come. `complete` is set at its end."""
 
     def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body = b""
         self.after_disconnect = b""
-        """What was sent after the client had left."""
+        """Events that were sent after the client had left."""
         self.complete = trio.Event()
         self.started = trio.Event()
         self._more = trio.Event()
@@ -115,7 +115,7 @@ class Connection:
         self.session: str | None = None
         self.leaves = trio.Event()
         self.stop = trio.Event()
-        """What the host would set when it stops."""
+        """The event that the host sets when it stops."""
         self.reads = trio.Event()
         """Unset, the client takes nothing of any answer."""
         self.reads.set()
@@ -123,9 +123,9 @@ class Connection:
         """Unset, the bodies of its requests do not come."""
         self.writes.set()
         self.headers: dict[str, Any] = {}
-        """What is sent with every request."""
+        """Headers of every request."""
         self.extensions: dict[str, Any] = {}
-        """What the listener offers with every request."""
+        """ASGI extensions that the listener offers with every request."""
 
     def another(self, session: str | None = None) -> Connection:
         """A second connection to the same app, which may go on with a session."""
@@ -245,7 +245,7 @@ def _each(value: HeaderValue) -> Sequence[str]:
 
 @asynccontextmanager
 async def open_stateless(world: World) -> AsyncIterator[Stateless]:
-    """What answers stateless requests, however they come."""
+    """The part that answers stateless requests of any transport."""
 
     def on_crash(problem: Exception) -> None:
         world.journal.note(InternalError("test", problem))

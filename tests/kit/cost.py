@@ -1,4 +1,4 @@
-"""What work costs: the processor time that this thread takes for it.
+"""The cost of work: the processor time of this thread.
 
 A virtual machine counts its own pauses as such time, and a busy one takes longer for the same work. So the work is done
 several times, and the cheapest time counts: what is slow by itself is slow each time.

@@ -47,7 +47,7 @@ async def assert_loop_responsive(work: Callable[[], Awaitable[object]], seconds:
 
 @contextmanager
 def measure_passes() -> Iterator[LoopPasses]:
-    """Of the block. What the tests themselves have made is no business of the collector meanwhile."""
+    """Measure the passes of the block. The collector leaves out objects that the tests have made before."""
     gc.collect()
     gc.freeze()
     found = LoopPasses()

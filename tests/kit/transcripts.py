@@ -29,13 +29,13 @@ def keep(runs: Sequence[Transcripts], file: Path) -> None:
 
 
 def names(file: Path) -> set[str]:
-    """What the transcripts of the file are of."""
+    """The subject of the file's transcripts."""
     return set(json.loads(file.read_text())["transcripts"])
 
 
 def differences(run: Transcripts, file: Path) -> list[str]:
-    """What is not as it was kept: a paragraph for each transcript that the run has. One that was kept in several forms
-    has all lines that each form has, and no line that none has."""
+    """Differences from the kept transcripts: a paragraph for each transcript that the run has. One that was kept in
+    several forms has all lines that each form has, and no line that none has."""
     kept = json.loads(file.read_text())
     found = []
     for name, transcript in run.items():

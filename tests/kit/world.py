@@ -83,7 +83,7 @@ class ScriptedServer:
         self.listens: list[dict[str, Any]] = []
         """The params of every request to listen, with its `id` and whether it has `ended`."""
         self.acknowledgement_for: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda wanted: wanted
-        """What of the wanted notifications a request to listen is acknowledged with; with None it is not."""
+        """The notifications with which a request to listen is acknowledged; with None it is not acknowledged."""
         self._listen_ends: dict[Id, trio.Event] = {}
         self.instructions = instructions
         self.capabilities = capabilities
@@ -420,7 +420,7 @@ def _outcome(answer: Success | Failure | None) -> Any:
 
 
 class Later:
-    """What will come of something that runs beside the test: see `later`."""
+    """The outcome of something that runs beside the test: see `later`."""
 
     def __init__(self) -> None:
         self.ended = trio.Event()
@@ -503,7 +503,7 @@ class World:
         identity: str | None = None,
         level: str | None = None,
     ) -> Answer:
-        """What a request comes to whose caller repeats requests, at the beginning or `at` a later round. Raises what
+        """The answer to a request whose caller repeats requests, at the beginning or `at` a later round. Raises what
         the router raises."""
         abilities = abilities_of(LATEST, encode(dict(capabilities or {})))
         caller = Caller("test", endpoint, identity, abilities)

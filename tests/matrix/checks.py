@@ -1,4 +1,4 @@
-"""What is done in a cell, and what must be seen: one function for each feature.
+"""The actions in a cell and their expected results: one function for each feature.
 
 Nothing is counted that came before or belongs to another cell: everything that a cell makes somebody say carries the
 cell's own key, a text that is used once in a run.
@@ -426,7 +426,7 @@ TASKS = "io.modelcontextprotocol/tasks"
 
 
 async def task_tool(at: CellRun) -> None:
-    """What requires a task can be called without (rule 90)."""
+    """A tool that requires a task can be called without one (rule 90)."""
     listed = [tool["name"] for tool in await tools(at)]
     exists = has(at.cell.server, R25C)
     must((at.name("long_chore") in listed) == exists, listed)

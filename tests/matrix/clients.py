@@ -90,8 +90,8 @@ def capabilities(revision: str) -> Message:
 
 
 class Client:
-    """What all have in common, and what those with a handshake do. `heard` are notifications, `asked` the questions, in
-    the order they came; `received` is every message, and the status of every response to a request, with
+    """The part that all clients share, and that of handshake revisions. `heard` are notifications, `asked` the
+    questions, in the order they came; `received` is every message, and the status of every response to a request, with
     the request on whose stream it came, if it came on one; `offered` are the server's capabilities."""
 
     def __init__(self, name: str, revision: str, nursery: trio.Nursery) -> None:
@@ -118,7 +118,7 @@ class Client:
         await self.opened()
 
     async def opened(self) -> None:
-        """What comes after the answer to `initialize`."""
+        """The messages after the answer to `initialize`."""
         await self.tell("notifications/initialized")
 
     async def ask(self, method: str, params: Message | None = None, patience: float = ANSWER_TIMEOUT) -> Message:
@@ -226,7 +226,7 @@ class Client:
         self.end(call.id)
 
     def wrong_with(self, call: Call, result: Message) -> list[str]:
-        """What a client of this revision could not make sense of in a result."""
+        """Members of a result that a client of this revision could not read."""
         newer = {"resultType", "ttlMs", "cacheScope"} & result.keys()
         stamps = {f"{IO}serverInfo", f"{IO}subscriptionId"} & result.get("_meta", {}).keys()
         return [f"{name} in a result of {self.revision}" for name in sorted(newer | stamps)]

@@ -1,5 +1,5 @@
-"""What every cell of the matrix should be, as a pure function of the two revisions and the feature. Transports make no
-difference, which is the claim that the run holds up.
+"""The expected result of every cell of the matrix, as a pure function of the two revisions and the feature. Transports
+make no difference, which is the claim that the run holds up.
 
 Sources are the revisions' own pages: the changelogs of 2025-03-26, 2025-06-18, 2025-11-25 and 2026-07-28 say what each
 has added and taken away.

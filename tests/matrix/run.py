@@ -53,7 +53,7 @@ from tests.real.running import BARE_PYTHON, COLONNADE, ROOT, SERVERS, Running, l
 DOCUMENT = ROOT / "docs" / "matrix.md"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- from make matrix -->", "<!-- until here -->"
-"""What stands between these lines in README.md comes from here."""
+"""Lines of README.md between which this run writes."""
 CELL_PATIENCE = 15.0
 LIMIT = 170.0
 """Seconds for all cells: what has not been run by then has failed."""
@@ -103,14 +103,14 @@ NOTHING_SEEN = "it was not run"
 
 @dataclass
 class Results:
-    """What was wrong in each cell; nothing if it is as expected. `general` belongs to no cell."""
+    """The errors in each cell; nothing if it is as expected. `general` belongs to no cell."""
 
     seen: dict[Cell, str | None] = field(default_factory=dict)
     general: list[str] = field(default_factory=list)
     log: str = ""
-    """What the shared host wrote to standard error."""
+    """The standard error of the shared host."""
     transcripts: dict[str, Transcript] = field(default_factory=dict)
-    """What came to the client in each cell, and to each server in the whole run."""
+    """Messages to the client in each cell, and to each server in the whole run."""
 
     def wrong(self, cell: Cell) -> str | None:
         return self.seen.get(cell, NOTHING_SEEN)
@@ -197,7 +197,7 @@ async def _wrong(work: Callable[[], Awaitable[object]]) -> str | None:
 
 
 def strays(client: Client) -> list[str]:
-    """What reached this client and was meant for another: nothing may (rule 71)."""
+    """Messages to this client that were meant for another; there may be none (rule 71)."""
     asked = [str(each.message) for each in client.asked if each.method != "roots/list"]
     updated = [str(each.message) for each in client.heard if each.method == "notifications/resources/updated"]
     return [f"meant for somebody else: {said}" for said in (*asked, *updated) if client.name not in said]

@@ -44,7 +44,7 @@ CHANGED = {
     "notifications/resources/list_changed": "resourcesListChanged",
     "notifications/resources/updated": "resourceSubscriptions",
 }
-"""What notices are called in a filter."""
+"""The names of notifications in a filter."""
 CACHEABLE = (
     *("server/discover", "tools/list", "prompts/list"),
     *("resources/list", "resources/templates/list", "resources/read"),
@@ -57,7 +57,7 @@ NAMED = {
     "resources/read": "uri",
     "tasks/get": "taskId",
 }
-"""What of the params the header Mcp-Name says again."""
+"""The member of the params that the header Mcp-Name repeats."""
 BAD_REQUEST = (-32020, -32021, -32022)
 """The errors that are HTTP 400."""
 ROUNDS = 5
@@ -73,7 +73,7 @@ class ListenStream:
 
 
 class Stateless(Client):
-    """What both have in common."""
+    """The part that both share."""
 
     def __init__(self, name: str, revision: str, nursery: trio.Nursery, *transport: Any) -> None:
         super().__init__(name, revision, nursery, *transport)

@@ -1,4 +1,4 @@
-"""What goes over the wire in the matrix, as transcripts: kept in `transcripts.json`, and held against a later run.
+"""Transcripts of the matrix: kept in `transcripts.json`, and held against a later run.
 
 For each cell the messages that reach the client, in their order, with the HTTP status of each response; for each server
 the set of messages that reach it, with the MCP headers. Identifiers, times, ports and the texts of errors are replaced:
@@ -31,14 +31,15 @@ MEANWHILE = ("notifications/resources/updated", "notifications/elicitation/compl
 """Notifications that a server sends beside its answers: they come before those or after them."""
 PORT = re.compile(r"(?<=127\.0\.0\.1:)\d+")
 SERVER = re.compile(r"v[\d-]+-(http|sse|stdio)(__|\+)")
-"""What stands before the names of a server's tools and prompts, and the URIs of its resources."""
+"""The prefixes of a server's tools and prompts, and of the URIs of its resources."""
 CLIENT = re.compile(r"client-[\d-]+-(http|sse|stdio)")
 
 
 def transcript(received: Iterable[tuple[int | None, Mapping[str, Any]]], server: str = "") -> Transcript:
-    """What a client received: the streams of its requests one after the other, then what came on none. Streams are
-    independent of each other, and so is what happens meanwhile, so no order is kept there. Nor is how often something
-    was repeated, as when a task is asked for until it is done; nor which lists changed, whoever changed them."""
+    """The messages that a client received: the streams of its requests one after the other, then what came on none.
+    Streams are independent of each other, and so is what happens meanwhile, so no order is kept there. Nor is how often
+    something was repeated, as when a task is asked for until it is done; nor which lists changed, whoever changed
+    them."""
     streams: dict[int, list[str]] = {}
     standing, meanwhile = list[str](), list[str]()
     for about, message in received:

@@ -97,7 +97,7 @@ class Recorded(Machine):
 
 
 def outcome(answer: object) -> str:
-    """What came of a call, but for message texts."""
+    """The outcome of a call, without message texts."""
     if isinstance(answer, InputRequired):
         return f"input required: {sorted(answer.requests)}"
     if isinstance(answer, Refusal | ColonnadeError):

@@ -79,7 +79,7 @@ KINDS = {method: kind for kind, method in METHODS.items()}
 LISTS = {"tool": "tools", "prompt": "prompts", "resource": "resources"}
 NAMES = {"tool": "name", "prompt": "name", "resource": "uri"}
 IDENTITIES = (None, None, "alice", "bob", None, "alice")
-"""Of the callers: the first four have sessions, the others none."""
+"""The number of callers with a session; the others have none."""
 SESSIONS = 4
 ABILITIES: tuple[dict[str, Any], ...] = ({"elicitation": {}, "sampling": {}}, {"sampling": {}}, {"elicitation": {}}, {})
 
@@ -294,7 +294,7 @@ class Machine:
         self.decisions: list[dict[str, Any]] = []
         """Those that nothing was sent for yet."""
         self.said: dict[str, tuple[str, object, Any, float | None, bool]] = {}
-        """What was answered to questions: the answer, the arguments that it is for, the confirmation, when it ends, and
+        """Answers to confirmations: the answer, the arguments that it is for, the confirmation, when it ends, and
         whether nothing waits."""
         self.said_by_client: list[tuple[Call, str]] = []
         self.forms: list[tuple[Listener, Request]] = []
@@ -611,7 +611,7 @@ class Machine:
         self.tick += 1
 
     def _look(self) -> None:
-        """What must hold whenever nothing is under way."""
+        """Check what must hold whenever nothing is under way."""
         for call in self.calls:
             if call.cancelled is not None:
                 self.must(call.done or call.lost, f"call {call.number} goes on though it was called off")
@@ -753,7 +753,7 @@ class Machine:
         client.replies(request.id, {"action": "accept", "content": {"answer": answer}})
 
     def probe(self, one: int, two: int) -> None:
-        """What is denied answers like what does not exist."""
+        """A denied entry gets the same answer as one that does not exist."""
         caller = self.clients[one % SESSIONS]
 
         async def compare() -> None:

@@ -1,4 +1,4 @@
-"""What consent must withstand, one test for each way around it: what is denied stays unseen, answers come too late
+"""Ways around consent, one test for each way around it: what is denied stays unseen, answers come too late
 or for something else, servers change under a question, and write things before anybody approved of them."""
 
 from __future__ import annotations

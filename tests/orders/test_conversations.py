@@ -81,7 +81,7 @@ class Work:
     cancelled_at: float | None = None
     lost: bool = False
     asked: dict[str, list[str]] = field(default_factory=dict)
-    """What an unfinished answer asks: the tag of each question."""
+    """The server requests in an unfinished answer: the tag of each."""
 
     @property
     def call(self) -> int:
@@ -225,7 +225,7 @@ class Sent:
     """Whether it must not be refused."""
     state: str | None = None
     again: object = None
-    """What it must be answered with, since the same was answered so not long ago."""
+    """The answer that it must get, since the same request was answered so not long ago."""
     left: bool = False
     cancelled: bool = False
     read: int = 0
@@ -323,7 +323,7 @@ class Machine:
         self._settled_at = trio.current_time()
 
     def _look(self) -> None:
-        """What has come to the clients meanwhile."""
+        """Messages that the clients received meanwhile."""
         for sent in self.sent:
             if sent.left or not (sent.answer.streams or sent.answer.complete.is_set()):
                 continue
@@ -444,7 +444,7 @@ class Machine:
             self._send(call, self._brought(asked, asked.get("inputRequests", {})))
 
     def forge(self, one: int, two: int) -> None:
-        """What can only be refused: another state, client, endpoint, method, or other arguments."""
+        """Requests that can only be refused: another state, client, endpoint, method, or other arguments."""
         for call in _some([call for call in self.calls if call.seen], one):
             asked = call.seen[-1]
             brought = self._brought(asked, asked.get("inputRequests", {}))
@@ -645,7 +645,7 @@ class Machine:
         self._put(work, Request(id, method, Raw(json.dumps(params).encode())), exact=exact)
 
     def _say(self, work: Work, message: Message) -> None:
-        """What belongs to the call; an answer ends it."""
+        """Everything that belongs to the call; an answer ends it."""
         if isinstance(message, Success | Failure):
             work.answered = True
         self._put(work, message)
@@ -657,7 +657,7 @@ class Machine:
     # The end
 
     async def _rest(self) -> None:
-        """Nobody does anything any more: everything ends by itself."""
+        """Wait while no client or server acts: everything ends by itself."""
         await self._settle()
         for _ in range(4):
             await trio.sleep(REST / 4)

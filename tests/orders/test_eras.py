@@ -68,7 +68,7 @@ def body(method: str, id: object, number: int, envelope: str | None, *, whole: b
 
 
 def verdict_on(messages: Sequence[dict[str, Any]]) -> Verdict:
-    """What a request got; there is one answer at most."""
+    """The answers to a request: one at most."""
     if not messages:
         return None
     (message,) = messages

@@ -340,7 +340,7 @@ async def test_a_process_that_loses_its_right_while_its_body_comes_decides_nothi
 
 
 async def test_where_the_system_does_not_tell_who_asks_everybody_is_refused(tmp_path: Path) -> None:
-    problem = OSError("this system does not tell which process connects")
+    problem = OSError("this system does not report the process at the other end of a socket")
 
     def examine() -> PeerProcess:
         raise problem

@@ -1,4 +1,4 @@
-"""What the process tests start and how they look at it. Real processes; each carries a token in its command line."""
+"""Programs that the process tests start, and functions that observe them. Each has a token in its command line."""
 
 from __future__ import annotations
 

@@ -89,10 +89,10 @@ def test_an_ancestry_that_changes_while_it_is_read_is_read_again(monkeypatch: py
     """A parent that ended meanwhile, whose id another process got, makes a line that never was."""
     init, self, other = Process(1, 0, "init"), Process(9, 1, "x"), Process(5, 1, "y")
     lines = iter([[self, other], [self, init], [self, init]])
-    monkeypatch.setattr(descent, "_line", lambda pid: next(lines))
+    monkeypatch.setattr(descent, "_read_lineage", lambda pid: next(lines))
     assert ancestry(9) == [self, init]
     restless = iter(range(100))
-    monkeypatch.setattr(descent, "_line", lambda pid: [Process(9, next(restless), "x")])
+    monkeypatch.setattr(descent, "_read_lineage", lambda pid: [Process(9, next(restless), "x")])
     with pytest.raises(DescentUnknown):
         ancestry(9)
 

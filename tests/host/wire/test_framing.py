@@ -1,4 +1,4 @@
-"""Lines out of bytes: however they are cut, the same lines come out."""
+"""Splitting bytes into lines: the pieces in which they arrive do not matter."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lines(*pieces: bytes, limit: int = MAX_LINE) -> tuple[list[bytes], bytes]:
     ],
 )
 def test_a_line_ends_at_a_line_feed_and_nowhere_else(data: bytes, found: list[bytes], rest: bytes) -> None:
-    """Whatever else is called a line end somewhere (rule 2)."""
+    """Other line ends of Unicode are text (rule 2)."""
     assert lines(data) == (found, rest)
 
 
@@ -86,14 +86,14 @@ def long(size: int, head: bytes = b'{"id":7,"result":"', tail: bytes = b'"}') ->
 @pytest.mark.parametrize("pad", [-1, 0, 1])
 @pytest.mark.parametrize("cut", [1, 7, 64, 100, 1000])
 def test_a_message_over_the_limit_is_discarded_and_the_next_one_is_not(pad: int, cut: int) -> None:
-    """Only the request that it answers is concerned (rule 5)."""
+    """Only the request that it answers fails (rule 5)."""
     data = long(100 + pad) + b"\n{}\n"
     found = messages(*(data[at : at + cut] for at in range(0, len(data), cut)), limit=100)
     assert found[1] == b"{}"
     if pad <= 0:
         assert found[0] == data[: 100 + pad]
     else:
-        assert found[0] == Malformed(413, "a message of more than 100 bytes (limits.message)", 7, answers=True)
+        assert found[0] == Malformed(413, "the message has more than 100 bytes (limits.message)", 7, answers=True)
 
 
 @pytest.mark.parametrize(

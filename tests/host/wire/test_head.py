@@ -1,4 +1,4 @@
-"""What is refused by the bytes of a head alone."""
+"""Request heads that are refused by their bytes alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections to HTTP servers that send much that means nothing: over real sockets, with turns that count."""
+"""Connections to HTTP servers that send many useless bytes: over real sockets, with turns that count."""
 
 from __future__ import annotations
 
@@ -149,11 +149,11 @@ def sending_first(data: bytes) -> Script:
 
 @pytest.mark.parametrize("noise", [b"data:\n\n", b":\n", b"id: 1\n\n", b"retry: 1\n\n"])
 async def test_a_stream_that_says_nothing_too_often_fails_its_request(noise: bytes) -> None:
-    """And only that: the connection serves others."""
+    """Only that request fails; other requests use the connection."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
     script = sending_first(head + noise * (2 * MAX_USELESS_PER_SECOND))
     async with linked(script, Dear()) as (link, arrived):
-        with trio.fail_after(20), pytest.raises(LinkLost, match="mean nothing"):
+        with trio.fail_after(20), pytest.raises(LinkLost, match="useless messages"):
             await link.send(ask())
         await link.send(ask(2))
         assert len(arrived) == 1
@@ -170,7 +170,7 @@ async def test_a_large_body_takes_few_turns() -> None:
 
 
 async def test_a_cancelled_request_ends_in_the_middle_of_what_was_received() -> None:
-    """From within, as the transport needs it: nothing is left half read, and the next request is answered."""
+    """Cancelled in the innermost generator: no response is left half read, and the next request works."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
     script = sending_first(head + b"1\r\nx\r\n" * 10_000)
     turns = Dear()
@@ -207,7 +207,7 @@ def test_a_read_gives_so_many_line_ends_at_the_most(data: bytes, sizes: list[int
 
 
 def test_looking_for_line_ends_takes_linear_time() -> None:
-    """Also where there are nearly enough of them, in pairs."""
+    """Also with nearly enough line ends, in pairs."""
     for data in (b"\r\n" * (LINE_ENDS // 2) + b"x" * 60_000, b"\n" + b"\r" * LINE_ENDS, b"x" * 65536):
         assert _some_lines(data, 0) > 0
         assert _some_lines(data, 1) > 1

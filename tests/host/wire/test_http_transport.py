@@ -1,4 +1,4 @@
-"""Asking one server: where a request may go and where never, and what the answers mean. Servers are in memory here;
+"""Requests to one server: permitted and refused targets, and the meaning of responses. Servers are in memory here;
 what happens on sockets is shown by the tests of the two links."""
 
 from __future__ import annotations
@@ -113,18 +113,18 @@ ELSEWHERE = [
 @pytest.mark.parametrize("location", ELSEWHERE)
 @pytest.mark.parametrize(("method", "status"), [("GET", 302), ("GET", 307), ("POST", 307), ("POST", 308)])
 async def test_nothing_is_sent_to_another_origin(method: str, status: int, location: str) -> None:
-    """Whatever is put into the header (rule 40)."""
+    """Every form of the `Location` header is tried (rule 40)."""
     async with asking(moved(status, location)) as (origin, heard):
         answer = await ask(origin, method)
         assert answer.status == status
         assert len(heard) == 1
         refusal = answer.refusal()
-        assert str(refusal) == f"the server redirects (HTTP {status}): use the URL where that ends"
+        assert str(refusal) == f"the server redirects (HTTP {status}): configure the URL that it redirects to"
 
 
 @pytest.mark.parametrize("locations", [[], ["/a", "/b"]])
 async def test_a_redirect_that_does_not_say_where_to_is_not_followed(locations: list[str]) -> None:
-    """Nobody guesses (rule 40)."""
+    """Without one clear target, the redirect is the response (rule 40)."""
     async with asking(moved(308, *locations)) as (origin, heard):
         assert (await ask(origin)).status == 308
         assert len(heard) == 1
@@ -162,7 +162,7 @@ async def test_redirects_are_followed_three_times_and_no_further() -> None:
 
 
 async def test_a_second_step_may_not_lead_out_either() -> None:
-    """Nor may it drop to another scheme (rule 40)."""
+    """A second redirect must not change the scheme either (rule 40)."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         there = "/a" if request.url.path == "/mcp" else "http://example.com/b"
@@ -229,12 +229,12 @@ def test_what_a_status_says_of_the_server(status: int, older: bool, holds: bool,
     [
         (httpx.ConnectError("10.0.0.1"), Unreachable, "it cannot be reached: no connection"),
         (httpx.ConnectTimeout("10.0.0.1"), Unreachable, "it cannot be reached: timed out after 10 s"),
-        (httpx.ReadError("10.0.0.1"), LinkLost, "the connection broke: the answer did not come"),
-        (httpx.WriteTimeout("10.0.0.1"), LinkLost, "it took no data for 10 s"),
+        (httpx.ReadError("10.0.0.1"), LinkLost, "the connection broke before the end of the response"),
+        (httpx.WriteTimeout("10.0.0.1"), LinkLost, "it read no data for 10 s"),
         (
             httpx.RemoteProtocolError("<h1>"),
             LinkLost,
-            "it broke off, or does not speak HTTP: the answer did not come",
+            "it closed the connection before the end of the response, or does not speak HTTP",
         ),
     ],
 )
@@ -262,7 +262,7 @@ def test_the_kind_of_a_body(said: dict[str, str], kind: str) -> None:
 
 
 async def test_a_body_is_read_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no further (rule 5)."""
+    """Nothing beyond the limit is read (rule 5)."""
     monkeypatch.setattr(http_transport, "MAX_BODY", 10)
     assert await HttpResponse(streaming(b"01234", b"56789")).body() == b"0123456789"
     with pytest.raises(LinkLost, match="more than 10 bytes"):
@@ -284,7 +284,7 @@ async def test_a_body_is_charged_while_it_is_read(size: int, fits: bool) -> None
     else:
         with pytest.raises(LinkLost) as caught:
             await answer.body()
-        assert (caught.value.too_large, str(caught.value)) == (True, "there is no memory for what it sent (memory)")
+        assert (caught.value.too_large, str(caught.value)) == (True, "there is no memory for its message (memory)")
     assert (budget.used, budget.released) == (0, min(size, 1000) if fits else size - 1)
 
 
@@ -305,14 +305,14 @@ async def test_an_event_is_charged_while_it_is_read(size: int, fits: bool) -> No
         await answer.read_events(EventParser(), take)
         assert len(seen) == 1
     else:
-        with pytest.raises(LinkLost, match="no memory for what it sent"):
+        with pytest.raises(LinkLost, match="no memory for its message"):
             await answer.read_events(EventParser(), take)
     assert budget.used == 0
 
 
 @pytest.mark.parametrize("streams", [True, False])
 async def test_what_is_read_gives_way(streams: bool) -> None:
-    """Its memory is needed elsewhere: reading ends, and says so."""
+    """When the memory is needed elsewhere, reading ends with an error that says so."""
     budget = Budget(1000)
 
     def hold(drop: Callable[[], None]) -> Holding:
@@ -324,7 +324,7 @@ async def test_what_is_read_gives_way(streams: bool) -> None:
         await trio.sleep(math.inf)
 
     answer = HttpResponse(httpx.Response(200, content=endless()), hold=hold)
-    with pytest.raises(LinkLost, match="no memory for what it sent"), trio.fail_after(5):
+    with pytest.raises(LinkLost, match="no memory for its message"), trio.fail_after(5):
         await (answer.read_events(EventParser(), lambda event: False) if streams else answer.body())
     assert budget.used == 400
 
@@ -361,7 +361,7 @@ async def test_a_stream_of_which_nothing_more_is_wanted_may_end_by_itself_for_a_
 
 
 async def test_an_event_without_an_end_ends_the_stream() -> None:
-    """However much would still come (rule 5)."""
+    """The rest of the event is not read (rule 5)."""
     with pytest.raises(LinkLost, match="an event of more than"):
         await HttpResponse(streaming(b"data: ", *[b"x" * (MAX_EVENT // 4)] * 5, 1000.0)).read_events(
             EventParser(), lambda event: False
@@ -417,6 +417,6 @@ async def test_what_the_configuration_says_is_sent_but_for_what_is_ours() -> Non
 
 @pytest.mark.parametrize(("url", "value"), [("http://[::1", "x"), ("http://a/", "é"), ("http://a\x00/", "x")])
 async def test_a_url_or_header_that_cannot_be_used_is_refused(url: str, value: str) -> None:
-    with pytest.raises(LinkLost, match="its URL or its headers cannot be used"):
+    with pytest.raises(LinkLost, match="its URL is invalid, or its headers are not ASCII"):
         async with open_origin(url, {"X": value}):
             pass

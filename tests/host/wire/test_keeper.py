@@ -1,4 +1,4 @@
-"""The keeper by itself: what is said on its sockets, without the host's side of it. Real processes, real clock."""
+"""The keeper alone: messages on its sockets, without the host's side. Real processes, real clock."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Subreaper:
         self.control.sendall(struct.pack("!I", len(body)) + body)
 
     def says(self) -> dict[str, object] | None:
-        """Its next report; None when it ended."""
+        """The next report; None at its end."""
         line = self.lines.readline()
         return dict(json.loads(line)) if line else None
 

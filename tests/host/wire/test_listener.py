@@ -1,4 +1,4 @@
-"""The guarded listener over real sockets, so on the real clock: what the kernel does to a connection is half of it."""
+"""The listener over real sockets and the real clock, because the kernel's part in a connection matters."""
 
 from __future__ import annotations
 
@@ -533,7 +533,7 @@ async def test_connections_that_end_at_once_are_gone_soon() -> None:
 
 
 async def test_a_connection_that_has_ended_is_gone_without_the_collector_of_garbage() -> None:
-    """Of a thousand that come and go the collector would have to find each, and stop the loop for it."""
+    """Otherwise the collector would stop the event loop to find thousands of ended connections."""
 
     def connections() -> dict[int, object]:
         return {id(each): each for each in gc.get_objects() if type(each) is listener._Connection}
@@ -828,14 +828,14 @@ async def clients(site: Site) -> AsyncIterator[Callable[..., Awaitable[trio.Sock
 
 
 async def is_closed(stream: trio.SocketStream, patience: float = SOON) -> bool:
-    """Whether the server closes on it within so many seconds."""
+    """Whether the server closes the connection within so many seconds."""
     with trio.move_on_after(patience):
         return await everything(stream) == b""
     return False
 
 
 async def test_the_longest_idle_connection_makes_room_and_none_that_is_in_use() -> None:
-    """Neither one with a stream, nor one whose request has arrived but was not looked at yet."""
+    """A connection with a stream stays open, and one whose request has arrived but was not read yet."""
     async with serving(by_name, max_connections=4) as site, clients(site) as connect:
         streaming = await connect(get("/slow"), b"begun")
         first, second, silent = await connect(get("/")), await connect(get("/")), await connect()

@@ -1,4 +1,4 @@
-"""A server that sends much that means nothing: how much it may, what becomes of it, and that others are not held up."""
+"""A server that sends many useless messages: its limit, its end, and that others are not delayed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from host.wire.process import Keeper, open_keeper
 from host.wire.turns import Turns
 from tests.kit.world import Refusal, ScriptedServer, World, later, open_world
 
-WHY = f"it sent more than {MAX_USELESS_PER_SECOND} messages in one second that mean nothing"
+WHY = f"it sent more than {MAX_USELESS_PER_SECOND} useless messages in one second"
 
 
 def failures(world: World) -> list[str]:

@@ -118,7 +118,7 @@ async def test_many_writers_never_interleave(pipe: Pipe, nursery: trio.Nursery) 
 
 
 async def test_a_cancelled_writer_leaves_no_half_line(pipe: Pipe, nursery: trio.Nursery) -> None:
-    """Whoever goes on writing later finishes the line that was begun."""
+    """The next writer finishes the incomplete line."""
     writer = LineWriter(pipe.writer)
     long = b"x" * (pipe.room * 2)
     writer.write_line(long)
@@ -185,7 +185,7 @@ async def test_a_reader_that_goes_while_lines_wait_is_noticed(pipe: Pipe, nurser
 
 @pytest.mark.parametrize("waiting", [1, 2])
 async def test_a_line_beyond_the_backlog_is_refused_whole(pipe: Pipe, nursery: trio.Nursery, waiting: int) -> None:
-    """Not a byte of it is written: the next line would be glued to it."""
+    """No byte of it is written, because the next line would continue it."""
     writer = LineWriter(pipe.writer)
     long = b"x" * pipe.room * 2
     for _ in range(waiting):

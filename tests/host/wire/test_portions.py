@@ -1,4 +1,4 @@
-"""Portions: who may read how much in each pass of the event loop, counted pass by pass."""
+"""Portions: the bytes that each task may read in each pass of the event loop, counted pass by pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from host.wire.portions import MIN_PORTION, PASSES, PORTION, SMALL, SMALL_PARTS,
 
 
 class Reads(trio.abc.Instrument):
-    """What was read in each pass: by whom and how much."""
+    """The reads of each pass: task and number of bytes."""
 
     def __init__(self) -> None:
         self.passes: list[list[tuple[str, int]]] = [[]]

@@ -1,4 +1,4 @@
-"""Which connection is closed for a new one, on a clock that the tests step. Connections are played."""
+"""Choice of the connection that is closed for a new one, with a clock that the tests step and fake connections."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_connection_in_use_or_with_unread_bytes_is_never_closed() -> None:
 
 
 def test_a_thousand_connections_that_come_again_and_again_never_close_one_that_was_used_meanwhile() -> None:
-    """It must be used once before a thousand others have come."""
+    """The connection must be used once before a thousand others have come."""
     line = Line(1000)
     good = line.idle()
     for n in range(5_000):
@@ -365,7 +365,7 @@ OWNERS = st.sampled_from([None, "laptop", "desk"])
 
 
 class AnyLife(RuleBasedStateMachine):
-    """Whatever connections do, in any order: the numbers hold, and none that is in use is closed."""
+    """Random actions of connections in any order: the limits hold, and no connection in use is closed."""
 
     REGULAR = 5
 

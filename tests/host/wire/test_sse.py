@@ -1,4 +1,4 @@
-"""Event streams: every way to cut one gives the same events, and what is written can be read."""
+"""Event streams: the pieces in which they arrive do not matter, and what is written can be read."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_is_written_can_be_read(data: bytes, name: str, id: str | None, cut
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
 def test_lines_end_at_each_of_the_three_line_ends(end: bytes) -> None:
-    """And at nothing else (rule 2)."""
+    """Lines end at no other character (rule 2)."""
     stream = end.join([b"event: a", b"data: 1", b"data: 2", b"", b"data:3", b"", b""])
     assert read_whole(stream) == [Event(b"1\n2", "a"), Event(b"3")]
 
@@ -160,7 +160,7 @@ def test_of_a_name_that_is_too_long_the_beginning_is_given() -> None:
 @pytest.mark.parametrize("field", [b"id", b"event"])
 @pytest.mark.parametrize("end", [b"\n", b"\n\n"])
 def test_no_long_field_is_held_once_its_line_has_ended(field: bytes, end: bytes) -> None:
-    """What is held of an event begun is told, and charged; ids and names are not (rule 5)."""
+    """Only the kept bytes of the current event are charged; ids and names are not (rule 5)."""
     parser = EventParser()
     line = b"%b: \xf0\x9f\x98\x80%b%b" % (field, b"x" * 4_000_000, end)
     tracemalloc.start()
@@ -238,11 +238,11 @@ def test_many_small_chunks_take_linear_time() -> None:
 
 @pytest.mark.parametrize("bad", ["a\nb", "a\rb", "a\0b"])
 def test_what_cannot_stand_in_a_line_is_refused(bad: str) -> None:
-    with pytest.raises(ValueError, match="cannot be written"):
+    with pytest.raises(ValueError, match="must not contain a line end or NUL"):
         format_event(b"{}", id=bad)
-    with pytest.raises(ValueError, match="cannot be written"):
+    with pytest.raises(ValueError, match="must not contain a line end or NUL"):
         format_event(b"{}", event=bad)
-    with pytest.raises(ValueError, match="cannot be written"):
+    with pytest.raises(ValueError, match="must not contain a line end or NUL"):
         format_comment(bad)
 
 
@@ -270,11 +270,11 @@ def received(*pieces: bytes, limit: int = 100) -> list[Event | Malformed]:
 def test_a_message_over_the_limit_is_discarded_and_the_next_event_is_not(
     cut: int, end: bytes, head: bytes, tail: bytes, id: int | str | None, answers: bool
 ) -> None:
-    """Whatever stands around it in its event, and however its data is divided into lines (rule 5)."""
+    """Other fields of the event, and the division of its data into lines, do not matter (rule 5)."""
     lines = [b": note", b"id: 5", b"data: " + head + b"x" * 200 + tail, b"event: message", b"", b"data: {}", b"", b""]
     data = end.join(lines)
     found = received(*(data[at : at + cut] for at in range(0, len(data), cut)))
-    why = "a message of more than 100 bytes (limits.message)"
+    why = "the message has more than 100 bytes (limits.message)"
     assert found == [Malformed(413, why, id, answers), Event(b"{}", "message", "5")]
 
 

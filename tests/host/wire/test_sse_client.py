@@ -192,13 +192,13 @@ async def test_the_endpoint_may_be_absolute_or_relative(said: str, where: str) -
 async def test_an_endpoint_elsewhere_ends_the_link_and_nothing_is_sent_there(
     said: bytes, autojump_clock: MockClock
 ) -> None:
-    """Nor anywhere else; and the server's text is not repeated (rule 39)."""
+    """Nothing is sent anywhere, and the error does not repeat the server's text (rule 39)."""
     stage = Stage()
     stage.says(b"event: endpoint\ndata: " + said + b"\n\n" + NOTE, endpoint())
     async with linked(URL, stage.transport, {"Authorization": "Bearer x"}) as found:
         with pytest.raises(LinkLost) as caught:
             await found.link.send(ask())
-        assert str(caught.value) == "the endpoint it named for messages is not within its own origin: refused"
+        assert str(caught.value) == "its endpoint for messages is refused, because it is not within its own origin"
         assert repr(await found.wait_lost()) == repr(caught.value)
         assert found.arrived == []
         assert [each.method for each in stage.heard] == ["GET"]
@@ -321,7 +321,7 @@ async def test_an_answer_over_the_limit_on_the_shared_stream_fails_its_own_reque
             while len(found.arrived) < 2:
                 await trio.lowlevel.checkpoint()
         first, second = (arrival.message for arrival in found.arrived)
-        assert first == Malformed(413, f"a message of more than {MAX_EVENT} bytes (limits.message)", 7, True)
+        assert first == Malformed(413, f"the message has more than {MAX_EVENT} bytes (limits.message)", 7, True)
         assert second == success(8)
         assert found.lost is None
 
@@ -340,8 +340,8 @@ async def test_a_message_over_the_limit_must_end_in_time(autojump_clock: MockClo
     [
         (401, AuthNeeded, "the server wants credentials (HTTP 401): give it the headers it asks for"),
         (404, HttpRefused, "the server does not serve MCP there (HTTP 404): check its URL"),
-        (302, HttpRefused, "the server redirects (HTTP 302): use the URL where that ends"),
-        (503, HttpRefused, "the server is out of order (HTTP 503)"),
+        (302, HttpRefused, "the server redirects (HTTP 302): configure the URL that it redirects to"),
+        (503, HttpRefused, "the server failed (HTTP 503)"),
         (200, HttpRefused, "the server has no event stream (HTTP 200)"),
     ],
 )
@@ -376,7 +376,7 @@ async def test_a_message_that_is_refused_is_its_senders_failure_only() -> None:
 
 @pytest.mark.parametrize("problem", [httpx.ConnectError("10.0.0.1"), httpx.ReadError("10.0.0.1")])
 async def test_a_message_that_breaks_on_the_way_is_not_sent_again(problem: Exception) -> None:
-    """Nobody knows whether it was taken (rule 38)."""
+    """The server may have accepted it (rule 38)."""
 
     async def post(request: httpx.Request) -> httpx.Response:
         await trio.lowlevel.checkpoint()

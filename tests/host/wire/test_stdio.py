@@ -168,7 +168,7 @@ async def test_calling_off_with_nobody_left_to_tell_is_quiet(server: Server) -> 
 
 async def test_sending_to_a_server_that_closed_its_input_says_so(server: Server) -> None:
     server.closes_stdin()
-    with pytest.raises(LinkLost, match="it reads no more, or has ended"):
+    with pytest.raises(LinkLost, match="it closed its standard input, or has ended"):
         await server.link.send(Parcel(Notification("m")))
 
 
@@ -314,7 +314,7 @@ async def test_an_answer_over_the_limit_is_passed_over_and_the_next_message_arri
             while len(server.arrived) < 2:  # noqa: ASYNC110
                 await trio.sleep(0.001)
         first, second = (arrival.message for arrival in server.arrived)
-        assert first == Malformed(413, "a message of more than 100000 bytes (limits.message)", 7, answers=True)
+        assert first == Malformed(413, "the message has more than 100000 bytes (limits.message)", 7, answers=True)
         assert second == Notification("a")
 
 
@@ -350,7 +350,7 @@ async def test_a_message_that_comes_is_charged_until_it_is_whole(size: int, fits
             assert (budget.used, server.over.is_set()) == (0, False)
         else:
             await server.over.wait()
-            assert server.lost == "there is no memory for what it sent (memory)"
+            assert server.lost == "there is no memory for its message (memory)"
     assert budget.by_owner() == {}
 
 
@@ -362,5 +362,5 @@ async def test_a_message_whose_memory_is_needed_elsewhere_ends_the_link() -> Non
         await trio.testing.wait_all_tasks_blocked()
         budget.hold(client_owner(None), Use.REQUESTS, 400, lambda: None)
         await server.over.wait()
-        assert server.lost == "there is no memory for what it sent (memory)"
+        assert server.lost == "there is no memory for its message (memory)"
         assert budget.used == 400

@@ -1,4 +1,4 @@
-"""Turns: what all readers do in one pass of the event loop, counted pass by pass with a clock of the test's own."""
+"""Turns: the work of all readers in one pass of the event loop, counted pass by pass with a clock of the test."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_all_readers_together_do_no_more_in_one_pass_than_the_share_and_on
 
 
 async def test_noisy_readers_do_not_delay_a_quiet_one() -> None:
-    """Its one message takes part in the pass in which it comes."""
+    """The message of the quiet reader is handled in the pass in which it arrives."""
     work = Work()
     turns = Turns(work)
     async with trio.open_nursery() as nursery:

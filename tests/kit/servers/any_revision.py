@@ -72,7 +72,7 @@ NAMED = {
     "resources/read": "uri",
     **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
 }
-"""What of the params the header Mcp-Name says again."""
+"""The member of the params that the header Mcp-Name repeats."""
 
 Message = dict[str, Any]
 Say = Callable[[Message | None], None]
@@ -141,13 +141,13 @@ class Task:
         return {**status, "createdAt": moment, "lastUpdatedAt": moment, ttl: FRESH, poll: POLL}
 
     def result(self) -> Message:
-        """What came of it, as soon as it is done."""
+        """The outcome, as soon as there is one."""
         threading.Event().wait(self.began + CHORE - time.time())
         return text(f"{self.key} is done")
 
 
 class Speaker:
-    """What all revisions have in common: everything that is offered, and what is remembered of it."""
+    """The part that all revisions share: everything that is offered, and what is remembered of it."""
 
     def __init__(self, revision: str) -> None:
         self._revision = revision
@@ -218,7 +218,7 @@ class Speaker:
         return blocks
 
     def _call(self, asked: Asked) -> Message | None:
-        """What a tool gives; None if that takes until it is called off."""
+        """The result of a tool; None if the tool runs until it is cancelled."""
         name, key = asked.tool, asked.key
         if name not in self._tools():
             raise Refusal(-32602, f"Unknown tool: {name}")
@@ -335,11 +335,11 @@ class Speaker:
         raise NotImplementedError
 
     def _ask(self, asked: Asked, method: str, params: Message) -> Message:
-        """What came back: an object with `result`, `error` or, if nothing did, `silence`."""
+        """The response: an object with `result`, `error` or, if nothing did, `silence`."""
         raise NotImplementedError
 
     def _need_url(self, asked: Asked) -> Message:
-        """What comes of a call that needs a page to be visited before."""
+        """The answer to a call that needs a page to be visited before."""
         raise NotImplementedError
 
     def _level_of(self, asked: Asked) -> str:
@@ -518,7 +518,7 @@ class Stateless(Speaker):
         self._called_off(which)
 
     def check(self, message: Message, headers: Callable[[str], str | None] | None) -> None:
-        """What must be right about every request; without headers where the transport has none.
+        """Check every request; without headers where the transport has none.
 
         Raises:
             Refusal: it is not.
@@ -627,7 +627,7 @@ class Stateless(Speaker):
         return {"result": answers["q"]}
 
     def _sealed(self, asked: Asked) -> str:
-        """What a retry must bring back: proof that it goes on with this very call."""
+        """The state that a retry must bring back: proof that it goes on with this very call."""
         bound = f"{asked.tool} {asked.key} {asked.variant}".encode()
         return hmac.new(self._secret, bound, hashlib.sha256).hexdigest()
 
@@ -661,7 +661,7 @@ class Stateless(Speaker):
 
 
 def _demanded(method: str, params: Message) -> Message:
-    """What a client must have declared to be asked this."""
+    """The capability that a client must have declared for this request."""
     if method == "roots/list":
         return {"roots": {}}
     if method == "elicitation/create":
@@ -713,7 +713,7 @@ def serve_stdio(revision: str, record: Record) -> None:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """What both HTTP transports share. No two sessions meet but in `sessions`."""
+    """Parts that both HTTP transports share. No two sessions meet but in `sessions`."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True

@@ -41,7 +41,7 @@ class Weather(BaseModel):
     meta={"io.example/rank": 3},
 )
 def weather(city: str) -> Weather:
-    """What the weather is like."""
+    """Tell the weather."""
     return Weather(city=city, degrees=21.5)
 
 
