@@ -1,4 +1,4 @@
-"""When to try again, as plain functions of what happened. No clock, no waiting."""
+"""Delays before the next connection attempt or the next reading of lists. Pure: the caller passes the time."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ INITIAL_DELAY = 0.25
 FACTOR = 2.0
 MAX_DELAY = 60.0
 HEALTHY_AFTER = 10.0
-"""Seconds a server must have been ready for its earlier failures to be forgotten."""
+"""Seconds that a server must have been ready until its earlier failures do not count any more."""
 
 
 @dataclass
 class Backoff:
-    """Counts failures in a row and says how long to wait after each: 0.25 s, doubling up to a minute.
+    """Exponential backoff: the delay after failures in a row, from 0.25 s, doubling up to a minute.
 
-    Jitter keeps servers that failed together from coming back together.
+    Jitter keeps servers that failed together from being connected together.
     """
 
     failures: int = 0
 
     def on_failure(self, ready_for: float, jitter: float) -> float:
-        """Seconds to wait. `ready_for`: how long the server had been ready; `jitter`: from 0 to 1, by chance."""
+        """Count a failure, and return the seconds to wait.
+
+        Args:
+            ready_for: seconds that the server had been ready.
+            jitter: random number from 0 to 1.
+        """
         if ready_for >= HEALTHY_AFTER:
             self.failures = 0
         delay = min(INITIAL_DELAY * FACTOR**self.failures, MAX_DELAY)
@@ -33,32 +38,32 @@ class Backoff:
 
 MAX_STARTS = 5
 WINDOW = 60.0
-"""The restart intensity: so many starts are made within so many seconds. With more, something is broken that another
-start does not mend."""
+"""Restart intensity: at most MAX_STARTS starts within WINDOW seconds. If more are needed, another start does not help.
+"""
 RESTART_FACTOR = 4.0
-"""Starts are further apart than other attempts: five of them shall last as long as an ordinary outage."""
+"""Starts are further apart than other attempts, so that five of them cover an ordinary outage."""
 
 
 @dataclass
 class Restarts:
-    """The starts of one server: after failures in a row 0.25 s, 1 s, 4 s and 16 s later, then once a minute. Never more
-    than MAX_STARTS within WINDOW, however long the server was ready in between."""
+    """Delays between the starts of one server: after failures in a row 0.25 s, 1 s, 4 s and 16 s, then a minute. Never
+    more than MAX_STARTS within WINDOW, however long the server was ready in between."""
 
     failures: int = 0
     starts: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_STARTS))
-    """The times of the last ones."""
+    """Times of the last starts."""
 
     def on_start(self, now: float) -> None:
         """Count a start."""
         self.starts.append(now)
 
     def within_intensity(self, now: float) -> bool:
-        """Whether fewer than MAX_STARTS were made within WINDOW."""
+        """Whether fewer than MAX_STARTS starts were made within WINDOW."""
         return len(self.starts) < MAX_STARTS or now - self.starts[0] >= WINDOW
 
     def may_start(self, now: float) -> bool:
-        """Whether one more start is within the intensity. Of a server that failed again and again, only the one each
-        minute is."""
+        """Whether the server may be started again at once: the intensity permits it, and fewer than MAX_STARTS failures
+        in a row came before."""
         return self.failures < MAX_STARTS and self.within_intensity(now)
 
     def on_failure(self, ready_for: float, jitter: float, now: float) -> float:
@@ -72,41 +77,43 @@ class Restarts:
 
 MIN_PAUSE = 0.05
 MAX_PAUSE = 10.0
-"""Seconds to wait at the most while a server goes on announcing changes of a list that does not change."""
+"""Longest wait, in seconds, while a server keeps announcing changes of lists that do not change."""
 READ_SHARE = 4.0
-"""Once it was read, a list is left alone for so many times as long as that took."""
+"""After a reading, the next one waits so many times as long as the reading took."""
 CALM_AFTER = 5.0
-"""Changes that cost no waiting."""
+"""Changes that do not delay the next reading."""
 MAX_FLAPPING_PAUSE = 300.0
-"""Seconds to wait at the most while a list goes on changing."""
+"""Longest wait, in seconds, while lists keep changing."""
 HALF_LIFE = 900.0
-"""Seconds after which half of the changes are forgotten."""
+"""Seconds after which a change counts half."""
 
 
 @dataclass
 class Pace:
-    """How long to let the lists of a server settle before they are read again: at once if the last reading was long
-    ago, ever slower while the server goes on announcing changes. Lists that changed more than a few times wait twice as
-    long with each change that is not forgotten: those that flap for ever are read some thirty times an hour. It is the
-    server's, not the connection's: otherwise a server would only have to end to be read at once again."""
+    """Rate of reading the lists of one server: at once if the last reading was long ago, ever slower while the server
+    keeps announcing changes. After CALM_AFTER changes the wait doubles with each change; lists that keep changing are
+    read some thirty times an hour. One object for all connections of the server: otherwise a server could end its
+    connection to be read at once."""
 
     wait: float = MIN_PAUSE
     changes: float = 0.0
     counted_at: float = 0.0
     last_read: float = -math.inf
-    """When they were read last."""
+    """Time of the last reading."""
 
     def next_waits(self, now: float, *, read_seconds: float) -> tuple[float, float]:
-        """Seconds to wait now: at the least, where somebody waits for the lists, and otherwise. `read_seconds`: how
-        long it took to read them last."""
+        """Seconds to wait before the next reading: if a request waits for the lists, and otherwise.
+
+        Args:
+            read_seconds: duration of the last reading.
+        """
         quiet = now - self.last_read > 2 * self.wait + 1.0
         self.wait = MIN_PAUSE if quiet else min(self.wait * 2, MAX_PAUSE)
         min_wait = max(MIN_PAUSE, min(read_seconds * READ_SHARE, MAX_PAUSE) - (now - self.last_read))
         return min_wait, max(self.wait, self.flapping_pause(now), min_wait)
 
     def flapping_pause(self, now: float) -> float:
-        """Seconds for which lists that flap are to be left alone from now on; none, or less than that, if they may be
-        read at once."""
+        """Seconds until lists that keep changing may be read again; 0 or less if they may be read now."""
         changes = self._decayed_changes(now)
         if changes <= CALM_AFTER:
             return 0.0
@@ -114,7 +121,7 @@ class Pace:
         return flapping - (now - self.last_read)
 
     def on_read(self, now: float, *, changed: bool) -> None:
-        """They were read just now; `changed` if they are not what they were. The first reading of all is no change."""
+        """Record a reading. `changed`: the lists differ from the last reading; ignored for the first one."""
         if changed and self.last_read > -math.inf:
             self.changes, self.counted_at = self._decayed_changes(now) + 1.0, now
         self.last_read = now

@@ -1,4 +1,4 @@
-"""What a server works for: an exchange in flight there, with the clock that runs for it and the questions it caused."""
+"""Calls in flight at a server: an exchange with its deadline and the server requests that belong to it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from host.jsonrpc.messages import Request
 from host.peer.outstanding import CANCEL_SEND_GRACE
 
 MAX_CALL_SECONDS = 600.0
-"""Seconds after which a call ends even while it reports progress; what a question waits for a person is not counted."""
+"""Seconds after which a call ends even if it reports progress. Time in which a server request waits for its client does
+not count."""
 
 _INTERNAL_CALLER = Caller("colonnade", None)
 
 
 class CallDeadline:
-    """The deadline of one call: put off by progress, up to a ceiling, and standing still while a person is asked."""
+    """The deadline of one call: extended by progress, up to MAX_CALL_SECONDS, and paused while a server request waits
+    for its client."""
 
     def __init__(self, seconds: float) -> None:
         now = trio.current_time()
@@ -30,17 +32,17 @@ class CallDeadline:
         self._paused_at = self._remaining = 0.0
 
     def extend(self, quiet_seconds: float = 0.0) -> None:
-        """There was a sign of life; for `quiet_seconds` seconds from now on none is expected."""
+        """Extend the deadline after a sign of life of the server. For `quiet_seconds` from now on none is expected."""
         if not self._pauses and self._ceiling != float("inf"):
             self.scope.deadline = min(trio.current_time() + quiet_seconds + self._seconds, self._ceiling)
 
     def remove(self) -> None:
-        """There is no deadline any more: the call has become a task, which has a life of its own."""
+        """Remove the deadline, because the call has become a task, which may take any time."""
         self._seconds = self._ceiling = self._remaining = float("inf")
         self.scope.deadline = float("inf")
 
     def pause(self) -> None:
-        """A person is asked. Each `pause` is followed by one `resume`."""
+        """Stop the clock. Each `pause` must be followed by one `resume`."""
         if not self._pauses:
             self._paused_at = trio.current_time()
             self._remaining = self.scope.deadline - self._paused_at
@@ -56,8 +58,8 @@ class CallDeadline:
 
 
 class PendingServerRequest:
-    """What keeps a question open: the origins it may belong to. When the last of them is over, it is withdrawn. A
-    question that belongs to none goes to `fallback_client`."""
+    """A server request that waits for its client, with the calls that it may belong to. It is withdrawn when the last
+    of them ends. One that belongs to no call goes to `fallback_client`."""
 
     def __init__(self, calls: list[UpstreamCall], fallback_client: ClientHandle) -> None:
         self._fallback_client = fallback_client
@@ -65,18 +67,18 @@ class PendingServerRequest:
         self._calls = list(calls)
         self._paused_calls: list[UpstreamCall] = []
         self._client_done: trio.Event | None = None
-        """Set once the client has answered, or has been told that no answer is wanted any more."""
+        """Set when the client has responded, or has been told that the request is withdrawn."""
         for call in self._calls:
             call.server_requests.add(self)
 
     @property
     def client(self) -> ClientHandle:
-        """Where the question goes now: the stream of the newest request that it may belong to and that is not over."""
+        """The client handle to send to: that of the newest call that the server request may belong to."""
         return self._calls[-1].exchange.client if self._calls else self._fallback_client
 
     @contextmanager
     def asking_client(self) -> Iterator[None]:
-        """The client is asked for the block, which is cancelled when the question is withdrawn."""
+        """Ask the client in this block, which is cancelled when the server request is withdrawn."""
         self._client_done = trio.Event()
         try:
             with self.scope:
@@ -85,14 +87,14 @@ class PendingServerRequest:
             self._client_done.set()
 
     async def wait_withdrawn(self) -> None:
-        """Until the client has been told, if it was asked and the question was withdrawn meanwhile."""
+        """Wait until the client has been told that the server request is withdrawn, if it has to be told."""
         if self._client_done is not None and self.scope.cancel_called:
             await self._client_done.wait()
 
     def on_call_ended(self, call: UpstreamCall) -> None:
         self._calls.remove(call)
         if not self._calls:
-            self.scope.cancel("the request that this belongs to is over")
+            self.scope.cancel("the request that this belongs to has ended")
 
     def pause_deadlines(self) -> None:
         self._paused_calls = list(self._calls)
@@ -108,30 +110,30 @@ class PendingServerRequest:
 
 @dataclass(eq=False)
 class UpstreamCall:
-    """An exchange that a server works for, from before it is sent to its end."""
+    """An exchange at its server, from before it is sent until it ends."""
 
     exchange: Exchange
     deadline: CallDeadline
     server_requests: set[PendingServerRequest] = field(default_factory=set)
     missing_capabilities: Mapping[str, object] | None = None
-    """The capabilities for want of which the server was refused a question."""
+    """Capabilities that the client lacks for a server request that was therefore refused."""
     listens: bool = False
-    """Whether it only listens to what changes: nothing is worked on for it."""
+    """It is a `subscriptions/listen`: the server does no work for it."""
 
     @property
     def is_internal(self) -> bool:
-        """Whether it is for no client in particular."""
+        """Whether it is a request of Colonnade's own, for no client in particular."""
         return self.exchange.caller is _INTERNAL_CALLER
 
     def end(self) -> None:
-        """It is over: nobody is left who would answer for it."""
+        """Withdraw the server requests that belong to no other call."""
         pending, self.server_requests = self.server_requests, set()
         for request in pending:
             request.on_call_ended(self)
 
     async def close(self) -> None:
-        """End it, and return once its client has been told of each question that ended with it: the answer, which
-        comes after this, closes the stream for that."""
+        """End the call, and return when its client has been told of each withdrawn server request: the response, which
+        follows, closes the stream on which the client is told."""
         pending = self.server_requests
         self.end()
         if pending:
@@ -141,8 +143,8 @@ class UpstreamCall:
 
 
 def internal_call(*, listens: bool = False) -> UpstreamCall:
-    """The call of a request that is sent for no client in particular. It is somebody's: what the server asks
-    meanwhile may belong to it, and then nobody is asked."""
+    """The call of a request of Colonnade's own. Such requests are calls too, because a server request that comes
+    meanwhile may belong to one of them, and is then refused."""
     return UpstreamCall(
         Exchange(Request(0, ""), {}, _INTERNAL_CALLER, NoClient()), CallDeadline(float("inf")), listens=listens
     )

@@ -1,7 +1,8 @@
-"""Reads a server's lists into the catalog: all at the start, and again whenever the server says that one changed.
+"""Synchronisation of a server's lists with the catalog: all lists are read at the start, and a list again when it may
+have changed.
 
-A mark is synchronous and ten marks are one. Every page is walked to the end, within limits; what is cut off or cannot
-be exported is left out whole and named in the journal.
+Marking a list as changed is synchronous; several marks cause one reading. All pages are read, within limits. Entries
+beyond them, and entries that cannot be exported, are left out and named in the journal.
 """
 
 from __future__ import annotations
@@ -37,21 +38,21 @@ from host.worker import run_in_worker
 MAX_PAGES = 100
 MAX_ENTRIES = 10_000
 MAX_BYTES = 16 * 1024 * 1024
-"""Of all pages of one list together: with its copies, what one server may keep of the usual budget."""
+"""Bytes of all pages of one list: with its copies, the share of one server in the default memory budget."""
 MAX_DEFINITION = 1024 * 1024
 MAX_DEFINITION_TOKENS = 50_000
-"""Structural characters outside strings: definitions are opened in the event loop."""
+"""Structural characters outside strings of one definition, which is decoded in the event loop."""
 MAX_NAMED = 20
-"""Entries of one list that are named in the log, by what is wrong with them."""
+"""Entries of one list that are named in the log because they are left out; others are counted."""
 READ_TIMEOUT = 30.0
 INITIAL_RETRY_DELAY = 2.0
 MAX_RETRY_DELAY = 60.0
-"""Seconds until a list that could not be read is tried again: at first, and at the most."""
+"""First and longest delay, in seconds, before a list that could not be read is tried again."""
 
 
 class CatalogSync:
-    """Keeps the lists of one connected server in the catalog, as the gate lets them be seen. `pace` is that of all
-    connections of the server."""
+    """Keeps the visible lists of one connected server in the catalog. `pace`: shared by all connections of the
+    server."""
 
     def __init__(self, client: Client, runtime: Runtime, pace: Pace) -> None:
         self._client = client
@@ -63,29 +64,29 @@ class CatalogSync:
         self._marked: set[Kind] = set()
         self._failed: set[Kind] = set()
         self._reads_started, self._reads_finished = Counter[Kind](), Counter[Kind]()
-        """How often a list that was marked was begun to be read, and had been read."""
+        """Numbers of readings of marked lists that were started, and that have ended."""
         self._is_closed = False
         self._wake = trio.Event()
         self._read_now = trio.Event()
         self._read_waiters = trio.lowlevel.ParkingLot()
         self._pace = pace
         self.left_out: dict[Kind, list[str]] = {}
-        """Which definitions of the present lists clients could not read, and why not."""
+        """Descriptions of the definitions that clients could not parse, with the reason."""
 
     def mark_changed(self, kinds: Iterable[Kind]) -> None:
-        """These lists may have changed: they are read again soon."""
+        """Mark lists that may have changed, so that they are read again soon."""
         self._mark({kind for kind in kinds if self._negotiated.has_capability(kind)})
 
     def _mark(self, marked: set[Kind]) -> None:
         self._marked |= marked
-        for kind in marked:  # before anybody is told, or asks: what it said of its freshness is over
+        for kind in marked:  # before clients are notified or use the list: its caching hint does not hold any more
             self._catalog.expire_hint(self._server, kind)
         if self._marked:
             self._wake.set()
 
     async def wait_until_read(self, kinds: Iterable[Kind]) -> None:
-        """Wait until lists that are marked now have been read: a request that depends on a definition must not be
-        judged by a former one. They are read sooner for that. A list that could not be read stands as it was."""
+        """Wait until the lists that are marked now have been read, because a request must not be judged by an outdated
+        definition. Makes them be read sooner. A list that could not be read stays as it was."""
         for kind in kinds:
             needed = self._reads_started[kind] + (kind in self._marked)
             while self._reads_finished[kind] < needed and not self._is_closed:
@@ -94,11 +95,11 @@ class CatalogSync:
                 await self._read_waiters.park()
 
     async def read_all(self) -> None:
-        """Read every list once, side by side. Of a server whose lists flap they are only marked, until its pace lets
-        them be read: what its former connection listed stays, and `wait_until_read` waits as for any list that
-        changed."""
+        """Read all lists once, concurrently. If the lists of the server keep changing, they are only marked, and read
+        when the pace permits: the entries of the former connection stay, and `wait_until_read` waits for the
+        reading."""
         if self._pace.flapping_pause(trio.current_time()) > 0:
-            self._mark(set(Kind))  # those too that it offers no more
+            self._mark(set(Kind))  # also kinds that the server does not offer any more
             return
         changed: list[bool] = []
 
@@ -109,11 +110,11 @@ class CatalogSync:
             async with trio.open_nursery() as nursery:
                 for kind in Kind:
                     nursery.start_soon(read, kind)
-        finally:  # also if the connection ended in the middle: what was read by then is published, and written down
+        finally:  # also if the connection ended meanwhile: the lists that were read by then are published
             self._pace.on_read(trio.current_time(), changed=any(changed))
 
     async def run(self) -> None:
-        """Read again what was marked, and what could not be read, until cancelled."""
+        """Read marked lists, and lists that could not be read, until cancelled."""
         took, retry_delay = 0.0, INITIAL_RETRY_DELAY
         try:
             while True:
@@ -139,13 +140,13 @@ class CatalogSync:
                 retry_delay = (
                     min(2 * retry_delay, MAX_RETRY_DELAY) if had_failed and self._failed else INITIAL_RETRY_DELAY
                 )
-        finally:  # the connection ends, and nobody waits for its lists any more
+        finally:  # the connection ends: no list will be read any more
             self._is_closed = True
             self._read_waiters.unpark_all()
 
     async def read(self, kind: Kind) -> bool:
-        """Publish what the server lists now: whether that is something else. If it cannot be read, what was listed
-        stays, and it is tried again."""
+        """Read one list and publish it. Returns whether it has changed. If it cannot be read, the former entries stay,
+        and the reading is tried again."""
         changed = await self._read(kind)
         if changed is None:
             self._failed.add(kind)
@@ -179,7 +180,7 @@ class CatalogSync:
                 self._report_problem(f"{listing.method} failed: {excerpt(refusal.error.message)}")
                 return None
         except (BrokenAnswer, ValueError) as problem:
-            self._report_problem(f"{listing.method} gave no list: {problem}")
+            self._report_problem(f"{listing.method} returned no valid list: {problem}")
             return None
         except trio.TooSlowError:
             self._report_problem(
@@ -187,9 +188,9 @@ class CatalogSync:
             )
             if not raw_definitions:
                 return None
-            hints.append(STALE)  # a part of it is not what the server vouches for
+            hints.append(STALE)  # the server's caching hints are for the whole list, not for a part of it
         except LinkLost as lost:
-            if not self._client.peer.ended.is_set():  # over HTTP one exchange may break by itself
+            if not self._client.peer.ended.is_set():  # over HTTP, a single exchange may break
                 self._report_problem(f"{listing.method} failed: {lost}")
             return None
         if not reading.cancel_called:
@@ -199,14 +200,17 @@ class CatalogSync:
             if changed is not None:
                 return changed
         is_listed = self._server in self._catalog.snapshot(kind).by_server
-        listed = "what was listed stays" if is_listed else "none of it is listed"
+        listed = "the former entries stay" if is_listed else "none of its entries is listed"
         self._report_problem(f"{listing.method} needs more memory than there is (memory); {listed}")
         return None
 
     async def _publish(self, kind: Kind, definitions: list[Definition], hint: FreshnessHint | None) -> bool | None:
-        """The gate sees what the server wrote, everybody else what may be seen of it, and nothing is between the two:
-        all of it is made before, and holds in one step. What was made under a policy that is another by then is made
-        anew. None if there is no memory for it. What has lost its memory before it is made is left."""
+        """Publish a list: the definitions as offered to the gate, and the visible entries to the catalog.
+
+        Both are prepared first and take effect in one step without a checkpoint, so that no client sees an entry whose
+        definition the gate does not know. If the policy changes meanwhile, both are prepared again. Returns whether the
+        list has changed; None if there is no memory for it. Returns False if its memory is taken away meanwhile.
+        """
         size = sum(len(each.raw) for each in definitions)
         holding = self._catalog.charge(self._server, kind, size, partial(self._on_displaced, kind))
         if holding is None:
@@ -220,11 +224,11 @@ class CatalogSync:
                 return changed or bool(prepared_listing.prepared.changes)
 
     def _on_displaced(self, kind: Kind) -> None:
-        """Others need the memory that this list took: it is as if it had not been read."""
+        """Handle the loss of this list, whose memory other servers need: it has to be read again."""
         method = LIST_METHODS[kind].method
         self._report_problem(
-            f"{method}: what was listed takes more memory than other servers leave (memory); none of it is listed "
-            f"until there is room"
+            f"{method}: its entries need more memory than other servers leave (memory); none of them is listed until "
+            f"there is room"
         )
         self.mark_changed((kind,))
 
@@ -249,14 +253,14 @@ class CatalogSync:
         for raw in raw_definitions:
             yield None
             if len(raw) > MAX_DEFINITION:
-                problems.add(f"a {listing.kind.value} of {len(raw)} bytes is left out: it is too long")
+                problems.add(f"a {listing.kind.value} of {len(raw)} bytes is left out: the limit is {MAX_DEFINITION}")
                 continue
             problem = yield from _why_unusable(bytes(raw))
             name = _definition_name(raw, listing.key)
             if name is None and problem is None:
                 problems.add(f"a {listing.kind.value} without a {listing.key} is left out: {excerpt(bytes(raw))}")
                 continue
-            label = f"a {listing.kind.value} without a {listing.key} that can be read"
+            label = f"a {listing.kind.value} without a readable {listing.key}"
             if name is not None:
                 label = f"the {listing.kind.value} {excerpt(name)!r}"
             if problem is not None:
@@ -266,7 +270,7 @@ class CatalogSync:
                 problems.add(f"{label} is left out: it has no name")
                 continue
             if self._gate.policies.sanitize_text(self._server, name) != name:
-                problems.add(f"{label} is left out: its name cannot be seen whole")
+                problems.add(f"{label} is left out: its name has invisible characters")
                 continue
             if (
                 listing.kind is Kind.TOOL
@@ -279,7 +283,7 @@ class CatalogSync:
         self.left_out[listing.kind] = unreadable
         if unreadable:
             more = f", and {len(unreadable) - MAX_NAMED} more" if len(unreadable) > MAX_NAMED else ""
-            text = f"left out, since clients could not read it: {', '.join(unreadable[:MAX_NAMED])}{more}"
+            text = f"left out because clients could not parse it: {', '.join(unreadable[:MAX_NAMED])}{more}"
             self._journal.note(EntryOmitted(self._server, text, f"unreadable {listing.kind.value}"))
         name_counts = Counter(definition.name for definition in definitions)
         for name, count in name_counts.items():
@@ -290,7 +294,7 @@ class CatalogSync:
         return [definition for definition in definitions if name_counts[definition.name] == 1]
 
     def _may_be_task(self, kind: Kind, raw: Raw) -> bool:
-        """Whether a call of this may become a task: a stateless server decides that by itself."""
+        """Whether a call of the tool may become a task. A stateless server decides that at each call."""
         if kind is not Kind.TOOL or not self._negotiated.runs_tasks:
             return False
         return self._negotiated.revision.stateless or task_support(raw) is not Support.FORBIDDEN
@@ -300,7 +304,7 @@ class CatalogSync:
 
 
 class _Problems:
-    """What is wrong with the entries of one list: so many are told one by one, and the number of the others."""
+    """Reports problems with the entries of one list: the first MAX_NAMED one by one, then the number of the others."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
         self._report = report
@@ -313,15 +317,16 @@ class _Problems:
 
     def end(self) -> None:
         if self._count > MAX_NAMED:
-            self._report(f"{self._count - MAX_NAMED} more entries of the same list are left out for such reasons")
+            self._report(f"{self._count - MAX_NAMED} more entries of the same list are left out for similar reasons")
 
 
 def _why_unusable(definition: bytes) -> Steps[str | None]:
-    """`why_unreadable`, or that the definition holds too much; of what is heavy, in another process."""
+    """The reason why a definition is refused (too large, or unreadable for clients), or None. A heavy definition is
+    checked in another process."""
     if not is_heavy(definition):
         return why_unreadable(definition)
     if (yield from in_worker(has_more_tokens, definition, MAX_DEFINITION_TOKENS)):
-        return f"it holds more than {MAX_DEFINITION_TOKENS} structural characters"
+        return f"it has more than {MAX_DEFINITION_TOKENS} structural characters"
     return (yield from in_worker(why_unreadable, definition))
 
 
@@ -334,7 +339,7 @@ def _definition_name(definition: Raw, key: str) -> str | None:
 
 
 SendRequest = Callable[[str, Raw | None], Awaitable[Raw]]
-"""Sends a request with its params and gives the result."""
+"""Sends a request with its params and returns the result."""
 
 
 async def read_list(
@@ -347,15 +352,17 @@ async def read_list(
     *,
     cursors_may_be_empty: bool = False,
 ) -> None:
-    """Append every definition of the list to `raw_definitions`, page after page, and how fresh each page is to `hints`.
+    """Read all pages of a list. Appends to the arguments, so that the caller has a part of the list after a timeout.
 
     Args:
-        charge: told of the bytes of each page.
-        cursors_may_be_empty: an empty cursor is one; for a handshake server it means the end, like a missing one.
+        raw_definitions: gets the definitions.
+        hints: gets the caching hints of each page.
+        charge: called with the number of bytes of each page.
+        cursors_may_be_empty: an empty cursor is a cursor; from a handshake server it means the end.
 
     Raises:
-        ValueError: a page is not what the method must be answered with.
-        OverBudget: from `charge`.
+        ValueError: a page is not a valid result of the method.
+        OverBudget: raised by `charge`.
     """
     size = 0
     seen: set[bytes] = set()
@@ -380,12 +387,12 @@ async def read_list(
         if cursor in end_cursors:
             return
         if cursor in seen:
-            report_problem(f"{listing.method} gave the same cursor twice; reading stopped there")
+            report_problem(f"{listing.method} returned the same cursor twice; reading stopped there")
             return
         seen.add(cursor)
         params = encode({"cursor": Raw(cursor)})
     report_problem(
-        f"{listing.method} goes on after {MAX_PAGES} pages, {MAX_ENTRIES} entries or {MAX_BYTES >> 20} MiB; "
+        f"{listing.method} has more than {MAX_PAGES} pages, {MAX_ENTRIES} entries or {MAX_BYTES >> 20} MiB; "
         f"the rest is left out"
     )
     del raw_definitions[MAX_ENTRIES:]
@@ -397,7 +404,7 @@ def _drop(holding: Holding, reading: trio.CancelScope) -> None:
 
 
 def _bad_param_headers(definition: Raw) -> str | None:
-    """Why no client could call this tool over HTTP; None if one can (2026-07-28, "Custom Headers from Tool
+    """The reason why clients could not call the tool over HTTP, or None (2026-07-28, "Custom Headers from Tool
     Parameters")."""
     try:
         param_headers_in(definition)

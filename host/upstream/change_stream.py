@@ -1,11 +1,11 @@
-"""What a stateless server tells of changes, over the one request that stands open for that
-(2026-07-28, "Subscriptions").
+"""The `subscriptions/listen` request to a stateless server, which brings its change notifications (2026-07-28,
+"Subscriptions").
 
-What is listened for cannot be changed in a request that stands: a new one is opened, and the former closed once the new
-one is acknowledged. Over stdio one of the two counts at any moment. Over HTTP each request has a stream of its own, and
-what the server sent on the former before it acknowledged the new one may be read after that: the former counts for
-`FORMER_GRACE` longer, so that nothing is missed, and what changes in this time may be heard twice. A request that
-breaks is opened again; what it might have said in between is taken as said.
+The filter of an open request cannot be changed: a new request is opened, and the former one is closed when the new one
+is acknowledged. Over stdio one of the two counts at any moment. Over HTTP each request has a stream of its own, and
+notifications that the server sent on the former stream before the acknowledgement may be read after it. The former
+request therefore counts for `FORMER_GRACE` longer, so that no change is missed; a change in this time may come twice. A
+broken request is opened again, and everything watched then counts as changed.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from host.upstream.resource_watches import ResourceWatches
 from host.wire.link import LinkLost
 
 ACKNOWLEDGE_TIMEOUT = 10.0
-"""Seconds in which a server must acknowledge."""
+"""Seconds in which a server must acknowledge a request."""
 FORMER_GRACE = 0.5
-"""Seconds for which a request still counts after another one took its place, where streams are independent."""
+"""Seconds for which a request still counts after it was replaced, if its stream is independent of the new one."""
 
 
 class _ListenRequest:
-    """One such request: `acknowledged` once it is acknowledged, `error` once it is over; either sets `settled`."""
+    """One `subscriptions/listen`. `acknowledged`: the granted filter; `error`: the reason of its end; `settled` is set
+    with the first of them."""
 
     def __init__(self, requested: Filter) -> None:
         self.requested = requested
@@ -46,8 +47,8 @@ class _ListenRequest:
 
 
 class ChangeStream:
-    """That of one connection, for the lists that `on_lists_changed` is told of (None: for none) and what `watches`
-    wants."""
+    """The change notifications of one connection: for the lists that the server announces, if there is an
+    `on_lists_changed`, and for the resources in `watches`."""
 
     def __init__(
         self, client: Client, watches: ResourceWatches, on_lists_changed: Callable[[list[Kind]], None] | None
@@ -57,22 +58,22 @@ class ChangeStream:
         self._on_lists_changed = on_lists_changed
         self._current: _ListenRequest | None = None
         self._pending: _ListenRequest | None = None
-        """What shall take the place of the current one, once it is acknowledged."""
+        """The request that replaces the current one when it is acknowledged."""
         self._former: _ListenRequest | None = None
-        """The one before the current one, for `FORMER_GRACE`."""
+        """The request before the current one, for `FORMER_GRACE`."""
         self._missed = True
-        """Whether something may have changed while nothing was listened to: since the lists were first read, or since
-        a request broke."""
+        """Changes may have been missed, since the lists were first read or since a request broke."""
         self._backoff = Backoff()
 
     async def run(self) -> None:
-        """Listen for what is wanted, until cancelled."""
+        """Keep a request open for everything that is wanted, until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             await self._watches.run_listening(self._request_listen)
 
     def handles(self, notice: Notification, in_flight: InFlight[UpstreamCall]) -> bool:
-        """Take what came by a request of ours. Whether it says that something changed, by one that counts."""
+        """Handle an acknowledgement. Returns whether the notification is a change that came by a request that
+        counts."""
         id = subscription_of(notice)
         if id is None:
             id = in_flight.about
@@ -88,7 +89,7 @@ class ChangeStream:
         return any(each is not None and subject is each.upstream_call for each in (self._current, self._former))
 
     def on_cancelled(self, id: Id, in_flight: InFlight[UpstreamCall]) -> None:
-        """The server will say nothing more by this request."""
+        """Handle the end of a request by `notifications/cancelled` of the server."""
         subject = in_flight.subject_of(id)
         for each in (self._current, self._pending):
             if each is not None and each.upstream_call is subject:
@@ -105,7 +106,7 @@ class ChangeStream:
         return Filter(frozenset(lists), tuple(sorted(uris)) if self._client.negotiated.has_subscriptions else (), ())
 
     async def _request_listen(self, uris: frozenset[str]) -> frozenset[str]:
-        """See `ResourceWatches.run_listening`."""
+        """Replace the request by one for these URIs; see `ResourceWatches.run_listening`."""
         wanted = self._listen_filter(uris)
         if not wanted.lists and not wanted.uris:
             self._replace(None, overlap=0)
@@ -124,23 +125,23 @@ class ChangeStream:
 
     def _replace(self, pending: _ListenRequest | None, *, overlap: float) -> None:
         if self._former is not None:
-            self._former.scope.cancel("two others took its place")
+            self._former.scope.cancel("it was replaced twice")
         former, self._former, self._current, self._pending = self._current, None, pending, None
         if former is not None and overlap:
             self._former = former
             former.scope.deadline = trio.current_time() + overlap
         elif former is not None:
-            former.scope.cancel("another one takes its place")
+            former.scope.cancel("it was replaced")
 
     def _report_missed(self, granted: Filter) -> None:
-        """What changed while nothing was listened to is read now: what changes from here on is heard."""
+        """Have the granted lists read if changes of them may have been missed."""
         kinds = [listing.kind for listing in LIST_METHODS.values() if listing.list_changed in granted.lists]
         if self._missed and self._on_lists_changed is not None:
             self._on_lists_changed(kinds)
         self._missed = False
 
     async def _run_request(self, request: _ListenRequest) -> None:
-        """One such request, to its end."""
+        """Send one request, and wait for its end."""
         began = trio.current_time()
         with request.scope:
             try:
@@ -154,7 +155,7 @@ class ChangeStream:
             self._former = None
         if self._current is not request:
             return
-        # Whatever it would have said meanwhile is taken as said once it listens again.
+        # Changes may be missed until the next request is acknowledged.
         self._current, self._missed = None, True
         self._watches.on_stream_lost()
         await trio.sleep(self._backoff.on_failure(trio.current_time() - began, random.random()))

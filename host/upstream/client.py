@@ -1,5 +1,4 @@
-"""The client of one connected server, from the handshake to the end of the connection: what is asked of it goes through
-`task_call`, and only with a permit."""
+"""The client of one connected server: sends permitted calls in the server's dialect and returns their results."""
 
 from __future__ import annotations
 
@@ -70,8 +69,7 @@ from host.wire.link import LinkLost, NoMemory
 from host.worker import WorkerTimeout, run_in_worker
 
 REPORTS_PER_SECOND = 20.0
-"""Progress reports that are passed on for one call, after the first REPORT_BURST; a server that sends more is heard
-less."""
+"""Progress reports that are passed on for one call, after the first REPORT_BURST; of more only the newest are."""
 REPORT_BURST = 100.0
 MAX_REPORT = 8 * 1024
 """Bytes of a report; of a longer one only the numbers are passed on."""
@@ -81,32 +79,35 @@ DEFINED_BY = {
     Kind.RESOURCE: (Kind.RESOURCE, Kind.TEMPLATE),
     Kind.TEMPLATE: (Kind.TEMPLATE,),
 }
-"""The lists that have the definition of an entry."""
+"""The lists that have the definition of an entry of this kind."""
 ERA_CHECK_PAUSE = 5.0
-"""Seconds before a server may be doubted again."""
+"""Seconds between two checks of a server's era."""
 ERA_DOUBT_CODES = (UnsupportedVersion.code, INVALID_REQUEST, -32000, -32001)
-"""What servers of sessions say to a request without one, besides what a stateless server says that has changed."""
+"""Errors of a stateless server that suggest another era: an unsupported version, and the errors by which handshake
+servers refuse a request without a session."""
 TASK_REQUIRED_CODES = (METHOD_NOT_FOUND, INVALID_REQUEST)
-"""What a server says whose tool must be called as a task (2025-11-25, "Tasks", which names the one for the tool and the
-other for the type of request). Nothing was carried out then."""
+"""Errors of a server whose tool must be called as a task: 2025-11-25, "Tasks", names one for the tool and another one
+for the type of request. Such a call was not executed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLists:
-    """What a client must know of the lists of its server: a `tool` by its own name. `mark_tools_changed` has the tools
-    listed anew soon, since the server does not know one of them; `reread_tools` at once, since it wants other headers
-    for one; `wait_until_read` waits while lists of these kinds are marked as changed, until they have been read. `hold`
-    charges the server for what it sent."""
+    """Access of a client to the lists of its server, which the catalog keeps."""
 
     tool: Callable[[str], Entry | None]
+    """Looks a tool up by its inward name."""
     mark_tools_changed: Callable[[], None]
+    """Has the tools read again soon, because the server does not know one of them."""
     reread_tools: Callable[[], Awaitable[None]]
+    """Reads the tools again now, because the server needs other headers for one."""
     wait_until_read: Callable[[Iterable[Kind]], Awaitable[None]]
+    """Waits until lists of these kinds that are marked as changed have been read."""
     hold: HoldingFactory
+    """Charges the server for messages that it has sent."""
 
 
 class Client:
-    """One connected server."""
+    """The client of one connected server."""
 
     def __init__(
         self,
@@ -131,18 +132,19 @@ class Client:
         self._orphans: list[Raw] = []
         self._orphaned = trio.Event()
         self.era_doubted = trio.Event()
-        """Set when the server answers as one of the other kind would: it is then asked by ourselves."""
+        """Set when a response suggests that the server's era has changed: `detect_era_change` then checks it."""
         self.log_level_sync: LogLevelSync | None = None
-        """Of its log messages, where it has a level for the connection."""
+        """Keeps the log level of the connection; None if the server has none."""
 
     async def wait_idle(self) -> None:
-        """Wait until it works on no request of anybody."""
+        """Wait until no call is in flight."""
         while self._call_count:
             await self._call_ended.park()
 
     async def detect_era_change(self) -> None:
-        """Ask the server again who it is when there is doubt, until cancelled. One that has become another is lost; a
-        stateless one that cannot be reached is, too, once it works on nothing: it may still answer what it has."""
+        """Check the server's era when there is doubt, until cancelled. Ends the connection if the era has changed, and
+        that of a stateless server that cannot be reached, but only when no call is in flight: the server may still
+        respond to those."""
         while True:
             await self.era_doubted.wait()
             self.era_doubted = trio.Event()
@@ -159,8 +161,8 @@ class Client:
             await trio.sleep(ERA_CHECK_PAUSE)
 
     async def cancel_orphaned_tasks(self) -> None:
-        """Call off the tasks that the server made of calls which were called off before it named them, until cancelled
-        (2025-11-25, "Cancellation": a task is cancelled as a task)."""
+        """Cancel, until this is cancelled, the tasks that the server created for calls that had already been cancelled
+        (2025-11-25, "Cancellation": a task is cancelled with `tasks/cancel`)."""
         while True:
             await self._orphaned.wait()
             self._orphaned = trio.Event()
@@ -174,19 +176,19 @@ class Client:
                 self._orphans.append(task_params(read_created(result, extension=self.negotiated.revision.stateless).id))
                 self._orphaned.set()
         except ValueError:
-            return  # no task that could be called off
+            return  # not a task that can be cancelled
 
     async def call(self, permit: CallPermit) -> Answer:
-        """Have the server carry out the permitted exchange, and give what it answers.
+        """Send the permitted exchange to the server, and return its answer.
 
-        Progress, log messages and questions go to the exchange while the call runs; progress puts the deadline off, and
-        a question stops it. Cancelling this, and the deadline, call the request off at the server.
+        Progress, log messages and server requests go to the exchange while the call runs. Progress extends the
+        deadline; a server request pauses it. Cancellation, and the deadline, cancel the request at the server.
 
         Raises:
-            ServerErrorResponse, ProtocolViolation, TimedOut, Unavailable: what became of it; see host/errors.py.
-            MissingAbility: the server had to ask what this caller, who can be told so, declares no capability for.
+            ServerErrorResponse, ProtocolViolation, TimedOut, Unavailable: the call failed; see host/errors.py.
+            MissingAbility: the server needs a capability that this stateless caller does not declare.
             InvalidParams: the progress token or `_meta` is of the wrong type.
-            StaleApproval, AuditUnavailable: it may not be sent any more; see `CallPermit.dispatch`.
+            StaleApproval, AuditUnavailable: the call may not be sent any more; see `CallPermit.dispatch`.
         """
         exchange = permit.exchange
         params = with_target(exchange.request.method, exchange.params, permit.target)
@@ -196,7 +198,7 @@ class Client:
             with trio.move_on_after(self._timeout) as waiting:
                 await self._lists.wait_until_read(DEFINED_BY[permit.kind])
             if waiting.cancelled_caught:
-                raise TimedOut(self.server, f"{self.server} did not list anew what it says has changed")
+                raise TimedOut(self.server, f"{self.server} did not return its changed list in time")
         if self.log_level_sync is not None:
             await self.log_level_sync.apply()
         upstream_call = UpstreamCall(exchange, CallDeadline(self._timeout))
@@ -214,8 +216,8 @@ class Client:
 
     @contextmanager
     def _relaying_progress(self, token: Id | None, upstream_call: UpstreamCall) -> Iterator[Id | None]:
-        """The token for this hop, under which the server's progress goes to the caller within the block; None if the
-        caller gave none, and so wants none."""
+        """A progress token for this connection, whose progress goes to the caller within the block; None if the caller
+        wants no progress."""
         if token is None:
             yield None
             return
@@ -226,7 +228,7 @@ class Client:
         relay.flush()
 
     async def internal_request(self, method: str, params: Raw | None, subject: UpstreamCall | None = None) -> Raw:
-        """Ask for something on no client's behalf: the result as it came.
+        """Send a request of Colonnade's own, and return the result unchanged.
 
         Raises:
             PeerError, BrokenAnswer, LinkLost: see `Peer.request`.
@@ -238,10 +240,10 @@ class Client:
     async def _call_handshake(
         self, permit: CallPermit, params: dict[str, Raw], upstream_call: UpstreamCall, token: Id | None
     ) -> Answered:
-        """The answer of a handshake server."""
+        """Call a handshake server."""
         method = permit.exchange.request.method
         prepare_for_next_hop(params, token)
-        params = with_retry(params, None, None)  # what only stateless revisions know is not for this server
+        params = with_retry(params, None, None)  # members that only stateless revisions have
         permit.dispatch()
         if method == TOOLS_CALL.name and self.negotiated.runs_tasks:
             result = await self._request_with_task(permit, params, upstream_call)
@@ -252,8 +254,8 @@ class Client:
         return Answered(result)
 
     async def _request_with_task(self, permit: CallPermit, params: dict[str, Raw], upstream_call: UpstreamCall) -> Raw:
-        """The result of a tool that was dispatched, by way of a task where the tool needs one, or its caller takes
-        one."""
+        """Call a tool of a handshake server with tasks: as a task if the tool requires one, or if the tool and the
+        caller permit one."""
         method, tool = permit.exchange.request.method, self._lists.tool(permit.target)
         support = Support.FORBIDDEN if tool is None else tool.support
         takes_task = upstream_call.exchange.on_task_created is not None
@@ -274,9 +276,9 @@ class Client:
     async def _call_stateless(
         self, permit: CallPermit, params: dict[str, Raw], upstream_call: UpstreamCall, token: Id | None
     ) -> Answer:
-        """The answer of a stateless server, over all rounds that it takes."""
+        """Call a stateless server, through all MRTR rounds."""
         exchange, method, revision = permit.exchange, permit.exchange.request.method, self.negotiated.revision
-        # Whoever repeats requests goes through the rounds alone, and nothing is kept here in between.
+        # A stateless client goes through the rounds itself, and nothing is kept here between them.
         mrtr_round = exchange.round
         answers = None if mrtr_round is None else await self._filter_answers(mrtr_round, upstream_call)
         state = None if mrtr_round is None else mrtr_round.state
@@ -294,7 +296,7 @@ class Client:
             resend = partial(self._send, permit, permit.redispatch, stateless_params, upstream_call)
             result = await driver.drive(result, resend)
             kind = result_type_of(result)
-            mrtr_round = MrtrRound(self.server)  # as if the caller had gone through them
+            mrtr_round = MrtrRound(self.server)  # the result counts as retried, so it is not fresh
         if kind == TASK and may_be_task:
 
             def send(method: str, params: dict[str, Raw]) -> Awaitable[Raw]:
@@ -303,12 +305,12 @@ class Client:
 
             return Answered(await self._wait_for_task(result, upstream_call, send))
         if kind != COMPLETE:
-            raise ProtocolViolation(self.server, f"{self.server} sent a result of a type that has no place here")
+            raise ProtocolViolation(self.server, f"{self.server} sent a result whose resultType is not valid here")
         return Answered(strip_hop_fields(result), STALE if _is_retried(mrtr_round) else freshness_of(result))
 
     async def _filter_answers(self, mrtr_round: MrtrRound, upstream_call: UpstreamCall) -> Mapping[str, Raw] | None:
-        """The answers that the caller brings, with those of its roots that the server may know: nothing else that it is
-        asked is answered with an object of that member."""
+        """The input responses of the caller, with only those roots that the server may know. A response with the member
+        `roots` is one to `roots/list`: no other response has it."""
         if mrtr_round.answers is None:
             return None
         answers = dict(mrtr_round.answers)
@@ -336,15 +338,16 @@ class Client:
         answers: Mapping[str, Raw] | None,
         state: str | None,
     ) -> Raw:
-        """One round with a stateless server, which `dispatch` of the permit lets go. The server may say that a header
-        is wrong: then our list of its tools is old."""
+        """Send one round to a stateless server, after `dispatch`. If the server refuses a header, the tools are read
+        again and the request is sent once more: the definition may have changed (2026-07-28, "Streamable HTTP / Custom
+        Headers from Tool Parameters")."""
         method = permit.exchange.request.method
         params = with_retry(params, answers, state)
         dispatch()
         try:
             return await self._request(method, params, upstream_call, self._headers(permit, params))
         except ServerErrorResponse as refusal:
-            if refusal.code == INVALID_PARAMS:  # it does not know what it is asked for: our list of it may be old
+            if refusal.code == INVALID_PARAMS:  # the server may not know the tool any more
                 self._lists.mark_tools_changed()
             if refusal.code != HeaderMismatch.code or method != TOOLS_CALL.name:
                 raise
@@ -353,14 +356,14 @@ class Client:
         return await self._request(method, params, upstream_call, self._headers(permit, params))
 
     def _headers(self, permit: CallPermit, params: Mapping[str, Raw]) -> tuple[tuple[str, str], ...]:
-        """The headers of a request that is sent now, by the definition as it is now."""
+        """The headers of a request, from the definition as it is now."""
         tool = self._lists.tool(permit.target) if permit.kind is Kind.TOOL else None
         param_headers = () if tool is None else tool.param_headers or ()
         return tuple(headers_for(permit.exchange.request.method, params, self.negotiated.revision, param_headers))
 
     def _capabilities_for(self, abilities: Abilities, *, tasks: bool = False) -> dict[str, object]:
-        """What the server is told that a caller with these abilities can be asked. That a call may become a task is
-        said for every caller: who takes none waits, and we look after it."""
+        """The client capabilities to declare for a caller with these abilities. Tasks are declared for every caller:
+        for one that does not support them, Colonnade waits for the task."""
         asked = self._gate.server_requests.usable_abilities(self.server, abilities)
         return client_capabilities(asked, roots_change=False, apps=asked.apps, tasks=tasks)
 
@@ -384,7 +387,7 @@ class Client:
                 raise _missing_capability(self.server, upstream_call.missing_capabilities) from None
             if error.code == URL_REQUIRED:
                 caller = upstream_call.exchange.caller
-                # Who repeats requests knows no ids: nothing is kept for the notice that a visit is done.
+                # Stateless clients have no elicitation ids and get no notification of completion.
                 rename = (
                     str
                     if caller.abilities.retries
@@ -397,7 +400,7 @@ class Client:
         return await self._prepare_result(result)
 
     def _prepare_error_data(self, data: Raw) -> Raw | None:
-        """The data of an error, as they are passed on; None if they cannot be."""
+        """The data of an error for the client; None if they are unreadable or too large to be sanitized here."""
         if why_unreadable_result(data) is not None or (
             self._gate.policies.sanitizes(self.server) and not is_light(bytes(data))
         ):
@@ -405,12 +408,11 @@ class Client:
         return self._gate.policies.sanitize(self.server, data)
 
     async def _prepare_result(self, result: Raw) -> Raw:
-        """The result as it is passed on. One that is heavy is looked through in another process, and charged to the
-        server meanwhile.
+        """Check and sanitize a result. A heavy one is handled in another process, and charged to the server meanwhile.
 
         Raises:
-            ProtocolViolation: clients could not read it.
-            TooLarge: there is no memory for it.
+            ProtocolViolation: clients could not parse the result.
+            TooLarge: there is no memory for the result.
         """
         sanitizes = self._gate.policies.sanitizes(self.server)
         if is_heavy_result(result, sanitizes=sanitizes):
@@ -433,30 +435,30 @@ class Client:
                     partial(prepare_result, sanitizes=sanitizes), result, fall_back_to_thread=False
                 )
             except WorkerTimeout:
-                return "to look through it took too long", None
+                return "checking it took too long", None
         raise as_upstream_error(self.server, NoMemory())
 
 
 def as_upstream_error(server: str, problem: PeerError | BrokenAnswer | LinkLost) -> UpstreamError:
-    """What became of a request to a server, for whoever asked."""
+    """The error for a client whose request to a server failed with `problem`."""
     if isinstance(problem, PeerError):
         return ServerErrorResponse(server, problem.error.code, problem.error.message, problem.error.data)
     if isinstance(problem, AnswerTooLong) or (isinstance(problem, LinkLost) and problem.too_large):
-        return TooLarge(server, f"{server} carried this out, but its answer cannot be passed on: {problem}")
+        return TooLarge(server, f"{server} executed the request, but its response cannot be passed on: {problem}")
     if isinstance(problem, BrokenAnswer):
-        return ProtocolViolation(server, f"{server} sent an answer that is none: {problem}")
+        return ProtocolViolation(server, f"{server} sent an invalid response: {problem}")
     if problem.nothing_begun:
-        return Unavailable(server, f"{server} could not be asked: {problem}")
-    return Unavailable(server, f"{server} was lost while it worked on this: {problem}")
+        return Unavailable(server, f"{server} could not be reached: {problem}")
+    return Unavailable(server, f"the connection to {server} was lost during the request: {problem}")
 
 
 def timed_out(server: str, seconds: float) -> TimedOut:
-    return TimedOut(server, f"{server} did not answer within {seconds:.0f} s")
+    return TimedOut(server, f"{server} did not respond within {seconds:.0f} s")
 
 
 def _suggests_era_change(problem: PeerError | BrokenAnswer | LinkLost, *, stateless: bool) -> bool:
-    """Whether the server may have been replaced by one of the other kind, or a stateless one is about to end: then it
-    is asked by ourselves, which costs little. The answer to a call alone must not end the connection of all clients."""
+    """Whether the server's era may have changed, or a stateless server is about to end. A check follows, because the
+    response to one call must not end the connection of all clients."""
     if not stateless:
         return isinstance(problem, PeerError) and era_change_in(problem) is not None
     if isinstance(problem, PeerError):
@@ -465,8 +467,9 @@ def _suggests_era_change(problem: PeerError | BrokenAnswer | LinkLost, *, statel
 
 
 def _missing_capability(server: str, missing: Mapping[str, object]) -> ColonnadeError:
-    """For a caller that can say more of itself and try again (2026-07-28, "Error Codes")."""
-    text = f"{server} had to ask the client, which the request declares no capability for: {', '.join(missing)}"
+    """The error for a stateless caller, which can repeat the request with this capability (2026-07-28, "Error
+    Codes")."""
+    text = f"{server} needs a client capability that the request does not declare: {', '.join(missing)}"
     return MissingAbility(text, data=encode({"requiredCapabilities": missing}))
 
 
@@ -481,7 +484,7 @@ def _is_retried(mrtr_round: MrtrRound | None) -> bool:
 
 
 class _ProgressRelay:
-    """Hands a call's progress to whoever asked, under their own token, and puts the call's deadline off."""
+    """Passes the progress of one call on to its client, under the client's token, and extends the call's deadline."""
 
     def __init__(self, token: Id, client: ClientHandle, deadline: CallDeadline, sanitize: Callable[[Raw], Raw]) -> None:
         self._sanitize = sanitize
@@ -494,7 +497,8 @@ class _ProgressRelay:
         self._counted_at = trio.current_time()
 
     def report(self, params: dict[str, Raw]) -> None:
-        """One report. Those that do not increase are dropped (2025-11-25, "Progress Flow": the value MUST increase)."""
+        """Handle one report. A report that does not increase is dropped (2025-11-25, "Progress Flow": the value MUST
+        increase)."""
         try:
             progress = value(params["progress"])
         except (ValueError, KeyError):
@@ -516,7 +520,7 @@ class _ProgressRelay:
             self.flush()
 
     def flush(self) -> None:
-        """Pass on the newest report, if it was held back."""
+        """Pass on the newest report, if it is pending."""
         if self._pending is not None:
             params = self._sanitize(encode_object({**self._pending, PROGRESS_TOKEN: self._token}))
             self._client.notify(Notification(PROGRESS, params))

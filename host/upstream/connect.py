@@ -1,4 +1,4 @@
-"""Opens the link that a server's configuration asks for: a child process under the keeper, or HTTP."""
+"""Opening of the link to a configured server: a child process under the keeper, Streamable HTTP, or HTTP+SSE."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from host.wire.turns import Turn, Turns
 
 STDERR_LINE = 64 * 1024
 MIN_SECRET_LENGTH = 6
-"""Characters; shorter values are words like `UTC` and `true`, and would leave little of any text."""
+"""Characters of a value that is redacted. Shorter values are words like `UTC` and `true`, which occur in any text."""
 STOP_GRACE = 2.0
 """Seconds between the steps of stopping a child: its input closed, TERM, KILL."""
 
@@ -35,12 +35,15 @@ def open_link(
     turns: Turns | None = None,
     memory: Budget | None = None,
 ) -> AbstractAsyncContextManager[Link]:
-    """A link to the server for the block; the child process, if there is one, is gone when the block ends. `http_sse`:
-    over the transport of 2024-11-05, if it is a server at a URL. `turns` is shared by all links of one host. What the
-    server sends is charged to `memory` while it comes.
+    """Open a link to the server. A child process has ended when the block ends.
+
+    Args:
+        http_sse: use HTTP+SSE (2024-11-05) for a server at a URL.
+        turns: shared by all links of one host.
+        memory: charged for messages of the server while they are being read.
 
     Raises:
-        LinkLost: the program could not be started.
+        LinkLost: the program could not be started, or the URL or a header is invalid.
     """
     hold = uncharged if memory is None else partial(memory.hold, server_owner(spec.id), Use.MESSAGES, 0)
     if isinstance(spec, HttpServer):
@@ -52,10 +55,10 @@ def open_link(
 async def open_http_link(
     spec: HttpServer, journal: Journal, turns: Turns | None = None, hold: HoldingFactory = uncharged
 ) -> AsyncIterator[HttpLink]:
-    """A link to the server by Streamable HTTP for the block; see `open_http`.
+    """Open a Streamable HTTP link to the server; see `open_http`.
 
     Raises:
-        LinkLost: its URL or its headers cannot be used.
+        LinkLost: the URL or a header is invalid.
     """
     limit = spec.limits.message
     async with open_http(
@@ -68,10 +71,10 @@ async def open_http_link(
 async def open_sse_link(
     spec: HttpServer, journal: Journal, turns: Turns | None = None, hold: HoldingFactory = uncharged
 ) -> AsyncIterator[SseLink]:
-    """A link to the server by the transport of 2024-11-05, HTTP+SSE, for the block; see `open_sse`.
+    """Open an HTTP+SSE link (2024-11-05) to the server; see `open_sse`.
 
     Raises:
-        LinkLost: its URL or its headers cannot be used.
+        LinkLost: the URL or a header is invalid.
     """
     limit = spec.limits.message
     async with open_sse(
@@ -112,10 +115,10 @@ async def _open_stdio_link(
 
 
 def redactor(spec: ServerSpec) -> Callable[[str], str]:
-    """Takes out of what a server says what the configuration told it in confidence: servers like to repeat it in
-    errors."""
-    told = spec.headers if isinstance(spec, HttpServer) else spec.env
-    values = (value.reveal() for value in told.values())
+    """A function that replaces the configured secrets of a server (values of `headers` or `env`) in its texts: servers
+    repeat them in errors."""
+    configured = spec.headers if isinstance(spec, HttpServer) else spec.env
+    values = (value.reveal() for value in configured.values())
     secrets = sorted((value for value in values if len(value) >= MIN_SECRET_LENGTH), key=len, reverse=True)
 
     def redact(text: str) -> str:
@@ -132,7 +135,8 @@ async def _exit_text(child: Child) -> str:
 
 
 async def _read_stderr(spec: StdioServer, child: Child, journal: Journal, turn: Turn) -> None:
-    """Read the child's standard error to the end, whatever it is: a child must never wait for us to read."""
+    """Read the child's standard error to its end, and log its lines. Never stops, because a full pipe would block the
+    child."""
     lines = LineSplitter(STDERR_LINE)
     redact = redactor(spec)
     try:

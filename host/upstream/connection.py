@@ -1,5 +1,5 @@
-"""What every connection to a server has in common, shared or dedicated: how it begins, what it is kept in step with,
-and how it ends, in words."""
+"""The common part of shared and dedicated connections: how they begin, the tasks that keep them up to date, and the
+reason for which they end."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from host.wire.link import Link, LinkLost
 
 class OpenLink(Protocol):
     def __call__(self, spec: ServerSpec, *, http_sse: bool) -> AbstractAsyncContextManager[Link]:
-        """A link to the configured server for a block; `http_sse`: over the transport of 2024-11-05.
+        """Open a link to the configured server. `http_sse`: over HTTP+SSE (2024-11-05).
 
         Raises:
-            LinkLost: it cannot be had.
+            LinkLost: the link could not be opened.
         """
 
 
@@ -46,14 +46,14 @@ PING_TIMEOUT = 10.0
 
 @dataclass(frozen=True, slots=True)
 class UpstreamLease:
-    """Where a request is carried out."""
+    """The right to use a connection for one exchange."""
 
     client: Client
     watches: ResourceWatches
 
 
 CONNECT_FAILURES = (LinkLost, PeerError, BrokenAnswer, UnsupportedRevision, trio.TooSlowError)
-"""What a server may do to its connection. Anything else is our own mistake."""
+"""Exceptions that a server can cause when it is connected. Any other one is an error in Colonnade."""
 
 
 @asynccontextmanager
@@ -68,14 +68,15 @@ async def open_client(
     *,
     roots_change: bool,
 ) -> AsyncIterator[Client]:
-    """A client of the server behind `link`, for the block, once they have come to terms in the `dialect` that is known.
+    """Connect to the server behind `link`, and negotiate.
 
     Args:
-        client_abilities: what whoever is behind this connection may be asked for at the most.
-        roots_change: the server hears when their roots do.
+        dialect: what is known about the server's era.
+        client_abilities: the most that any client of this connection may have.
+        roots_change: the server will be notified of changed roots.
 
     Raises:
-        CONNECT_FAILURES: it did not come to that, or the connection ended.
+        CONNECT_FAILURES: the negotiation failed, or the connection ended.
     """
     capabilities = client_capabilities(
         gate.server_requests.usable_abilities(spec.id, client_abilities),
@@ -97,7 +98,8 @@ def follow_changes(
     watches: ResourceWatches,
     caller: Caller | None,
 ) -> None:
-    """Start what keeps a connection alive, and the server at what `caller`, or (None) everybody, wants of it."""
+    """Start the tasks of a connection: keep-alive, era check, log level and subscriptions of `caller`, or (None) of all
+    callers."""
     negotiated = client.negotiated
     nursery.start_soon(client.detect_era_change)
     if negotiated.runs_tasks:
@@ -115,7 +117,8 @@ def follow_changes(
 
 
 async def keep_alive(peer: Peer[UpstreamCall]) -> None:
-    """Ask a silent server for a sign of life (2025-11-25, "Ping"). A server that works for us is not asked."""
+    """Ping a silent server (2025-11-25, "Ping"), and end the connection if it does not respond. A server that works on
+    a request is not pinged."""
     while True:
         await trio.sleep(PING_INTERVAL)
         if peer.outstanding_count or trio.current_time() - peer.last_received_at < PING_INTERVAL:
@@ -124,17 +127,17 @@ async def keep_alive(peer: Peer[UpstreamCall]) -> None:
             with suppress(BrokenAnswer):
                 try:
                     await peer.request(PING)
-                except PeerError as refusal:  # a sign of life too, but perhaps of another server by now
+                except PeerError as refusal:  # also a sign of life, but perhaps of another server at this URL
                     if (lost := era_change_in(refusal)) is not None:
                         peer.connection_lost(lost)
                         return
             continue
-        peer.connection_lost(LinkLost(f"it did not answer a ping within {PING_TIMEOUT:.0f} s"))
+        peer.connection_lost(LinkLost(f"it did not respond to a ping within {PING_TIMEOUT:.0f} s"))
         return
 
 
 def failure_reason(spec: ServerSpec, group: BaseExceptionGroup[BaseException]) -> str:
-    """Why a connection ended, in words that hold nothing secret."""
+    """The reason why a connection ended, without the configured secrets."""
     return redactor(spec)(_reason(first_exception(group)))
 
 
@@ -147,4 +150,4 @@ def _reason(problem: BaseException) -> str:
         return f"it refused the handshake: {excerpt(str(problem))}"
     if isinstance(problem, LinkLost):
         return str(problem)
-    return f"it answered the handshake with something else: {excerpt(str(problem))}"
+    return f"its response to the handshake is invalid: {excerpt(str(problem))}"

@@ -1,9 +1,9 @@
-"""Instances of one server that serve one client alone (`isolation: per-client`), or one call alone (`per-call`).
+"""Dedicated instances of one server, for one client (`isolation: per-client`) or for one call (`per-call`).
 
-An instance is a connection of its own, for a program also a process of its own: nothing that one client does there is
-seen by another. It is started by the first call that needs it. One of a client lives until its client leaves or does
-not use it for a while; if it is lost, the next call starts another, as does a watch that is still wanted. Their number
-is bounded. The catalog is no business of theirs.
+An instance is a connection of its own, and for a program a process of its own, so that no client sees what another one
+does. The first call that needs an instance starts it. An instance of a client ends when the client leaves or does not
+use it for a while. If it is lost, the next call, or a watch that is still wanted, starts another one. Their number is
+limited. Instances do not read lists.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from host.upstream.server_requests import ServerMessages
 from host.wire.link import Link, LinkLost
 
 FAILURE_TTL = 120.0
-"""Seconds after which failed starts count no more."""
+"""Seconds after which failed starts do not count any more."""
 END_TIMEOUT = 10.0
-"""Seconds that a call waits for an instance that is ending, where there may be no more of them."""
+"""Seconds that a call waits for the end of another instance if `max_instances` is reached."""
 
 
 class _Instance:
@@ -47,10 +47,10 @@ class _Instance:
         self.watches = watches
         self.client: Client | None = None
         self.reason = ""
-        """Why there is no client, once `attempted` is set."""
+        """The reason why there is no client, once `attempted` is set."""
         self.attempted = trio.Event()
         self.restart_delay = 0.0
-        """Seconds to wait before it is started again."""
+        """Seconds to wait before the instance is started again."""
         self.waiting_calls: list[UpstreamCall] = []
         self.last_used = trio.current_time()
         self.scope = trio.CancelScope()
@@ -61,8 +61,8 @@ class _Instance:
 
 
 class _FailureRecord:
-    """How the instances of one caller have failed. Only those that failed are counted as starts: of the others there
-    may be as many as there are calls."""
+    """Failures of the instances of one caller. Only instances that failed count as starts, because `per-call` starts
+    one for each call."""
 
     def __init__(self) -> None:
         self.restarts = Restarts()
@@ -70,8 +70,13 @@ class _FailureRecord:
 
 
 class Instances:
-    """The instances of one server. `open_link` opens the link of one in a dialect; `dialect` is what is known of that
-    now, and `lists` what is known of the server's lists; `nursery` holds their tasks."""
+    """The instances of one server.
+
+    Args:
+        open_link: opens the link of an instance.
+        dialect: returns what is currently known about the server's era.
+        nursery: runs the tasks of the instances.
+    """
 
     def __init__(
         self,
@@ -90,13 +95,13 @@ class Instances:
         self._is_visible = partial(runtime.gate.definitions.is_visible, spec.id, Kind.RESOURCE)
         self._nursery = nursery
         self._by_key: dict[Hashable, _Instance] = {}
-        """By `Caller.instance_key`; those of one call, which have no key, are not in it."""
+        """Instances of clients by `Caller.instance_key`; instances of calls have no key and are only in `_live`."""
         self._live: set[_Instance] = set()
         self._released = trio.lowlevel.ParkingLot()
         self._failure_records: dict[Hashable | None, _FailureRecord] = {}
-        """By `_blamed_key`."""
+        """Failures by `_blamed_key`."""
         self._failures: deque[float] = deque(maxlen=MAX_STARTS * spec.max_instances)
-        """The times at which instances failed to come up, of any caller, since one last came up."""
+        """Times of failed starts, for any caller, since the last successful start."""
 
     def __len__(self) -> int:
         return len(self._live)
@@ -107,29 +112,30 @@ class Instances:
             await self._released.park()
 
     def drop_hidden(self) -> Steps[None]:
-        """Have nobody watch what may not be known any more, at any of them."""
+        """End the watches of hidden resources at all instances."""
         for instance in list(self._live):
             yield from instance.watches.drop_hidden()
 
     def end(self) -> None:
-        """End all of them."""
+        """End all instances."""
         for instance in self._live:
-            instance.scope.cancel("the configuration has another in its place, or none")
+            instance.scope.cancel("the server was changed or removed in the configuration")
 
     @asynccontextmanager
     async def lease(self, exchange: Exchange) -> AsyncIterator[UpstreamLease]:
-        """A lease for the exchange, for the block.
+        """Lease the caller's instance, or one for this call, for the block. Starts it if there is none.
 
         Raises:
-            TooManyResources: as many instances live as may.
-            Unavailable: it cannot be started.
+            TooManyResources: `max_instances` is reached.
+            Unavailable: the instance cannot be started.
         """
         key = exchange.caller.instance_key if self.spec.isolation is Isolation.PER_CLIENT else None
         await self._wait_for_room(key)
         instance = self._by_key.get(key)
         if instance is None:
             instance = self._start(exchange.caller, key)
-        # What it asks before the call is sent (many ask for roots at once) belongs to the call that it was started for.
+        # Server requests before the call is sent (many servers request roots at once) belong to the call that started
+        # the instance.
         upstream_call = UpstreamCall(exchange, CallDeadline(float("inf")))
         instance.waiting_calls.append(upstream_call)
         try:
@@ -145,29 +151,29 @@ class Instances:
             await upstream_call.close()
             instance.last_used = trio.current_time()
             if key is None:
-                instance.scope.cancel("its call is over")
+                instance.scope.cancel("its call has ended")
 
     def unwatch(self, uri: str, caller: Caller) -> None:
-        """The caller watches this no more; its instance, if there is one, hears of it."""
+        """End the caller's watch of a resource at its instance, if there is one."""
         instance = self._by_key.get(caller.instance_key)
         if instance is not None:
             instance.watches.unwatch(uri, caller)
 
     def release(self, caller: Caller) -> None:
-        """The caller watches nothing any more; its instance stays."""
+        """End all watches of the caller; its instance stays."""
         instance = self._by_key.get(caller.instance_key)
         if instance is not None:
             instance.watches.forget(caller)
 
     def forget(self, caller: Caller) -> None:
-        """The caller is gone, and its instance with it."""
+        """End the instance of a caller that is gone."""
         instance = self._by_key.pop(caller.instance_key, None)
         if instance is not None:
             instance.watches.forget(caller)
             instance.scope.cancel("its client is gone")
 
     def _failure_record(self, caller: Caller) -> _FailureRecord:
-        """How the starts for this caller went: what fails for one may work for another."""
+        """The failures for this caller: a start that fails for one caller may work for another."""
         blamed = _blamed_key(caller)
         if blamed not in self._failure_records:
             now = trio.current_time()
@@ -178,8 +184,8 @@ class Instances:
         return self._failure_records[blamed]
 
     def _on_success(self, caller: Caller) -> None:
-        """An instance was used and is still there: the next may be started, unless too many failed within WINDOW. Of
-        single calls that makes up for those that failed; one of a client must live for a while first."""
+        """Permit the next start after an instance was used and did not fail, unless too many failed within WINDOW. With
+        `per-call` this also ends a series of failures; an instance of a client must live for a while first."""
         record, now = self._failure_record(caller), trio.current_time()
         if self.spec.isolation is Isolation.PER_CALL:
             record.restarts.failures = 0
@@ -187,18 +193,18 @@ class Instances:
             record.blocked_until = now
 
     def _all_failed_until(self) -> float:
-        """The time until which none is started for anybody, since so many did not come up within WINDOW. Those that
-        failed later do not count: a call may have ended them, and one caller must not stop the others."""
+        """The time until which no instance is started for any caller, because too many starts failed within WINDOW.
+        Later failures do not count: a call may have caused them, and one caller must not stop the others."""
         full = len(self._failures) == self._failures.maxlen
         return self._failures[0] + WINDOW if full else 0.0
 
     def client_of(self, caller: Caller) -> Client | None:
-        """The caller's own, if it has one that is connected."""
+        """The client of the caller's instance, if it is connected."""
         instance = self._by_key.get(caller.instance_key)
         return None if instance is None else instance.client
 
     async def _wait_for_room(self, key: Hashable | None) -> None:
-        """Wait while there is no room for another instance, and one that is ending will soon make some."""
+        """Wait while `max_instances` is reached and an instance is ending."""
         with trio.move_on_after(END_TIMEOUT):
             while (
                 len(self._live) >= self.spec.max_instances
@@ -211,11 +217,13 @@ class Instances:
         record, now = self._failure_record(caller), trio.current_time()
         wait = max(record.blocked_until - now, self._all_failed_until() - now)
         if wait > 0:
-            text = f"{self.spec.id} is unavailable: its last instance failed; the next may be started in {wait:.1f} s"
+            text = f"{self.spec.id} is unavailable: its last instance failed; the next start is in {wait:.1f} s"
             raise Unavailable(self.spec.id, text)
         if len(self._live) >= self.spec.max_instances:
-            text = f"{self.spec.id} serves as many clients of its own as it may (max_instances: {len(self._live)})"
-            self._runtime.journal.note(InstanceFailed(self.spec.id, "one more is wanted than max_instances allows"))
+            text = f"{self.spec.id} has no free instance (max_instances: {len(self._live)})"
+            self._runtime.journal.note(
+                InstanceFailed(self.spec.id, "another one is needed, but max_instances is reached")
+            )
             raise TooManyResources(self.spec.id, f"{text}; try again later")
         if record.restarts.failures >= MAX_STARTS:  # one attempt shows whether it works again
             record.blocked_until = now + WINDOW
@@ -227,7 +235,8 @@ class Instances:
         return instance
 
     async def _run(self, instance: _Instance) -> None:
-        """One instance, from its start to its end. Lost while something is watched there, it is started again."""
+        """Run one instance from its start to its end. If it is lost while a resource is watched, it is started
+        again."""
         try:
             with instance.scope:
                 while True:
@@ -242,7 +251,7 @@ class Instances:
             self._remove(instance, instance.reason or "its instance was stopped")
 
     def _remove(self, instance: _Instance, reason: str) -> None:
-        """Nobody finds the instance any more; whoever waits for it waits in vain."""
+        """Remove the instance, so that no call finds it, and fail the calls that wait for it."""
         if self._by_key.get(instance.key) is instance:
             del self._by_key[instance.key]
         self._mark_lost(instance, reason)
@@ -253,30 +262,34 @@ class Instances:
         instance.attempted.set()
 
     async def _run_once(self, instance: _Instance) -> float:
-        """One connection, to its end. Seconds to wait before the next."""
+        """Run one connection to its end. Returns the seconds to wait before the next one."""
         reason, instance.restart_delay = "the connection ended", 0.0
         try:
             await self._connect(instance)
         except* CONNECT_FAILURES as group:
             reason = failure_reason(self.spec, group)
-        except* Exception as group:  # noqa: BLE001 - our own mistakes, too, stay with the one instance
+        except* Exception as group:  # noqa: BLE001 - errors in Colonnade must not end other instances either
             self._runtime.journal.note(InternalError(self.spec.id, group))
             reason = "of an internal error"
-        if not instance.restart_delay:  # it was not lost while it was connected
+        if not instance.restart_delay:  # set if the instance was lost while it was connected
             instance.restart_delay = self._on_failure(instance.caller, 0.0 if instance.attempted.is_set() else None)
         self._mark_lost(instance, reason)
         self._runtime.journal.note(InstanceFailed(self.spec.id, reason))
         return instance.restart_delay
 
     def _on_failure(self, caller: Caller, ready_for: float | None, *, misused: bool = False) -> float:
-        """Count a failure; seconds to wait before the next start. `ready_for`: None if it never was; `misused`: another
-        one would fare no better."""
+        """Count a failure. Returns the seconds to wait before the next start.
+
+        Args:
+            ready_for: seconds that the instance was connected; None if it never was.
+            misused: another instance would end in the same way.
+        """
         record, now = self._failure_record(caller), trio.current_time()
         record.restarts.on_start(now)
         if ready_for is None:
             self._failures.append(now)
         delay = record.restarts.on_failure(ready_for or 0.0, random.random(), now)
-        # One that was connected may have failed by its call, and the next call is another. Several are a crash loop.
+        # A single failure of a connected instance may be caused by its call; the next call is another one.
         is_crash_loop = record.restarts.failures > 1 or not record.restarts.within_intensity(now)
         if ready_for is None or misused or is_crash_loop:
             record.blocked_until = now + delay
@@ -305,9 +318,9 @@ class Instances:
             self._runtime.gate,
             dialect,
             self._lists,
-            # A stateless client declares what it can with each request: another may declare more.
+            # A stateless client declares its capabilities with each request: the next one may declare more.
             ALL_ABILITIES if caller.abilities.retries else caller.abilities,
-            # One of a client hears when its roots change; one of a call is gone before.
+            # An instance of a call ends before the roots can change.
             roots_change=instance.key is not None,
         )
         with trio.fail_after(spec.start_timeout) as startup:
@@ -320,9 +333,9 @@ class Instances:
                 ready = trio.current_time()
                 nursery.start_soon(self._end_when_idle, instance)
                 await client.peer.ended.wait()
-                # At once: to end what is left of a child may take seconds, and the next call must not wait.
+                # Handled at once: ending the process may take seconds, and the next call must not wait for it.
                 lost = client.peer.lost
-                # Counted here: the end of its call, which comes of this as well, cancels all that follows.
+                # Counted here: the loss also ends the instance's call, which cancels everything that follows.
                 instance.restart_delay = self._on_failure(caller, trio.current_time() - ready, misused=lost.misused)
                 if len(instance.watches):
                     self._mark_lost(instance, str(lost))
@@ -331,15 +344,15 @@ class Instances:
                 raise lost
 
     async def _end_when_idle(self, instance: _Instance) -> None:
-        """End an instance that nobody has used for a while."""
+        """End the instance when it has not been used for `idle_timeout` seconds."""
         while True:
             await trio.sleep(max(self.spec.idle_timeout - instance.idle_for(), 0.01))
             if instance.idle_for() >= self.spec.idle_timeout:
-                self._remove(instance, "nobody used it")
-                instance.scope.cancel("nobody uses it")
+                self._remove(instance, "it was not used")
+                instance.scope.cancel("it was not used")
 
 
 def _blamed_key(caller: Caller) -> Hashable | None:
-    """Who is held back when instances fail. A token may have any number of sessions; without one a session stands for
-    itself, and all requests without a session count together."""
+    """The key under which the failures for a caller are counted: its access token, because a token may have any number
+    of sessions; without a token its session; all callers without a session count together."""
     return caller.session if caller.identity is None else caller.identity

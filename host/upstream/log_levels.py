@@ -1,4 +1,4 @@
-"""Which log level each caller wants, and what follows for servers: the most verbose one wanted is asked of them."""
+"""Log levels: those that callers have set, and the most verbose of them, to which each server is set."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from host.wire.link import LinkLost
 
 SET_LEVEL_TIMEOUT = 30.0
 RECENT = 60.0
-"""Seconds for which the level of a request counts after it: whoever asks request by request is likely to ask again."""
+"""Seconds for which the level of a stateless request still counts after its end: its client is likely to send another
+one with this level."""
 
 
 class LogLevels:
@@ -28,13 +29,13 @@ class LogLevels:
     def __init__(self) -> None:
         self._wanted: dict[Caller, str] = {}
         self._recent: dict[tuple[str | None, str], float] = {}
-        """Until when levels of requests that are over still count, by their endpoint."""
+        """Times until which the levels of ended requests still count, by endpoint and level."""
         self.version = 0
-        """Another one whenever a level may be another."""
+        """A number that grows with each change of a level."""
         self._waiters = trio.lowlevel.ParkingLot()
 
     def callers(self, server: str) -> Collection[Caller]:
-        """Whoever has set a level and may hear of this server."""
+        """The callers that have set a level and whose endpoint includes this server."""
         return [caller for caller in self._wanted if caller.endpoint in (None, server)]
 
     def set_level(self, caller: Caller, level: str) -> None:
@@ -54,19 +55,20 @@ class LogLevels:
         self._waiters.unpark_all()
 
     def wanted_level(self, server: str, caller: Caller | None) -> tuple[str | None, float]:
-        """What is wanted of a server by `caller`, or (None) by the most demanding of all who hear of it; and when that
-        ends by itself."""
+        """The level that `caller` wants of a server, or (None) the most verbose one that any caller wants; and the time
+        at which it ends by itself.
+        """
         callers = self.callers(server) if caller is None else (caller,)
         recent = self._recent_levels(server) if caller is None else {}
         level = most_verbose([*(self._wanted[each] for each in callers if each in self._wanted), *recent])
         return level, min(recent.values(), default=math.inf)
 
     async def wait_changed(self) -> None:
-        """Until another level may be wanted of some server."""
+        """Wait until the level of any server may have changed."""
         await self._waiters.park()
 
     def _recent_levels(self, server: str) -> dict[str, float]:
-        """The levels of requests that are over but still count, and until when."""
+        """The levels of ended requests that still count, with the times until which they do."""
         now = trio.current_time()
         levels: dict[str, float] = {}
         for (endpoint, level), until in self._recent.items():
@@ -76,8 +78,8 @@ class LogLevels:
 
 
 class LogLevelSync:
-    """Keeps a server at the level that `caller`, or (None) the most demanding of all who hear of it, wants. When nobody
-    wants anything any more, it stays as it is."""
+    """Keeps one handshake connection at the level that `caller` wants, or (None) at the most verbose level that any
+    caller wants. Without any wanted level, the last one stays."""
 
     def __init__(self, log_levels: LogLevels, server: str, peer: Peer[UpstreamCall], caller: Caller | None) -> None:
         self._log_levels = log_levels
@@ -85,12 +87,11 @@ class LogLevelSync:
         self._peer = peer
         self._caller = caller
         self._sent_version: int | None = -1
-        """The version of the levels that the server was told of last; None while nobody is to wait for another."""
+        """Version of the levels that was last sent to the server; None while `apply` must not wait."""
         self._waiters = trio.lowlevel.ParkingLot()
 
     async def run(self) -> None:
-        """Until cancelled. One request at a time, and only when the level changes; the server may say to it what it
-        likes."""
+        """Send the level whenever it changes, until cancelled. One request at a time; its response is ignored."""
         requested: str | None = None
         try:
             while True:
@@ -109,7 +110,7 @@ class LogLevelSync:
             self._waiters.unpark_all()
 
     async def apply(self) -> None:
-        """Until the level that is wanted now is on its way: what is sent after that comes after it, where the transport
-        has an order. Nobody waits for the server to agree, nor to a level before."""
+        """Wait until the current level has been sent, so that later messages reach the server after it, if the
+        transport keeps the order. Does not wait for a response."""
         while self._sent_version not in (None, self._log_levels.version):
             await self._waiters.park()

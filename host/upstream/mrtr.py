@@ -1,8 +1,7 @@
-"""The questions in an unfinished answer of a stateless server, and the rounds until it is finished.
+"""MRTR rounds of a call to a stateless server (2026-07-28, "Multi Round-Trip Requests").
 
-A caller that repeats requests itself gets the questions and comes back with the answers; nothing is kept here for it.
-Any other caller is asked over its client handle, all questions at once, and the request is sent again on its behalf
-(2026-07-28, "Multi Round-Trip Requests").
+A stateless client gets the input requests and sends the retry itself; nothing is kept here for it. A handshake client
+gets all input requests as server requests over its client handle, and Colonnade sends the retry with its responses.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from host.upstream.call import UpstreamCall
 from host.upstream.server_requests import ServerMessages
 
 MAX_ROUNDS = 10
-"""As common clients allow; a server that asks for more goes round in circles."""
+"""Rounds of one call: the limit of the common SDKs (Python, TypeScript, C#, Go)."""
 INITIAL_PAUSE = 0.05
 MAX_PAUSE = 2.0
-"""Seconds before a request is repeated that brings nothing new: at first, and at the most."""
+"""First and longest pause, in seconds, before a retry without new responses."""
 MAX_STATE = 256 * 1024
-"""Bytes of a state that a caller is given to carry: it has to bring all of it back with its next request."""
+"""Bytes of a `requestState` that is given to a client, which has to send all of it back."""
 MAX_POLLS = 300
-"""Times that a request is repeated while the server waits for something that happens elsewhere."""
+"""Retries while the server waits for the completion of an elicitation in mode url."""
 
 SendRetry = Callable[[Mapping[str, Raw] | None, str | None], Awaitable[Raw]]
-"""Sends the request again, with these answers and this state; gives the result."""
+"""Sends the request again with these input responses and this state, and returns the result."""
 _KnownAnswers = dict[tuple[str, bytes], Raw]
-"""Answers that hold for as long as the same is asked again: the visits to pages."""
+"""Responses that are used again for the same input request: those of elicitations in mode url."""
 
 
 class MrtrDriver:
-    """Those of one request."""
+    """The rounds of one call."""
 
     def __init__(self, server: str, server_messages: ServerMessages, call: UpstreamCall) -> None:
         self._server = server
@@ -48,11 +47,11 @@ class MrtrDriver:
         self._call = call
 
     async def relay(self, result: Raw) -> InputRequired:
-        """The unfinished answer, for a caller that goes on with it itself.
+        """Adapt an `input_required` result for a stateless client, which sends the retry itself.
 
         Raises:
-            ProtocolViolation, Forbidden: it asks what it may not, or gives a state of more than MAX_STATE.
-            Unconfirmed, TooManyRequests, StaleApproval: a person had to be asked whether it may.
+            ProtocolViolation, Forbidden: an input request is invalid or not permitted, or the state is over MAX_STATE.
+            Unconfirmed, TooManyRequests, StaleApproval: a person did not confirm an input request.
         """
         input_requests = self._read(result)
         if input_requests.state is not None and len(input_requests.state.encode()) > MAX_STATE:
@@ -65,11 +64,11 @@ class MrtrDriver:
         return InputRequired(self._server, adapted, input_requests.state)
 
     async def drive(self, result: Raw, send: SendRetry) -> Raw:
-        """The finished answer that follows this one, once all questions on the way have been answered.
+        """Send the input requests of `result` to the client and retry with its responses, until the result is complete.
 
         Raises:
-            ProtocolViolation, Forbidden: the server asks what it may not, or without end.
-            ServerErrorResponse: the client refused to answer what cannot be declined.
+            ProtocolViolation, Forbidden: an input request is invalid or not permitted, or there are too many rounds.
+            ServerErrorResponse: the client refused sampling or roots, which MRTR cannot express.
         """
         known: _KnownAnswers = {}
         rounds = polls = 0
@@ -80,14 +79,14 @@ class MrtrDriver:
             if unanswered:
                 rounds, pause = rounds + 1, INITIAL_PAUSE
             else:
-                if input_requests.requests:  # it waits for what the user does elsewhere, which may take a while
+                if input_requests.requests:  # the server waits until the user has completed a page
                     polls += 1
-                else:  # it only wants to be asked again
+                else:  # a state alone: the server only requests a retry
                     rounds += 1
                 await trio.sleep(pause * random.uniform(0.8, 1.2))
                 pause = min(2 * pause, MAX_PAUSE)
             if rounds > MAX_ROUNDS or polls > MAX_POLLS:
-                raise ProtocolViolation(self._server, f"{self._server} asks without end")
+                raise ProtocolViolation(self._server, f"{self._server} requests input without end")
             answers = await self.collect_answers(unanswered)
             self._call.deadline.extend()  # each round is a sign of life
             known |= {
@@ -105,7 +104,7 @@ class MrtrDriver:
         try:
             return read_input_required(result)
         except ValueError as problem:
-            why = f"{self._server} sent an unfinished answer that is none: {problem}"
+            why = f"{self._server} sent an invalid {INPUT_REQUIRED} result: {problem}"
             raise ProtocolViolation(self._server, why) from None
 
     def _adapt(self, method: str, params: Raw | None) -> tuple[str, dict[str, Raw]]:
@@ -120,16 +119,16 @@ class MrtrDriver:
         parsed = server_request_of(method, params, identified=False)
         if parsed is None:
             raise ProtocolViolation(
-                self._server, f"{self._server} asks with a method that no server request has: {method[:80]}"
+                self._server, f"{self._server} sent an input request with an unknown method: {method[:80]}"
             )
         return parsed
 
     async def collect_answers(self, requests: Mapping[str, tuple[str, Raw | None]]) -> dict[str, Raw]:
-        """The client's answers to all of these, by their keys.
+        """Send input requests to the client, and return its responses by key.
 
         Raises:
-            ProtocolViolation, Forbidden: one of them may not be asked. Then none is.
-            ServerErrorResponse: the client refused to answer what cannot be declined.
+            ProtocolViolation, Forbidden: one of them is invalid or not permitted; then none is sent.
+            ServerErrorResponse: the client refused sampling or roots, which MRTR cannot express.
         """
         parsed = {key: self._parse_request(*each)[0] for key, each in requests.items()}
         adapted = {key: self._adapt(*each) for key, each in requests.items()}
@@ -142,7 +141,7 @@ class MrtrDriver:
             except PeerError as refusal:
                 if adapted[key][0] == ELICIT:
                     answers[key] = elicitation_cancelled()
-                else:  # the server cannot be told that somebody does not want to
+                else:  # a retry has no form for refused sampling or roots
                     refusals.append(refusal)
                     nursery.cancel_scope.cancel("one of them was refused")
 

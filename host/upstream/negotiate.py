@@ -1,11 +1,10 @@
-"""How a server is spoken to, from the first words on: which kind of revision it speaks, and the handshake if it speaks
-one that has a handshake.
+"""Negotiation with a server: detection of its era, and the handshake if it has one.
 
-A server is asked with `server/discover`, which only stateless revisions know, and then greeted if it does not know that
+A server first gets `server/discover`, which only stateless revisions have, and `initialize` if it does not know that
 (2026-07-28, "Versioning and Negotiation / Backward Compatibility"). Three kinds of servers make this a race: some exit
-when they are asked anything before the handshake, some say nothing at all, and some are only slow to start. So a silent
-one is greeted while the question stands, and what it answers decides; a connection is never of both kinds. One that
-then answers the question and does not take the greeting was only slow.
+when they get any request before the handshake, some do not respond at all, and some are only slow to start. A silent
+program therefore gets `initialize` while the probe is still open, and the first response decides. A connection is never
+of both eras. A server that then answers the probe and refuses `initialize` was only slow.
 """
 
 from __future__ import annotations
@@ -43,64 +42,65 @@ from host.wire.link import Link, LinkLost
 T = TypeVar("T")
 
 PROBE_TIMEOUT = 2.0
-"""Seconds after which a program that has said nothing is greeted, whatever it may answer later."""
+"""Seconds after which a silent program gets `initialize`."""
 LATE_PROBE_TIMEOUT = 5.0
-"""Seconds that a program which refuses the handshake may still take to answer what it was asked before."""
+"""Seconds in which a program that refused `initialize` may still respond to the probe."""
 MAX_ANSWER = 1024 * 1024
-"""Bytes of the answer to a greeting, or to `server/discover`: instructions, and perhaps icons."""
+"""Bytes of the result of `initialize` or `server/discover`: instructions, and perhaps icons."""
 LATE_INITIALIZE_WAIT = 1.0
-"""Seconds that a program which was greeted, and then turned out to be stateless, still has to take the greeting."""
+"""Seconds in which a program that answered the probe as a stateless server may still respond to `initialize`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a server wants to be spoken to, as far as that is known; kept from one connection to the next.
+    """Facts about the era and the transport of a server, kept from one connection to the next.
 
-    `may_be_stateless` and `may_be_handshake` are what is still possible; of a server that may do both it is found out.
+    `may_be_stateless` and `may_be_handshake`: the eras that are possible; if both are, the server is probed.
     """
 
     may_be_stateless: bool = True
     may_be_handshake: bool = True
     initialize_on_silence: bool = True
-    """Whether a program that may do both, and says nothing, is greeted: it may not know the question, or be slow."""
+    """A silent program of unknown era gets `initialize`: it may not respond to unknown requests, or be slow."""
     http_sse: bool = False
-    """Whether it turned out to speak the transport of old (HTTP+SSE)."""
+    """The server supports only HTTP+SSE (2024-11-05)."""
 
 
 class HandshakeOnly(LinkLost):
-    """The server ended when it was asked before the handshake; another one that is not asked may serve."""
+    """The server ended because it got a request before the handshake. A new one must not be probed."""
 
 
 class StatelessOnly(LinkLost):
-    """The server said that it is stateless, but ended because it was greeted; another one that is not may serve."""
+    """The server is stateless, but ended because it got `initialize`. A new one must not get it."""
 
 
 async def negotiate(
     link: Link, peer: Peer[T], capabilities: Mapping[str, object], dialect: Dialect, *, is_process: bool
 ) -> NegotiatedServer:
-    """Open the conversation with a server, which may ask for `capabilities`, and settle the link on its revision.
+    """Detect the era of a server, do the handshake if it has one, and set the link's revision.
 
     Args:
-        is_process: it is a program, which may exit or stay silent when it is asked too early. What is at a URL always
-            answers, or is out of order.
+        capabilities: the client capabilities to declare.
+        is_process: the server is a program, which may exit or stay silent at an early request. A server at a URL always
+            responds, or is out of order.
 
     Raises:
-        HandshakeOnly, StatelessOnly: it must be started again, for a `dialect` that says so.
-        PeerError, BrokenAnswer, LinkLost: the server refused, answered with something else, or is gone.
-        UnsupportedRevision: it speaks only revisions that we do not speak.
+        HandshakeOnly, StatelessOnly: the server must be started again, with a `dialect` of that era only.
+        PeerError, BrokenAnswer, LinkLost: the server refused, sent an invalid response, or is gone.
+        UnsupportedRevision: the server shares no revision with Colonnade.
     """
     if not dialect.may_be_stateless:
         return await initialize(link, peer, capabilities)
     probe = _Probe(peer, capabilities)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(probe.run)
-        impatient = is_process and dialect.may_be_handshake and dialect.initialize_on_silence
-        with trio.move_on_after(PROBE_TIMEOUT if impatient else float("inf")):
+        has_timeout = is_process and dialect.may_be_handshake and dialect.initialize_on_silence
+        with trio.move_on_after(PROBE_TIMEOUT if has_timeout else float("inf")):
             await probe.ended.wait()
         try:
             negotiated = await _probe_and_decide(link, peer, capabilities, dialect, probe, is_process)
         finally:
-            nursery.cancel_scope.cancel("the server has been found out")
+            nursery.cancel_scope.cancel("the era is known")
     return negotiated
 
 
@@ -118,7 +118,7 @@ async def _probe_and_decide(
         return _settle_stateless(link, verdict)
     if isinstance(verdict, Incompatible) or not dialect.may_be_handshake:
         raise UnsupportedRevision(
-            verdict.why if isinstance(verdict, Incompatible) else "it speaks none that is stateless"
+            verdict.why if isinstance(verdict, Incompatible) else "it supports no stateless revision"
         )
     return await initialize(link, peer, capabilities)
 
@@ -126,8 +126,9 @@ async def _probe_and_decide(
 async def initialize_while_probing(
     link: Link, peer: Peer[T], capabilities: Mapping[str, object], probe: _Probe
 ) -> NegotiatedServer:
-    """Greet a program that has said nothing yet. It shakes hands if it takes the greeting, in time if it is stateless;
-    otherwise its answer to the first question counts."""
+    """Send `initialize` to a program that has not responded to the probe. If it accepts `initialize` (in time, if it
+    then answers the probe as a stateless server), it is a handshake server; otherwise its response to the probe
+    counts."""
     answer: Raw | None = None
     problem: PeerError | BrokenAnswer | LinkLost | None = None
     try:
@@ -136,7 +137,7 @@ async def initialize_while_probing(
     except (PeerError, BrokenAnswer, LinkLost) as error:
         problem = error
     if answer is not None:
-        # Outside the scope of that patience: a handshake that was half made must not end as something else.
+        # Outside `initialize_scope`: a handshake that has begun must be completed.
         return await _read_initialize_result(link, peer, answer)
     with trio.move_on_after(LATE_PROBE_TIMEOUT):
         await probe.ended.wait()
@@ -148,9 +149,9 @@ async def initialize_while_probing(
     if isinstance(verdict, Incompatible):
         raise UnsupportedRevision(verdict.why) from problem
     if isinstance(problem, LinkLost):
-        # It was slow to hear the first question, and then exited at it.
+        # It was slow to read the probe, and then exited because of it.
         raise HandshakeOnly(str(problem)) from problem
-    assert problem is not None  # patience ends only with a server that is stateless
+    assert problem is not None  # the scope times out only for a stateless server
     raise probe.lost or problem
 
 
@@ -160,10 +161,10 @@ def _settle_stateless(link: Link, verdict: Stateless) -> NegotiatedServer:
 
 
 class _Probe:
-    """The question and what came of it: `verdict`, or `lost`, once `ended` is set.
+    """A `server/discover` and its outcome: `verdict`, or `lost`, once `ended` is set.
 
-    `initialize_scope` is for whoever greets the server meanwhile: it ends some time after the server says that it is
-    stateless."""
+    `initialize_scope`: for an `initialize` that is sent meanwhile; it ends LATE_INITIALIZE_WAIT seconds after the
+    server has answered as a stateless one."""
 
     def __init__(self, peer: Peer[T], capabilities: Mapping[str, object]) -> None:
         self._peer = peer
@@ -203,47 +204,46 @@ class _Probe:
 
 
 class EraChanged(LinkLost):
-    """The server does not speak any more what it was met in."""
+    """The server does not support the negotiated revision any more."""
 
     answered = True
 
 
 def era_change_in(refusal: PeerError) -> EraChanged | None:
-    """Why a handshake server is lost that refuses a ping as only stateless ones do; None for any other refusal. In
-    answer to a call such a refusal is only a reason to ping it: the code may be the tool's own."""
+    """The error for a handshake server that refused a ping as only stateless servers do; None for any other refusal. If
+    a call is refused like this, the server is pinged first, because the code may be the tool's own."""
     if refusal.error.code not in (UnsupportedVersion.code, HeaderMismatch.code):
         return None
-    return EraChanged("it shakes hands no more: it is another server by now")
+    return EraChanged("it is stateless now: another server has taken its place")
 
 
 async def check_still_stateless(peer: Peer[T], capabilities: Mapping[str, object]) -> LinkLost | None:
-    """Ask a server that was met as stateless who it is: None if it still is; else why it is lost, EraChanged if it is
-    there and is another."""
+    """Probe a stateless server again. None if it is still stateless; otherwise the reason to end the connection:
+    EraChanged if it responds in another way."""
     probe = _Probe(peer, capabilities)
     await probe.run()
     if probe.lost is None and not isinstance(probe.verdict, Stateless):
-        return EraChanged("it does not speak the revision any more that it did")
+        return EraChanged("it does not support its former revision any more")
     return probe.lost
 
 
 async def check_still_handshake(peer: Peer[T]) -> EraChanged | None:
-    """Ping a handshake server that seems to be another one: None if it still answers as one."""
+    """Ping a handshake server whose era may have changed. None if it still responds as a handshake server."""
     try:
         await peer.request(PING)
     except PeerError as refusal:
         return era_change_in(refusal)
     except (BrokenAnswer, LinkLost):
-        pass  # the end of the connection is found out elsewhere
+        pass  # the end of the connection is noticed elsewhere
     return None
 
 
 async def initialize(link: Link, peer: Peer[T], capabilities: Mapping[str, object]) -> NegotiatedServer:
-    """Open the conversation as its client, which may be asked for `capabilities` (2025-11-25, "Lifecycle /
-    Initialization").
+    """Do the handshake, and declare `capabilities` (2025-11-25, "Lifecycle / Initialization").
 
     Raises:
-        PeerError, BrokenAnswer, LinkLost: the server refused, answered with something else, or is gone.
-        UnsupportedRevision: it answered with a revision that we do not speak.
+        PeerError, BrokenAnswer, LinkLost: the server refused, sent an invalid response, or is gone.
+        UnsupportedRevision: the server selected a revision that Colonnade does not support.
     """
     return await _read_initialize_result(
         link, peer, await peer.request(INITIALIZE, initialize_params(VERSION, capabilities))
@@ -251,11 +251,11 @@ async def initialize(link: Link, peer: Peer[T], capabilities: Mapping[str, objec
 
 
 async def _read_initialize_result(link: Link, peer: Peer[T], answer: Raw) -> NegotiatedServer:
-    """Conclude the handshake with a server that has answered the greeting; raises as `initialize` does."""
+    """Complete the handshake with the result of `initialize`; raises as `initialize` does."""
     try:
         negotiated = read_initialize_result(_bounded_result(answer))
     except UnsupportedRevision as problem:
-        raise UnsupportedRevision(f"it speaks {problem}") from None
+        raise UnsupportedRevision(f"it selected {problem}") from None
     except ValueError as problem:
         raise BrokenAnswer(str(problem)) from None
     link.settle(negotiated.revision)
@@ -264,15 +264,15 @@ async def _read_initialize_result(link: Link, peer: Peer[T], answer: Raw) -> Neg
 
 
 def _bounded_result(answer: Raw) -> Raw:
-    """The same answer.
+    """The result unchanged.
 
     Raises:
-        BrokenAnswer: it holds too much to be opened in the event loop.
+        BrokenAnswer: the result is too large to be decoded in the event loop.
     """
     if len(answer) > MAX_ANSWER:
-        raise BrokenAnswer(f"it holds more than {MAX_ANSWER} bytes")
+        raise BrokenAnswer(f"the result has more than {MAX_ANSWER} bytes")
     if has_more_tokens(bytes(answer), MAX_TOKENS):
-        raise BrokenAnswer(f"it holds more than {MAX_TOKENS} structural characters")
+        raise BrokenAnswer(f"the result has more than {MAX_TOKENS} structural characters")
     return answer
 
 
@@ -286,8 +286,11 @@ async def internal_request(
     subject: T | None = None,
     param_headers: Iterable[ParamHeader] = (),
 ) -> Raw:
-    """Ask a server for something of its own, on no client's behalf: the result as it came. `capabilities` is what it
-    may ask for meanwhile, `param_headers` what headers repeat of the arguments.
+    """Send a request of Colonnade's own in the form of the revision, and return the result unchanged.
+
+    Args:
+        capabilities: the client capabilities that a stateless request declares.
+        param_headers: the annotated parameters of the tool that is called.
 
     Raises:
         PeerError, BrokenAnswer, LinkLost: see `Peer.request`.

@@ -1,8 +1,7 @@
-"""The resources of one server that somebody watches: counted here, and asked of the server once for each.
+"""Watched resources of one server: each is subscribed to once, for all its watchers.
 
-What is wanted is kept apart from what the present connection was asked for, and `run` makes the second follow the
-first: one request at a time for each URI, all of them again after a reconnect. Nothing here knows names of the shared
-endpoint, or what a watcher does when it is told.
+The wanted subscriptions are kept apart from those of the current connection, and `run` makes the latter follow the
+former: with one request at a time for each URI, and all of them again after a reconnect. URIs are inward ones.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ from host.upstream.client import as_upstream_error, timed_out
 from host.wire.link import LinkLost
 
 NotifyWatcher = Callable[[str, dict[str, Raw]], None]
-"""Takes the URI of what changed, in the server's own spelling, and the members of the notice that are passed on. Must
-not wait."""
+"""Called with the inward URI of a changed resource, and the members of the notification that are passed on. Must not
+wait."""
 
 MAX_WATCHED = 10_000
 """URIs of one server that may be watched at once."""
 MAX_PREFIXES = 256
-"""Beginnings of a URI that changed which are looked up among those that are watched, the longest first."""
+"""Prefixes of a changed URI that are looked up among the watched ones, the longest first."""
 INITIAL_RETRY_DELAY = 2.0
 MAX_RETRY_DELAY = 600.0
-"""Seconds until a server that refused is asked again for what is still wanted: at first, and at the most."""
+"""First and longest delay, in seconds, before a refused subscription that is still wanted is requested again."""
 SEPARATORS = "/#?"
-"""Between the pieces of a URI."""
+"""Characters between the segments of a URI."""
 
 
 class _SubscribeOutcome:
-    """What became of one request to the server, for everybody who waits for it. `call` is whoever wanted it first: it
-    is sent on their behalf."""
+    """The outcome of one subscription request, for all tasks that wait for it. `call`: the call for which the request
+    is sent, that of the first watcher."""
 
     def __init__(self, exchange: Exchange) -> None:
         self.call = UpstreamCall(exchange, CallDeadline(float("inf")))
@@ -52,7 +51,7 @@ class _SubscribeOutcome:
 
 
 class _Watcher:
-    """One caller at one URI. It stays while a request of its for that is under way, or once one was agreed to."""
+    """One caller that watches one URI. It stays while a request of the caller is pending, or after one was granted."""
 
     __slots__ = ("agreed", "notify", "pending", "permit")
 
@@ -64,8 +63,11 @@ class _Watcher:
 
 
 class ResourceWatches:
-    """Who watches what at one server. Outlives connections. `is_visible` says whether a URI of the server may be
-    known."""
+    """The watches of one server. Outlives connections.
+
+    Args:
+        is_visible: whether clients may know of a URI of the server.
+    """
 
     def __init__(self, server: str, timeout: float, is_visible: Callable[[str], bool]) -> None:
         self._server = server
@@ -73,25 +75,28 @@ class ResourceWatches:
         self._is_visible = is_visible
         self._watchers: dict[str, dict[Caller, _Watcher]] = {}
         self._lengths: Counter[int] = Counter()
-        """Lengths of the URIs that are watched, with how many have each."""
+        """Numbers of watched URIs by their lengths."""
         self._subscribed: set[str] = set()
         self._outcomes: dict[str, _SubscribeOutcome] = {}
         self._due: dict[str, trio.Event] = {}
-        """What must be looked at, or is being: set to have it looked at again at once."""
+        """URIs whose subscription must be checked or is being checked. The event interrupts a retry delay."""
         self._wake = trio.Event()
         self._last_requested: frozenset[str] = frozenset()
-        """What was wanted when a server that is told of everything at once was last told."""
+        """The URIs of the last `subscriptions/listen`."""
         self._stale = True
 
     def __len__(self) -> int:
         return len(self._watchers)
 
     async def watch(self, permit: WatchPermit, notify: NotifyWatcher) -> None:
-        """Whoever has the permit hears of changes from now on, through `notify`. Returns once the server has agreed.
+        """Watch a resource for the caller of the permit. Returns when the server has granted the subscription.
+
+        Args:
+            notify: called at each change.
 
         Raises:
-            ServerErrorResponse, ProtocolViolation, TimedOut, Unavailable, TooManyResources: it has not; what was agreed
-            to before stays.
+            ServerErrorResponse, ProtocolViolation, TimedOut, Unavailable, TooManyResources: the subscription was not
+                granted; an earlier one of the caller stays.
         """
         uri, caller = permit.target, permit.exchange.caller
         if uri not in self._watchers:
@@ -124,7 +129,7 @@ class ResourceWatches:
             raise copy_of(outcome.error)
 
     def unwatch(self, uri: str, caller: Caller) -> None:
-        """`caller` hears of it no more; the server is told when it was the last."""
+        """End a caller's watch. The server's subscription ends with the last watcher."""
         watchers = self._watchers.get(uri, {})
         if watchers.pop(caller, None) is not None and not watchers:
             del self._watchers[uri]
@@ -134,8 +139,8 @@ class ResourceWatches:
             self._mark_due(uri)
 
     def drop_hidden(self) -> Steps[None]:
-        """Judge every watch anew, and end those that would not be admitted now. Until then, nobody hears of what is
-        denied: see `on_updated`."""
+        """Evaluate all watches again, and end those that would not be admitted now. Until this is done, `on_updated`
+        already withholds notifications of denied resources."""
         for uri in list(self._watchers):
             yield None
             is_visible = self._is_visible(uri)
@@ -144,15 +149,15 @@ class ResourceWatches:
                     self.unwatch(uri, caller)
 
     def forget(self, caller: Caller) -> None:
-        """`caller` is gone."""
+        """End all watches of a caller."""
         for uri in [uri for uri, watchers in self._watchers.items() if caller in watchers]:
             self.unwatch(uri, caller)
 
     def on_updated(self, uri: str, notice: dict[str, Raw]) -> None:
-        """The server says that `uri` changed, which may be part of what is watched (2025-06-18, "Resource Updated
-        Notification": it may be a sub-resource): whoever watches it or something above it is told. Where nobody does,
-        everybody is. Nobody hears of what may not be known."""
-        if not self._watchers or not self._is_visible(uri):  # once for all of them: it takes long beside many templates
+        """Notify the watchers of a changed resource, and of resources that it may be a part of (2025-06-18, "Resource
+        Updated Notification": the URI may be that of a sub-resource). Without any such watcher, all watchers are
+        notified. Changes of hidden resources are not reported."""
+        if not self._watchers or not self._is_visible(uri):  # once for all watchers: slow beside many templates
             return
         watchers_above = self._watchers_at_or_above(uri)
         affected = {
@@ -163,15 +168,16 @@ class ResourceWatches:
                 watcher.notify(uri, notice)
 
     def _watchers_at_or_above(self, uri: str) -> list[dict[Caller, _Watcher]]:
-        """The watchers of the URI and of everything that it may be part of, the longest first. Only beginnings that are
-        as long as something that is watched are looked up, and not more than MAX_PREFIXES: a server may write a URI of
-        nothing but `/`, and to build every beginning of it takes time that grows with the square of its length."""
+        """The watchers of the URI and of all resources that it may be a part of, the longest first. Only prefixes that
+        are as long as a watched URI are looked up, and at most MAX_PREFIXES: a server may send a URI that consists of
+        slashes, and building all its prefixes takes time quadratic in its length."""
         lengths = sorted((each for each in self._lengths if _is_at_separator(uri, each)), reverse=True)[:MAX_PREFIXES]
         return [self._watchers[uri[:each]] for each in lengths if uri[:each] in self._watchers]
 
     async def run(self, peer: Peer[UpstreamCall]) -> None:
-        """Keep the server told of what is watched, until cancelled. What was watched before this connection is asked
-        for again, and counts as changed once it has agreed: what it said in between was not heard."""
+        """Keep the subscriptions of a handshake server in step with the watches, until cancelled. Resources that were
+        watched before this connection are subscribed to again, and then count as changed, because notifications may
+        have been missed."""
         self._subscribed = set()
         for uri in self._watchers:
             self._mark_due(uri)
@@ -191,9 +197,13 @@ class ResourceWatches:
             )
 
     async def run_listening(self, request_listen: Callable[[frozenset[str]], Awaitable[frozenset[str]]]) -> None:
-        """The same for a server that is told of everything at once, until cancelled. `request_listen` has it listen for
-        these URIs and for no others, and gives those that it agreed to; it raises UpstreamError if that cannot be had
-        now."""
+        """Keep the subscription of a stateless server in step with the watches, until cancelled.
+
+        Args:
+            request_listen: replaces the subscription by one for exactly these URIs, and returns those that were
+            granted.
+                Raises UpstreamError if that fails.
+        """
         self._subscribed = set()
         retry_delay = INITIAL_RETRY_DELAY
         self._stale = True
@@ -201,7 +211,7 @@ class ResourceWatches:
             while True:
                 self._wake, self._due = trio.Event(), {}
                 wanted = frozenset(self._watchers)
-                for uri in self._outcomes.keys() - wanted:  # whoever unwatched it meanwhile has what they wanted
+                for uri in self._outcomes.keys() - wanted:  # unwatched meanwhile
                     self._settle(uri, None)
                 if not self._stale and wanted == self._last_requested and not self._outcomes:
                     await self._wake.wait()
@@ -222,8 +232,8 @@ class ResourceWatches:
                 for uri in regained:
                     if uri in self._watchers:
                         self.on_updated(uri, {})
-                    await trio.lowlevel.checkpoint()  # to judge one may take a millisecond, and there may be 10,000
-                why = f"{self._server} does not tell of changes to this"
+                    await trio.lowlevel.checkpoint()  # `is_visible` may take a millisecond, and there may be 10,000
+                why = f"{self._server} does not support subscriptions to this resource"
                 for uri in wanted:
                     self._settle(
                         uri, None if uri in agreed else ServerErrorResponse(self._server, METHOD_NOT_FOUND, why, None)
@@ -235,11 +245,11 @@ class ResourceWatches:
             )
 
     def on_stream_lost(self) -> None:
-        """Nothing is listened to any more, for now: see `run_listening`. What is agreed to next counts as changed."""
+        """Handle the loss of the subscription of `run_listening`. Resources that are granted next count as changed."""
         self._subscribed = set()
 
     def mark_stale(self) -> None:
-        """It is time to listen again."""
+        """Have `run_listening` request a subscription again."""
         self._stale = True
         self._wake.set()
 
@@ -258,8 +268,8 @@ class ResourceWatches:
         return (uri in self._watchers) == (uri in self._subscribed)
 
     async def _align(self, peer: Peer[UpstreamCall], uri: str, in_progress: set[str]) -> None:
-        """Have the server do what is wanted for this URI; one request at a time, and again after a while if it refuses
-        what somebody still wants."""
+        """Subscribe or unsubscribe one URI, as wanted; one request at a time. A refused subscription that is still
+        wanted is requested again after a delay."""
         retry_delay = INITIAL_RETRY_DELAY
         while not self._is_aligned(uri):
             self._due[uri] = trio.Event()
@@ -276,10 +286,10 @@ class ResourceWatches:
                         await self._due[uri].wait()
                     retry_delay = min(2 * retry_delay, MAX_RETRY_DELAY)
             else:
-                # Not only when it is done: whoever watches it from now on waits until it is asked for again.
+                # Before the request: a new watcher must wait for a new subscription.
                 self._subscribed.discard(uri)
                 await self._send(peer, UNSUBSCRIBE, uri, internal_call())
-        self._settle(uri, None)  # whoever unwatched it before it was asked for has what they wanted, both times
+        self._settle(uri, None)  # for a watcher that unwatched before the request was sent
         in_progress.discard(uri)
         self._due.pop(uri, None)
 
@@ -301,7 +311,7 @@ class ResourceWatches:
 
 
 def _is_at_separator(uri: str, length: int) -> bool:
-    """Whether so many characters of the URI are all of it, or it without some of its last pieces, `/` or not."""
+    """Whether the first `length` characters are the whole URI, or end at a separator (with or without it)."""
     if not 0 < length < len(uri):
         return length == len(uri)
     return uri[length] in SEPARATORS or uri[length - 1] in SEPARATORS

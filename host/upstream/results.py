@@ -1,7 +1,7 @@
-"""Results of servers: the form in which an answer to a call is passed on, and the parts of a page of a list.
+"""Checks of results of servers: preparing the result of a call for clients, and splitting a page of a list.
 
-Both may be as long as a message may be, so these functions are also run in other processes (`host/worker.py`), which is
-why this file needs little.
+Both may be as long as a message, so these functions also run in other processes (`host/worker.py`). This file therefore
+imports little.
 """
 
 from __future__ import annotations
@@ -14,36 +14,39 @@ from host.jsonrpc.strict import count_tokens_outside_strings, has_more_tokens, i
 from host.sanitize import is_light, sanitize_json
 
 MAX_UNSTRUCTURED_TOKENS = 10_000
-"""Structural characters of a result besides `structuredContent`, which nobody here opens."""
+"""Structural characters of a result, not counting `structuredContent`, which is never decoded here."""
 MAX_PAGE_TOKENS = 1_000_000
 """Structural characters of a page."""
 MAX_PAGE_REST = 64 * 1024
-"""Bytes of a page besides its entries."""
+"""Bytes of a page, not counting its entries."""
 
 _STRUCTURED = frozenset({"structuredContent"})
 
 
 def is_heavy_result(result: Raw, *, sanitizes: bool) -> bool:
-    """Whether `prepare_result` may take more than some milliseconds."""
+    """Whether `prepare_result` may take more than a few milliseconds."""
     return is_heavy(result) or (sanitizes and not is_light(bytes(result)))
 
 
 def prepare_result(result: Raw, *, sanitizes: bool) -> tuple[str | None, bytes | None]:
-    """Why a result cannot be passed on, None if it can; and what it is passed on as, None if as it is.
+    """Check and sanitize a result.
 
     Args:
-        sanitizes: what nobody would see is taken out of its texts.
+        sanitizes: remove invisible characters from its texts.
+
+    Returns:
+        The reason why the result cannot be passed on, or None; and the changed result, or None if it is unchanged.
     """
     why = why_unreadable_result(result)
     if why is None and _has_too_many_tokens(bytes(result)):
-        why = f"it holds more than {MAX_UNSTRUCTURED_TOKENS} structural characters besides structuredContent"
+        why = f"it has more than {MAX_UNSTRUCTURED_TOKENS} structural characters besides structuredContent"
     if why is not None or not sanitizes:
         return why, None
     try:
-        fit = sanitize_json(bytes(result))
+        sanitized = sanitize_json(bytes(result))
     except ValueError as problem:
         return str(problem), None
-    return None, None if fit == bytes(result) else fit
+    return None, None if sanitized == bytes(result) else sanitized
 
 
 def _has_too_many_tokens(result: bytes) -> bool:
@@ -56,16 +59,16 @@ def _has_too_many_tokens(result: bytes) -> bool:
 
 
 def split_page(page: Raw, member: str, max_entries: int) -> tuple[list[bytes], bytes]:
-    """The entries in this member of a page, not more than `max_entries`, and an object of all its other members.
+    """The entries in the member `member` of a page, at most `max_entries`, and an object of all other members.
 
     Raises:
-        ValueError: it is no page, or holds too much.
+        ValueError: the page is not an object, the member is not an array, or a limit is exceeded.
     """
     if has_more_tokens(bytes(page), MAX_PAGE_TOKENS):
-        raise ValueError(f"a page holds more than {MAX_PAGE_TOKENS} structural characters")
+        raise ValueError(f"a page has more than {MAX_PAGE_TOKENS} structural characters")
     page_members = members(page)
     entries = items(page_members.pop(member)) if member in page_members else []
     rest = bytes(encode_object(page_members))
     if len(rest) > MAX_PAGE_REST:
-        raise ValueError(f"a page holds more than {MAX_PAGE_REST} bytes besides its entries")
+        raise ValueError(f"a page has more than {MAX_PAGE_REST} bytes besides its entries")
     return [bytes(each) for each in entries[:max_entries]], rest

@@ -1,4 +1,4 @@
-"""The parts that everything in one host shares."""
+"""The parts that all components of one host share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from host.upstream.log_levels import LogLevels
 @final
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What servers offer, what may be reached of it, what people watch, and what callers want of the servers' logs."""
+    """The shared parts: the catalog of entries, the gate that admits requests, the journal, and the log levels."""
 
     catalog: Catalog
     gate: Gate

@@ -1,9 +1,9 @@
-"""What a server says by itself: notices, log messages, and questions for the client it is working for.
+"""Messages that a server sends by itself: notifications, log messages, and server requests for its clients.
 
-A question reaches the one client that it is certainly meant for, on the stream of the request it belongs to, or nobody.
-Certain is: the transport says which request it came with; or the connection serves one client alone; or everything that
-the server may be working on at that moment is from one client. Anything else would be a guess, and a wrong guess shows
-one client's affairs to another.
+A server request is forwarded only if exactly one client can be its origin, on the stream of the request that it belongs
+to; otherwise it is refused. The client is certain if the transport assigns the message to a request, or if the
+connection serves one client alone, or if all requests that the server may be working on are from one client. A guess
+could show one client's data to another one.
 """
 
 from __future__ import annotations
@@ -66,24 +66,24 @@ from host.wire.link import LinkLost
 from host.wire.noise import TooManyUselessMessages, UselessMessages
 
 ANSWER_TIMEOUT = 600.0
-"""Seconds that a question waits for its answer."""
+"""Seconds in which a client must respond to a server request."""
 RETRY_ANSWER_TIMEOUT = ANSWER_TIMEOUT - 10
-"""The same, of a client that answers by repeating its request. Its call is kept for as long as ANSWER_TIMEOUT: the
-server shall have time to end it before."""
+"""Seconds for a client that responds with a retry. Its call is kept for ANSWER_TIMEOUT, so that the server has time to
+end it before."""
 MAX_SERVER_REQUESTS = 8
-"""Questions that may be open for one call at once."""
+"""Server requests that may be open for one call at once."""
 MAX_ELICITATIONS = 1000
-"""Visits to pages that one connection remembers; of older ones nobody hears that they are done."""
+"""Elicitations in mode url that one connection remembers. For older ones, completion is not reported."""
 MAX_UPDATE = 4096
-"""Bytes of the params of a notice that a resource changed; of larger ones only the URI is passed on. Such notices wait
-for clients that do not listen, and nothing but the URI has a meaning in them."""
+"""Bytes of the params of a resource update; of larger ones only the URI is passed on. Updates wait for clients that
+have no open stream, and only the URI has a meaning in them."""
 MAX_LOGS_PER_SECOND = 200
 LOG_SIZE = 1024
-"""Bytes of a log message that is to be cleaned which count as one message more."""
+"""A log message that is sanitized counts as one more message for each so many bytes."""
 NOISE_REASONS = frozenset(
     {"invalid message", "notification too large", "request too large", "unknown id", "unexpected notification"}
 )
-"""The reasons for dropping a message that count against the budget of the connection (`noise`)."""
+"""Reasons for dropping a message that count as useless messages (`noise`)."""
 NO_ROOTS = Raw(b'{"roots":[]}')
 AMBIGUOUS_CALL = (
     "several requests are in flight, and it is not certain which one is meant (with isolation: per-call it would be)"
@@ -91,14 +91,14 @@ AMBIGUOUS_CALL = (
 
 
 class UrlElicitations:
-    """The visits to pages that users were asked for, by the server's id: who was asked, and under which id. A server
-    to which all clients are one may send several of them to the same page. Clients that are gone are not kept."""
+    """Elicitations in mode url: for each id of the server the clients that got it, with the id that each of them got. A
+    server that several clients share may use one id for several of them. Clients that are gone are not kept."""
 
     def __init__(self) -> None:
         self._by_server_id: dict[str, WeakKeyDictionary[Caller, str]] = {}
 
     def make_client_id(self, caller: Caller, id: str) -> str:
-        """The id that the client gets instead of the server's: two servers may use the same."""
+        """The id for a client instead of the server's, because two servers may use the same id."""
         client_ids = self._by_server_id.get(id)
         if client_ids is None:
             while len(self._by_server_id) >= MAX_ELICITATIONS:
@@ -107,12 +107,12 @@ class UrlElicitations:
         return client_ids.setdefault(caller, secrets.token_urlsafe(12))
 
     def complete(self, id: str) -> list[tuple[Caller, str]]:
-        """Whoever was asked under the server's id, and under which; known no more from now on."""
+        """Remove an id of the server. Returns the clients that got it, with their own ids."""
         return list(self._by_server_id.pop(id, {}).items())
 
 
 class ChangeHandler(Protocol):
-    """The requests of one connection that stand open for what changes; see `change_stream.py`."""
+    """The change notifications of one stateless connection; see `change_stream.py`."""
 
     def handles(self, notice: Notification, in_flight: InFlight[UpstreamCall]) -> bool: ...
 
@@ -120,13 +120,14 @@ class ChangeHandler(Protocol):
 
 
 class ServerMessages:
-    """Hears one connection of a server.
+    """Handles the messages of one connection of a server; the `Listener` of its peer.
 
     Args:
-        title: what people call the server.
-        owner: the one client that the connection serves, None as long as it may serve several.
-        on_resource_updated: told of the URI of a resource that changed, with the members of the notice that are passed
-        on. log_listeners: whoever wants log messages that belong to no request.
+        title: display name of the server.
+        owner: returns the one client that the connection serves; None if it may serve several.
+        on_resource_updated: called with the URI of a changed resource and the members of the notification that are
+            passed on.
+        log_listeners: returns the callers that want log messages that belong to no request.
     """
 
     def __init__(
@@ -141,16 +142,16 @@ class ServerMessages:
         log_listeners: Callable[[], Collection[Caller]] = tuple,
     ) -> None:
         self.on_lists_changed: Callable[[list[Kind]], None] | None = None
-        """Told of the kinds whose lists may have changed; None where nobody lists over this connection."""
+        """Called with the kinds whose lists may have changed; None if this connection does not read lists."""
         self.change_stream: ChangeHandler | None = None
-        """What a stateless server tells of changes, once it is listened to."""
+        """The `subscriptions/listen` requests of a stateless connection."""
         self.revision: Revision = LATEST_LEGACY
-        """The revision settled with the server."""
+        """The negotiated revision."""
         self.elicitations = UrlElicitations()
         self.task_calls: dict[str, UpstreamCall] = {}
-        """What the tasks of the server's belong to, by their ids."""
+        """The calls of the server's tasks, by task id."""
         self.waiting_calls: list[UpstreamCall] = []
-        """Exchanges that wait for this connection to be ready: it is opened on their behalf."""
+        """Calls that wait until this connection is ready; it was opened for them."""
         self.disconnect: Callable[[LinkLost], None] | None = None
         """Ends the connection."""
         self._noise = UselessMessages(trio.current_time())
@@ -164,7 +165,7 @@ class ServerMessages:
         self._log_count = (0, 0)
 
     def owner_of(self, subject: UpstreamCall) -> Hashable:
-        return None if subject.listens else subject.exchange.caller.key  # nothing is worked on for who only listens
+        return None if subject.listens else subject.exchange.caller.key  # a server request never belongs to a listen
 
     def on_dropped(self, what: str, detail: str) -> None:
         self._journal.note(MessageDropped(self._server, what, detail))
@@ -186,13 +187,13 @@ class ServerMessages:
             and reports_change
             and (change_stream is None or not change_stream.handles(notice, in_flight))
         ):
-            return  # without a request that asked for it, a stateless server may say nothing of changes
+            return  # 2026-07-28, "Subscriptions": changes are sent for an open request only
         if notice.method == CANCELLED:
             id = cancelled_id(notice)
             if change_stream is not None and id is not None:
                 change_stream.on_cancelled(id, in_flight)
         elif notice.method in (TASK_STATUS, TASKS_NOTIFICATION):
-            return  # tasks are asked about
+            return  # tasks are polled
         elif kinds:
             if self.on_lists_changed is not None:
                 self.on_lists_changed(kinds)
@@ -223,7 +224,7 @@ class ServerMessages:
         self._on_resource_updated(uri, forwarded)
 
     def _handle_log(self, notice: Notification, in_flight: InFlight[UpstreamCall]) -> None:
-        """A log message goes where its request goes; one that belongs to none, to whoever asked for log messages."""
+        """Pass a log message on to the client of its request, or to all log listeners if it belongs to no request."""
         second, count = self._log_count
         now = int(trio.current_time())
         cost = 1
@@ -235,14 +236,14 @@ class ServerMessages:
             return
         calls = self._possible_calls(in_flight, ignore_internal=True)
         if len(calls) > 1 and calls[-1].exchange.caller.abilities.retries:
-            return  # each request of such a client has a stream of its own, and nothing says which one is meant
+            return  # each request of a stateless client has a stream of its own, and the right one is not certain
         if calls:
             caller = calls[-1].exchange.caller
             self._send_log(self._sanitized(notice), caller, calls[-1].exchange.client)
             return
         owner = self._owner()
         if owner is None and (in_flight.exact or self.revision.stateless):
-            return  # it belongs to one request, which is over or cannot be told: nobody else's affair
+            return  # it belongs to one request, which has ended or is not certain; other clients must not get it
         callers = list(self._log_listeners()) if owner is None else [owner]
         if callers:
             notice = self._sanitized(notice)
@@ -264,7 +265,7 @@ class ServerMessages:
         for caller, client_id in self.elicitations.complete(id) if id is not None else ():
             caller.client.notify(elicitation_complete(client_id, params))
 
-    # Questions
+    # Server requests
 
     def on_request(
         self, peer: Peer[UpstreamCall], request: Request, in_flight: InFlight[UpstreamCall]
@@ -273,7 +274,7 @@ class ServerMessages:
             return _pong
         if self.revision.stateless:
             self._charge_noise()
-            # Its questions stand in its answers, where it is certain whose they are.
+            # A stateless server puts its requests into results, whose client is certain.
             return partial(
                 _refuse, ServerRequestRejected(METHOD_NOT_FOUND, f"{self.revision.name} has no requests to clients")
             )
@@ -299,32 +300,32 @@ class ServerMessages:
         params: dict[str, Raw],
         in_flight: InFlight[UpstreamCall],
     ) -> Callable[[], Awaitable[Raw]]:
-        """Find the client that is meant. From now on the question ends with what it belongs to."""
+        """Find the client of a server request. From now on the server request ends with the calls it belongs to."""
         task_call = self.task_calls.get(related_task_of(request.params) or "")
         calls = self._possible_calls(in_flight) if task_call is None else [task_call]
         owner = self._owner()
         if len(calls) > 1 and any(upstream_call.exchange.caller.abilities.retries for upstream_call in calls):
             if server_request is ServerRequest.ROOTS:
                 return _no_roots
-            # Such a client is asked by the answer to one of its requests: in that of another the question would be put
-            # under the wrong name, and hold up a call that it has nothing to do with.
+            # A stateless client gets the server request in the response to one of its requests. In the wrong one it
+            # would appear under another tool's name and delay a call that it does not belong to.
             raise self._journaled_rejection(server_request, INVALID_PARAMS, AMBIGUOUS_CALL)
         if calls:
             caller = calls[-1].exchange.caller
         elif server_request is ServerRequest.ROOTS and owner is not None and owner.abilities is NO_ABILITIES:
-            return _no_roots  # there is nobody to be asked outside a request
+            return _no_roots  # a client without a session gets no requests outside a call
         elif owner is not None and (
             server_request is ServerRequest.ROOTS or not (in_flight.abandoned_owners or in_flight.is_over)
         ):
-            caller = owner  # it may be asked out of the blue, but not for a request that is over or just called off
+            caller = owner  # but not if the server request may belong to a call that has ended or was just cancelled
         elif server_request is ServerRequest.ROOTS:
-            return _no_roots  # servers ask as soon as they are greeted, when there is no client yet
+            return _no_roots  # servers request roots right after the handshake, when there may be no client yet
         else:
             raise self._journaled_rejection(server_request, INVALID_PARAMS, self._why_uncertain(in_flight))
         pending_requests = {open_request for call in calls for open_request in call.server_requests}
         if calls and len(pending_requests) >= MAX_SERVER_REQUESTS * len(calls):
             raise self._journaled_rejection(
-                server_request, INVALID_PARAMS, f"more than {MAX_SERVER_REQUESTS} server requests for one call"
+                server_request, INVALID_PARAMS, f"more than {MAX_SERVER_REQUESTS} open server requests for one call"
             )
         try:
             adapted = self._adapt(server_request, params, caller)
@@ -352,30 +353,29 @@ class ServerMessages:
             and task_call is None
             and not in_flight.exact
         ):
-            # Servers ask as they start, beside a call that may be over long before the answer comes.
+            # Servers request roots at their start, beside a call that may end long before the response comes.
             send_outside_call = None if caller.abilities.retries else sender(PendingServerRequest([], owner.client))
         return partial(self._while_pending, pending, sender(pending), send_outside_call)
 
     def adapt_request(self, parsed: tuple[ServerRequest, dict[str, Raw]], caller: Caller) -> dict[str, Raw]:
-        """The params of a question in an unfinished answer, as the caller may get them.
+        """The params of an input request of a stateless server, adapted to the caller.
 
         Raises:
-            ServerRequestRejected: it may not be asked this.
+            ServerRequestRejected: the caller does not support it, or consent does not permit it.
         """
         server_request, params = parsed
         if not self._gate.server_requests.allows(self._server, server_request):
             raise self._journaled_rejection(server_request, INVALID_PARAMS, NOT_ALLOWED_MESSAGE)
         adapted = self._adapt(server_request, params, caller)
-        if server_request is ServerRequest.URL and not caller.abilities.retries:  # who repeats requests knows no ids
+        if server_request is ServerRequest.URL and not caller.abilities.retries:  # stateless revisions have no ids
             adapted = with_elicitation_id(adapted, secrets.token_urlsafe(12))
         return adapted
 
     async def admit(self, server_request: ServerRequest, params: dict[str, Raw], caller: Caller) -> None:
-        """Return once a question in an unfinished answer, fitted for the caller, may be handed to it. What it answers
-        does not come by here.
+        """Wait until an adapted input request may be sent to a stateless caller, whose response comes with its retry.
 
         Raises:
-            ColonnadeError: it may not; see `ServerRequests.admit`.
+            ColonnadeError: it may not be sent; see `ServerRequests.admit`.
         """
         with self._gate.server_requests.dispatch(
             await self._gate.server_requests.admit(self._server, server_request, params, caller)
@@ -385,11 +385,11 @@ class ServerMessages:
     async def forward(
         self, call: UpstreamCall, server_request: ServerRequest, method: str, params: dict[str, Raw]
     ) -> Raw:
-        """Have the origin's client answer a question that was fitted for it: its answer as it came. While it is asked,
-        the origin's clock stands still.
+        """Send an adapted server request to the client of `call`, and return its response unchanged. The deadline of
+        the call is paused meanwhile.
 
         Raises:
-            PeerError: it refused, or did not answer.
+            PeerError: the client refused, or did not respond.
         """
         pending = PendingServerRequest([call], call.exchange.client)
         send = partial(_request_client, None, pending, method, params, None, None, _client_retries(call))
@@ -400,7 +400,8 @@ class ServerMessages:
     async def _admit_and_send(
         self, server_request: ServerRequest, params: dict[str, Raw], caller: Caller, send: Callable[[], Awaitable[Raw]]
     ) -> Raw:
-        """The client's answer, once the question may be put to it: of its roots, those that the server may know."""
+        """Admit a server request, send it, and return the client's response; of roots, only those that the server may
+        know."""
         try:
             with self._gate.server_requests.dispatch(
                 await self._gate.server_requests.admit(self._server, server_request, params, caller)
@@ -427,8 +428,13 @@ class ServerMessages:
     def _possible_calls(
         self, in_flight: InFlight[UpstreamCall], *, ignore_internal: bool = False
     ) -> list[UpstreamCall]:
-        """The exchanges in flight that a message may belong to, all of one client; none if that is not certain.
-        `ignore_internal`: it is, even while something of our own is asked: what belongs to that is nobody's secret."""
+        """The calls in flight that a message may belong to, all of one client; none if the client is not certain.
+
+        Args:
+            ignore_internal: do not count requests of Colonnade's own. Their log messages have no client's data; a
+            server
+                request that belongs to one must be refused.
+        """
         if in_flight.exact:
             return [upstream_call for upstream_call in in_flight.subjects if not upstream_call.is_internal]
         owner = self._owner()
@@ -442,7 +448,7 @@ class ServerMessages:
 
     def _why_uncertain(self, in_flight: InFlight[UpstreamCall]) -> str:
         if in_flight.exact:
-            return "the request that it belongs to is over"
+            return "the request that it belongs to has ended"
         if not in_flight.subjects:
             return "no client's request is in flight"
         return "it is not certain which client is meant (with isolation: per-client it would be)"
@@ -457,22 +463,25 @@ class ServerMessages:
         send: Callable[[], Awaitable[Raw]],
         send_outside_call: Callable[[], Awaitable[Raw]] | None = None,
     ) -> Raw:
-        """The answer, as long as somebody is left whom the question may belong to. `send_outside_call` asks outside any
-        request, whatever becomes of those; tried first, if there is a way to the client."""
+        """Send the server request and return the response, as long as a call is left that it may belong to.
+
+        Args:
+            send_outside_call: sends it outside any call, independently of their ends; tried first.
+        """
         pending.pause_deadlines()
         try:
             if send_outside_call is not None:
                 with suppress(LinkLost):
                     return await send_outside_call()
             with pending.asking_client():
-                await trio.lowlevel.checkpoint_if_cancelled()  # what is over already is not even asked
+                await trio.lowlevel.checkpoint_if_cancelled()  # not sent if its calls have already ended
                 return await send()
-            raise PeerError(ErrorBody(INTERNAL_ERROR, "the request that this belongs to is over"))
+            raise PeerError(ErrorBody(INTERNAL_ERROR, "the request that this belongs to has ended"))
         except PeerError:
             raise
         except (BrokenAnswer, LinkLost) as problem:
-            raise PeerError(ErrorBody(INTERNAL_ERROR, f"the client did not answer: {problem}")) from None
-        except Exception as problem:  # noqa: BLE001 - one question's trouble must not end the connection
+            raise PeerError(ErrorBody(INTERNAL_ERROR, f"the client did not respond: {problem}")) from None
+        except Exception as problem:  # noqa: BLE001 - an error in one server request must not end the connection
             self._journal.note(InternalError(self._server, problem))
             raise PeerError(ErrorBody(INTERNAL_ERROR, "Internal error in Colonnade")) from None
         finally:
@@ -480,13 +489,13 @@ class ServerMessages:
 
 
 def _with_outward_links(params: dict[str, Raw], server: str) -> dict[str, Raw]:
-    """The params of a sampling question whose tool results name resources as the client can bring them back."""
+    """The params of a sampling request with outward URIs in its tool results, so that the client can use them."""
     renamed = rename_in_result(encode_object(params), SAMPLED_LINKS, lambda uri: outward_uri(server, uri))
     return members(renamed)
 
 
 def _client_retries(call: UpstreamCall) -> bool:
-    """Whether its client answers questions by repeating the request."""
+    """Whether the client of the call responds to server requests with a retry."""
     return call.exchange.caller.abilities.retries and call.exchange.request.method in RETRIABLE_METHODS
 
 
@@ -511,8 +520,12 @@ async def _request_client(
     about: Id | None,
     client_retries: bool,
 ) -> Raw:
-    """The client's answer. `client_retries`: it answers by repeating its request, or goes away without a word; then a
-    question to its user is as good as closed."""
+    """Send a server request to the client, and return its response.
+
+    Args:
+        client_retries: the client responds with a retry. If none comes in time, an elicitation counts as cancelled by
+            the user: such a client cannot say that it gives up.
+    """
     timeout = RETRY_ANSWER_TIMEOUT if client_retries else ANSWER_TIMEOUT
     timeout_cancels = client_retries and method == ELICIT
     try:
@@ -529,14 +542,14 @@ async def _request_client(
             raise
     if timeout_cancels:
         return elicitation_cancelled()
-    raise PeerError(ErrorBody(UNCONFIRMED, f"nobody answered within {timeout:.0f} s"))
+    raise PeerError(ErrorBody(UNCONFIRMED, f"the client did not respond within {timeout:.0f} s"))
 
 
 async def _request_with_progress(
     peer: Peer[UpstreamCall], client: ClientHandle, method: str, params: dict[str, Raw], token: Id, about: Id | None
 ) -> Raw:
-    """The same, while the client's progress goes to the server under the server's own token. Reports that come faster
-    than they can be sent are one: the newest."""
+    """Send a server request to the client, and pass its progress on to the server under the server's token. Of reports
+    that come faster than they can be sent, only the newest is sent."""
     newest: dict[str, Raw] | None = None
     available = trio.Event()
 
@@ -555,7 +568,7 @@ async def _request_with_progress(
                 try:
                     await peer.notify(PROGRESS, encode_object({**progress, PROGRESS_TOKEN: encode(token)}), about)
                 except LinkLost:
-                    return  # the server is gone, or this one message was lost: it has nothing that anybody waits for
+                    return  # the server is gone, or this report was lost, which does not matter
 
     answer: Raw | PeerError | BrokenAnswer | LinkLost
     async with trio.open_nursery() as nursery:

@@ -1,9 +1,9 @@
-"""One server, kept connected: the loop that connects, waits for the end, and tries again. Its failures are states.
+"""Supervision of one server: the loop that connects, waits for the end of the connection, and connects again.
 
     connecting -> ready -> failed -> connecting ...        disabled        held -> connecting
 
-Nothing a server does gets past this file: whatever ends a connection ends as a state, which says why and when the next
-attempt is. Entries of a server that is away stay in the catalog, so that a restart changes no client's list.
+Every end of a connection becomes a state, with its reason and the time of the next attempt; no failure of a server goes
+beyond this file. Entries of a server that is away stay in the catalog, so that a restart changes no client's list.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from host.upstream.server_requests import ServerMessages
 from host.wire.link import LinkLost
 
 LAUNCH_CHECK_INTERVAL = 5.0
-"""Seconds between two looks at what a command stands for that is held back."""
+"""Seconds between two checks of the program of a held server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Disabled:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """It is not started until a person approves of what its command stands for now."""
+    """The server is not started until a person approves its program."""
 
     since: float
 
@@ -82,9 +82,11 @@ State = Connecting | Ready | Failed | Disabled | Held
 
 
 class Upstream:
-    """One configured server. `state` is what it is in now; `settled` is set once its first attempt has ended.
+    """One configured server. `settled` is set when the first attempt to connect has ended.
 
-    `single_client` says that there can be one client only, and `sole_caller` which it is, once it is there.
+    Args:
+        sole_caller: returns the only client, once it is there, if there is only one.
+        single_client: there can be only one client.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class Upstream:
         self.spec = spec
         self.attempts = 0
         self.supervision_scope = trio.CancelScope()
-        """Of its supervision; `stopped` is set when that is over."""
+        """Cancel it to end the supervision; `stopped` is set when it has ended."""
         self.stopped = trio.Event()
         self.settled = trio.Event()
         self.state: State = Connecting(trio.current_time(), None)
@@ -106,11 +108,11 @@ class Upstream:
             spec.id, spec.timeout, partial(runtime.gate.definitions.is_visible, spec.id, Kind.RESOURCE)
         )
         self.dialect = configured_dialect(spec)
-        """How it is to be spoken to when it is connected next."""
+        """Era and transport for the next connection."""
         self.last_dialect = self.dialect
-        """How it was spoken to when it was connected last."""
+        """Era and transport of the last connection."""
         self.negotiated: NegotiatedServer | None = None
-        """What the server offered when it was connected last."""
+        """Revision and capabilities of the last connection."""
         self._runtime = runtime
         self._sole_caller = sole_caller
         self._single_client = single_client
@@ -118,33 +120,33 @@ class Upstream:
         self._pace = Pace()
         self._catalog_sync: CatalogSync | None = None
         self._did_connect = False
-        """Whether the present connection came about in this `dialect`."""
+        """The current connection was negotiated in this `dialect`."""
 
     def ready_client(self) -> Client:
         """The connected client.
 
         Raises:
-            Unavailable: there is none now; says why and when the next attempt is.
+            Unavailable: the server is not connected; the text says why, and when the next attempt is.
         """
         state = self.state
         if isinstance(state, Ready):
             return state.client
-        # Why may be in words of the server's: of an untrusted one they are for its owner alone.
+        # The reason may contain text of the server, which only the owner of an untrusted server should see.
         why = "it is not connected" if self.spec.trust is Trust.UNTRUSTED else describe_state(state)
         raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {why}")
 
     async def wait_idle(self) -> None:
-        """Wait until it works on nothing for anybody."""
+        """Wait until no call is in flight."""
         if isinstance(self.state, Ready):
             await self.state.client.wait_idle()
 
     def lease(self) -> UpstreamLease:
-        """Where requests of everybody are carried out; raises as `ready_client` does."""
+        """A lease of the shared connection; raises as `ready_client` does."""
         return UpstreamLease(self.ready_client(), self.watches)
 
     @property
     def server_lists(self) -> ServerLists:
-        """What each client of this server knows of its lists."""
+        """Access to the lists of this server, for all its connections."""
         tool, mark_tools_changed = partial(self._runtime.catalog.tool, self.spec.id), partial(self.refresh, Kind.TOOL)
         hold = partial(self._runtime.catalog.memory.hold, server_owner(self.spec.id), Use.MESSAGES, 0)
         return ServerLists(tool, mark_tools_changed, self._read_tools, self._wait_until_read, hold)
@@ -159,7 +161,7 @@ class Upstream:
 
     @property
     def left_out(self) -> list[str]:
-        """What the server offers that clients could not read, in words."""
+        """Descriptions of the instructions and definitions that clients could not parse."""
         negotiated, catalog_sync = self.negotiated, self._catalog_sync
         instructions = (
             [f"its instructions ({LONE_SURROGATE})"] if negotiated is not None and negotiated.unreadable else []
@@ -169,8 +171,8 @@ class Upstream:
         )
 
     def on_hint_expired(self, kind: Kind) -> None:
-        """Somebody uses a list that its server does not vouch for any more. If the server says when it changes, that is
-        of no consequence."""
+        """Handle the use of a list whose caching hint has expired: read it again, unless the server announces its
+        changes."""
         state = self.state
         if isinstance(state, Ready):
             negotiated = state.client.negotiated
@@ -178,7 +180,7 @@ class Upstream:
                 self.refresh(kind)
 
     def refresh(self, kind: Kind) -> None:
-        """Somebody asked for an entry that is not listed, or for a list that is past its time: perhaps it is old."""
+        """Have a list read again that may be outdated."""
         if self._catalog_sync is not None:
             self._catalog_sync.mark_changed((kind,))
 
@@ -195,15 +197,14 @@ class Upstream:
                 retry_at_once, why = self._switch_dialect(first_exception(group)), failure_reason(self.spec, group)
                 if not retry_at_once:
                     self._mark_failed(why)
-            except* Exception as group:  # noqa: BLE001 - one server's trouble, our own mistakes included, stays with it
+            except* Exception as group:  # noqa: BLE001 - errors in Colonnade must not end other servers either
                 self._runtime.journal.note(InternalError(self.spec.id, group))
                 self._mark_failed("of an internal error")
             if retry_at_once and self._restarts.may_start(trio.current_time()):
                 continue
             failed = self._mark_failed(why)
-            if not retry_at_once and (
-                not self._did_connect or self.dialect.http_sse
-            ):  # the old transport is nothing to stay with
+            # After HTTP+SSE, Streamable HTTP is tried again: the server may support it by now.
+            if not retry_at_once and (not self._did_connect or self.dialect.http_sse):
                 self.dialect = configured_dialect(self.spec)
             self._did_connect = False
             await trio.sleep_until(failed.next_attempt)
@@ -215,7 +216,7 @@ class Upstream:
         self.state = Held(trio.current_time())
         self.settled.set()
         while not await self._may_launch():
-            with trio.move_on_after(LAUNCH_CHECK_INTERVAL):  # the former program may come back
+            with trio.move_on_after(LAUNCH_CHECK_INTERVAL):  # the approved program may be restored meanwhile
                 await self._runtime.gate.definitions.wait_until_launchable(self.spec.id)
         self.state = Connecting(trio.current_time(), None)
 
@@ -223,7 +224,8 @@ class Upstream:
         return await complete(self._runtime.gate.definitions.observe_launch(self.spec.id, launch_of(self.spec)))
 
     def _switch_dialect(self, problem: BaseException) -> bool:
-        """Whether it failed in a way that says how it wants to be spoken to instead: then that is tried at once."""
+        """Set another dialect if the failure shows which one the server needs. Returns whether it was changed, so that
+        it is tried at once."""
         if not isinstance(self.state, Connecting):
             return False
         if isinstance(problem, HandshakeOnly):
@@ -232,16 +234,18 @@ class Upstream:
         if isinstance(problem, StatelessOnly):
             self.dialect = replace(self.dialect, may_be_handshake=False)
             return True
-        # The transport of old (2025-11-25, "Transports / Backwards Compatibility").
+        # HTTP+SSE (2025-11-25, "Transports / Backwards Compatibility").
         if self.dialect.http_sse or not (isinstance(problem, LinkLost) and problem.may_be_http_sse):
             return False
         self.dialect = Dialect(may_be_stateless=False, http_sse=True)
         return True
 
     def _mark_failed(self, why: str, *, session_ended: bool = False) -> Failed:
-        """From now on the server counts as failed. The first reason holds: what comes after it comes of it. A session
-        that the server has `session_ended` is begun anew at once; it is a failure only if that happens again and
-        again."""
+        """Set the state to failed, unless it already is: later failures are consequences of the first one.
+
+        Args:
+            session_ended: the server has ended the session. A new one is opened at once, unless this happens often.
+        """
         state = self.state
         if isinstance(state, Failed):
             return state
@@ -259,7 +263,7 @@ class Upstream:
         return failed
 
     async def _connect(self, open_link: OpenLink) -> None:
-        """One connection, from its beginning to its end, which is always an error."""
+        """Run one connection from its beginning to its end. Always raises."""
         started_at = trio.current_time()
         server_messages = ServerMessages(
             self.spec.id,
@@ -284,11 +288,12 @@ class Upstream:
             async with opening as client:
                 self.negotiated = client.negotiated
                 stateless = client.negotiated.revision.stateless
-                # It may have been greeted because it was slow, and may yet end for that: the next one is not.
+                # A slow stateless server may have got `initialize` and may still end because of it. The next connection
+                # does not send it.
                 self.dialect = replace(self.dialect, may_be_stateless=stateless, initialize_on_silence=not stateless)
                 self.last_dialect, self._did_connect = self.dialect, True
                 if client.negotiated.unreadable:
-                    text = f"its instructions are left out, since clients could not read them: {LONE_SURROGATE}"
+                    text = f"its instructions are left out because clients could not parse them: {LONE_SURROGATE}"
                     self._runtime.journal.note(EntryOmitted(self.spec.id, text, "instructions"))
                 observing = self._runtime.gate.definitions.observe_instructions(
                     self.spec.id, client.negotiated.instructions
@@ -315,7 +320,7 @@ class Upstream:
                     nursery.start_soon(catalog_sync.run)
                     follow_changes(nursery, client, server_messages, self._runtime.log_levels, self.watches, None)
                     await client.peer.ended.wait()
-                    # At once: to end what is left of a child may take seconds, and calls must not wait for that.
+                    # Handled at once: ending the process may take seconds, and calls must not wait for it.
                     self._mark_failed(str(client.peer.lost), session_ended=client.peer.lost.ended_session)
                     raise client.peer.lost
 
@@ -325,20 +330,20 @@ class Upstream:
 
 
 def configured_dialect(spec: ServerSpec) -> Dialect:
-    """What the configuration says of how the server wants to be spoken to."""
+    """The dialect that the configuration permits."""
     return Dialect(
         may_be_stateless=spec.protocol is not Protocol.LEGACY, may_be_handshake=spec.protocol is not Protocol.MODERN
     )
 
 
 def describe_counts(counts: Iterable[tuple[Kind, int]]) -> str:
-    """How many entries of each kind, in words."""
+    """The numbers of entries of each kind, in words."""
     words = (f"{count} {kind.value}" + ("" if count == 1 else "s") for kind, count in counts if count)
-    return ", ".join(words) or "nothing to offer"
+    return ", ".join(words) or "no entries"
 
 
 def describe_state(state: State) -> str:
-    """A state in words, as the end of a sentence about the server."""
+    """A state in words, as the end of a sentence that begins with the server."""
     now = trio.current_time()
     if isinstance(state, Ready):
         return "ready"
@@ -349,5 +354,5 @@ def describe_state(state: State) -> str:
     if isinstance(state, Failed):
         return f"{state.why}; next attempt in {max(state.next_attempt - now, 0):.1f} s"
     if state.last_failure is not None:
-        return f"it is being connected again after it failed: {state.last_failure}"
+        return f"it is reconnecting after a failure: {state.last_failure}"
     return "it is still starting"

@@ -1,8 +1,8 @@
-"""A call that its server makes a task of: looked after until it is over, for whoever wants the result.
+"""Calls that become tasks at their server: Colonnade polls the task and returns its result.
 
-A server of the handshake revisions is asked for a task where its tool needs one, or where the client wants one; a
-stateless server decides by itself. What the task asks for goes to the client as any question does. A task that nobody
-waits for any more is called off (2025-11-25, "Tasks"; the tasks extension beside 2026-07-28).
+A handshake server is requested to create a task if its tool requires one, or if the client wants one; a stateless
+server decides by itself. Server requests of the task go to the client as those of a call do. A task whose caller does
+not wait any more is cancelled (2025-11-25, "Tasks"; the tasks extension beside 2026-07-28).
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ from host.upstream.mrtr import MrtrDriver
 from host.upstream.server_requests import ServerMessages
 
 TASK_TTL = 3_600_000
-"""Milliseconds for which a task is asked to be kept, if its client does not say."""
+"""Lifetime in milliseconds that is requested for a task."""
 DEFAULT_POLL = 1.0
 MIN_POLL = 0.1
 MAX_POLL = 30.0
-"""Seconds between two questions about a task: without a word from its server, and at the least and the most."""
+"""Seconds between two polls of a task: by default, at least, and at most."""
 STATUS_TIMEOUT = 60.0
-"""Seconds within which its server has to say how a task stands: one that its client takes has no deadline."""
+"""Seconds in which the server must return the status of a task. A call that is a task for its client has no
+deadline."""
 
 SendTaskRequest = Callable[[str, dict[str, Raw]], Awaitable[Raw]]
-"""Sends a request about the task to its server, on behalf of the call; raises UpstreamError."""
+"""Sends a request about the task to its server, for the call; raises UpstreamError."""
 _Inputs = Mapping[str, tuple[str, Raw | None]]
 
 
@@ -54,8 +55,8 @@ class TaskCall:
     """One call that became a task.
 
     Args:
-        extension: the server is stateless, and has tasks as an extension.
-        can_cancel: the server ends tasks that nobody wants.
+        extension: the server is stateless and has the tasks extension.
+        can_cancel: the server supports `tasks/cancel`.
     """
 
     def __init__(
@@ -76,26 +77,27 @@ class TaskCall:
         self._can_cancel = can_cancel
         self._is_over = False
         self._poll_now = trio.Event()
-        """Set when there is a reason to ask about it now."""
+        """Set when the task should be polled at once."""
         self._requested_keys: set[str] = set()
         self._unanswered_keys: Collection[str] = ()
-        """Of its keys, those that were put to the client, and those that are not answered yet."""
+        """Keys of the input requests that were sent to the client, and of those without a response."""
         self._input_scope = trio.CancelScope()
-        """Around the questions that are open."""
+        """Scope of the open input requests."""
         self._input_error: ColonnadeError | None = None
-        """Why what it asks for cannot be had."""
+        """The reason why the task cannot get its input."""
 
     async def wait_for_result(self, created: Raw) -> Raw:
-        """The result of the call, once the task that `created` names is over; in the form of the inside.
+        """Wait for the end of the task that `created` names, and return the result of the call in the form of a
+        handshake revision.
 
         Raises:
-            UpstreamError: the task failed, or its server does not answer for it.
+            UpstreamError: the task failed, or the server does not respond for it.
         """
         try:
             task = read_created(created, extension=self._extension)
         except ValueError as problem:
             raise self._unreadable(problem) from None
-        if task.id in self._server_messages.task_calls:  # what that one asks could be anybody's
+        if task.id in self._server_messages.task_calls:  # its server requests could not be assigned to one client
             raise ProtocolViolation(self._server, f"{self._server} gave two tasks the same id")
         exchange = self._call.exchange
         if exchange.on_task_created is not None:
@@ -111,8 +113,8 @@ class TaskCall:
                     await self._send(TASKS_CANCEL, _id_params(task))
 
     async def _handshake_result(self, task: Task) -> Raw:
-        """In the handshake dialect the result is fetched, which may be done before it is there: the server then has a
-        stream for what it asks."""
+        """Wait for the result in the handshake dialect. `tasks/result` is sent as soon as the task needs input, so that
+        the server has a stream for its server requests."""
         while task.status is Status.WORKING:
             await self._pause(task)
             task = (await self._fetch_status(task)).task
@@ -125,27 +127,27 @@ class TaskCall:
                 self._is_over = True
             except ColonnadeError as problem:
                 outcome = problem
-            nursery.cancel_scope.cancel("the task is over")
+            nursery.cancel_scope.cancel("the task has ended")
         if isinstance(outcome, ColonnadeError):
             raise outcome
         return outcome
 
     async def _poll_status(self, task: Task) -> None:
-        """Have the server say now and then that it is at work, while its result is waited for."""
-        with suppress(ColonnadeError):  # the result will tell
+        """Poll the status while `tasks/result` is open, which extends the deadline."""
+        with suppress(ColonnadeError):  # `tasks/result` fails too
             while not task.status.is_final:
                 await self._pause(task)
                 task = (await self._fetch_status(task)).task
 
     async def _extension_result(self, task: Task) -> Raw:
-        """In the extension everything is found in the status."""
+        """Wait for the result in the extension, where the status has it, together with input requests and error."""
         outcome: Raw | ColonnadeError | None = None
         async with trio.open_nursery() as nursery:
             try:
                 outcome = await self._poll_until_over(task, nursery)
             except ColonnadeError as problem:
                 outcome = problem
-            nursery.cancel_scope.cancel("the task is over")
+            nursery.cancel_scope.cancel("the task has ended")
         outcome = outcome or self._input_error
         assert outcome is not None
         if isinstance(outcome, ColonnadeError):
@@ -163,16 +165,17 @@ class TaskCall:
                     self._server, reported.error.code, reported.error.message, reported.error.data
                 )
             if task.status.is_final:
-                text = f"{self._server} has called its task off" + (f": {task.message}" if task.message else "")
+                text = f"{self._server} has cancelled its task" + (f": {task.message}" if task.message else "")
                 raise ServerErrorResponse(self._server, INTERNAL_ERROR, text[:500], None)
             self._request_inputs(task, reported.inputs, nursery)
             await self._pause(task)
 
     def _request_inputs(self, task: Task, inputs: _Inputs, nursery: trio.Nursery) -> None:
-        """Have the client asked what is asked for and was not, all of it at once; and no longer what is not."""
+        """Send new input requests to the client, all at once; withdraw open ones that the server does not need any
+        more."""
         if self._unanswered_keys:
             if not any(key in inputs for key in self._unanswered_keys):
-                self._input_scope.cancel("the server wants it no more")
+                self._input_scope.cancel("the server does not need it any more")
             return
         fresh = {key: each for key, each in inputs.items() if key not in self._requested_keys}
         if fresh:
@@ -189,7 +192,7 @@ class TaskCall:
                 await self._send(TASKS_UPDATE, members(update_params(task.id, answers)))
         except ColonnadeError as problem:
             self._input_error = problem
-            polling.cancel("what it asks for cannot be had")
+            polling.cancel("the task cannot get its input")
         self._poll_now.set()
 
     async def _fetch_status(self, task: Task) -> TaskState:
@@ -197,7 +200,7 @@ class TaskCall:
         with trio.move_on_after(STATUS_TIMEOUT):
             answer = await self._send_for_task(TASKS_GET, task)
         if answer is None:
-            text = f"{self._server} did not say within {STATUS_TIMEOUT:.0f} s how its task stands"
+            text = f"{self._server} did not return the status of its task within {STATUS_TIMEOUT:.0f} s"
             raise TimedOut(self._server, text)
         self._call.deadline.extend()
         try:
@@ -211,12 +214,12 @@ class TaskCall:
         try:
             return await self._send(method, _id_params(task))
         except ServerErrorResponse as refusal:
-            # The one says what became of the call, the other that there is no such task.
+            # The error of `tasks/result` is the outcome of the call; INVALID_PARAMS means that there is no such task.
             self._is_over = self._is_over or method == TASKS_RESULT or refusal.code == INVALID_PARAMS
             raise
 
     async def _pause(self, task: Task) -> None:
-        """Until it is time to ask about it again; meanwhile its server owes us no word."""
+        """Wait until the next poll. The deadline is extended by the pause, in which no message is expected."""
         wanted = DEFAULT_POLL if task.poll_ms is None else task.poll_ms / 1000
         pause = min(max(wanted, MIN_POLL), MAX_POLL)
         self._call.deadline.extend(pause)
@@ -225,9 +228,7 @@ class TaskCall:
         self._poll_now = trio.Event()
 
     def _unreadable(self, problem: Exception) -> ProtocolViolation:
-        return ProtocolViolation(
-            self._server, f"{self._server} said something of a task that cannot be read: {problem}"
-        )
+        return ProtocolViolation(self._server, f"{self._server} sent an invalid message about a task: {problem}")
 
 
 def _id_params(task: Task) -> dict[str, Raw]:

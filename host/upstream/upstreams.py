@@ -1,4 +1,4 @@
-"""All configured servers, connected at once, each under its own supervisor, with their dedicated instances."""
+"""All configured servers: each has its own supervisor, and dedicated instances if it is not shared."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ from host.upstream.supervisor import Disabled, Ready, Upstream
 from host.wire.link import Link, LinkLost
 
 DRAIN_TIMEOUT = 10.0
-"""Seconds that the calls of a server have to end before it begins anew, or ends, for another configuration."""
+"""Seconds in which the calls of a server must end before it is restarted or removed by a new configuration."""
 
 
 class Upstreams:
-    """The upstreams by id, in the order of the configuration. Within `start_grace` after the start first answers may
-    wait for servers that are still starting."""
+    """The upstreams by id, in the order of the configuration.
+
+    Args:
+        start_grace: seconds after the start in which requests wait for servers that are still starting.
+    """
 
     def __init__(
         self,
@@ -50,17 +53,16 @@ class Upstreams:
         self._nursery = nursery
         self._single_client = single_client
         self._ending: dict[str, trio.Event] = {}
-        """By id: set when the last one that was to end has ended."""
+        """By id: set when the last former server with this id has ended."""
         self._due: dict[str, None] = {}
-        """Servers of which it is to be judged anew what is watched."""
+        """Servers whose watches must be evaluated again."""
         self._wake = trio.Event()
         self._start_lock = trio.Lock()
         self.apply(servers, servers)
 
     def apply(self, servers: Mapping[str, ServerSpec], restarted: Container[str]) -> None:
-        """Have these servers from now on, in this order. Those of them in `restarted` begin anew; what they are used
-        for until then, and what is not among them any more, has DRAIN_TIMEOUT seconds to come to its end. The others
-        are not disturbed."""
+        """Apply a configuration: the servers in their new order. Those in `restarted` are restarted, and those that are
+        missing end; their calls have DRAIN_TIMEOUT seconds to end. The others continue."""
         former, former_instances = self.by_id, self.instances
         upstreams: dict[str, Upstream] = {}
         instances: dict[str, Instances] = {}
@@ -75,7 +77,7 @@ class Upstreams:
                 continue
             upstream = upstreams[id] = self._make_upstream(spec)
             if old is not None:
-                upstream.watches = old.watches  # whoever watches something of it goes on with that
+                upstream.watches = old.watches  # the watches of clients continue
             if spec.isolation is not Isolation.SHARED:
                 instances[id] = self._make_instances(upstream)
             if old is not None:
@@ -87,7 +89,7 @@ class Upstreams:
                 self._schedule_end(old, former_instances.get(id))
 
     def _schedule_end(self, upstream: Upstream, instances: Instances | None) -> None:
-        """Have it come to its end, after whatever had its name before."""
+        """End a server, after former ones with the same id."""
         id = upstream.spec.id
         former_ended, self._ending[id] = self._ending.get(id), trio.Event()
         self._nursery.start_soon(self._end, upstream, instances, former_ended, self._ending[id])
@@ -110,14 +112,14 @@ class Upstreams:
         )
 
     async def _run(self, upstream: Upstream, former_ended: trio.Event | None) -> None:
-        """One server, once what had its name before is gone."""
+        """Supervise one server, after the end of a former one with the same id."""
         try:
             if former_ended is not None:
                 await former_ended.wait()
             if not upstream.spec.disabled:
                 with upstream.supervision_scope:
                     async with self._start_lock:
-                        pass  # one begins in each pass: to look up and write down what it launches takes 2 ms
+                        pass  # one server begins in each pass: looking up and storing its launch takes 2 ms
                     await upstream.supervise(self._open_link)
         finally:
             upstream.stopped.set()
@@ -133,7 +135,7 @@ class Upstreams:
                 await instances.wait_idle()
         if instances is not None:
             instances.end()
-        upstream.supervision_scope.cancel("the configuration has another in its place, or none")
+        upstream.supervision_scope.cancel("the server was changed or removed in the configuration")
         await upstream.stopped.wait()
         ended.set()
 
@@ -141,14 +143,14 @@ class Upstreams:
         return server in self.by_id
 
     def reevaluate(self, servers: Iterable[str]) -> None:
-        """Judge anew what is listed and watched of these servers: they may show other entries than before."""
+        """Evaluate the lists and watches of these servers again, because the visibility of entries has changed."""
         servers = tuple(servers)
         self._runtime.catalog.reevaluate(servers)
         self._due.update(dict.fromkeys(servers))
         self._wake.set()
 
     async def run(self) -> None:
-        """Judge anew what is to be, until cancelled."""
+        """Evaluate the watches of servers that are due, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake = trio.Event()
@@ -163,21 +165,21 @@ class Upstreams:
             yield from self.instances[server].drop_hidden()
 
     def _get(self, server: str) -> Upstream:
-        """Raises Unavailable for one that a new configuration took away meanwhile."""
+        """The upstream of a server. Raises Unavailable if a new configuration has removed it."""
         if server not in self.by_id:
             raise Unavailable(server, f"{server} is not in the configuration any more")
         return self.by_id[server]
 
     def ready_client(self, server: str) -> Client:
-        """The client that keeps the server's lists; raises Unavailable if it is not connected."""
+        """The shared client of a server; raises Unavailable if it is not connected."""
         return self._get(server).ready_client()
 
     def lease(self, server: str, exchange: Exchange) -> AbstractAsyncContextManager[UpstreamLease]:
-        """Where the exchange is carried out, by the isolation of the server: the shared client, or a dedicated one.
+        """Lease a connection for an exchange: the shared one, or a dedicated one, by the isolation of the server.
 
         Raises, here or on entering:
-            Unavailable: there is none now.
-            TooManyResources: there are as many dedicated instances as may be.
+            Unavailable: the server is not connected.
+            TooManyResources: `max_instances` is reached.
         """
         upstream = self._get(server)
         if upstream.spec.isolation is Isolation.SHARED:
@@ -185,21 +187,24 @@ class Upstreams:
         return self.instances[server].lease(exchange)
 
     def check_subscribable(self, server: str) -> None:
-        """Refuse where the server cannot be subscribed to.
+        """Check that the server has resource subscriptions.
 
         Raises:
-            Unavailable: it is not connected.
-            MethodNotFound: it does not offer subscriptions.
+            Unavailable: the server is not connected.
+            MethodNotFound: the server has no subscriptions.
         """
         _check_subscribable(self.ready_client(server))
 
     async def watch(self, permit: WatchPermit, notify: NotifyWatcher) -> None:
-        """Whoever has the permit hears of changes to its resource, through `notify`, until it unwatches it or is gone.
-        Where every call has an instance of its own, the one that lists is watched.
+        """Watch a resource for the caller of the permit, until it unwatches the resource or is gone. With `per-call`,
+        the shared connection is used.
+
+        Args:
+            notify: called at each change.
 
         Raises:
-            UpstreamError: the server did not agree, or cannot be asked.
-            MethodNotFound: it does not offer this.
+            UpstreamError: the server did not agree, or cannot be reached.
+            MethodNotFound: the server has no subscriptions.
         """
         upstream = self._get(permit.server)
         lasting = upstream.spec.isolation is not Isolation.PER_CALL and permit.exchange.caller.instance_key is not None
@@ -215,7 +220,8 @@ class Upstreams:
             self.instances[server].unwatch(uri, caller)
 
     async def wait_settled(self, server: str | None) -> None:
-        """Wait until the server (None: every server) has been tried once, but never past the grace."""
+        """Wait until the first attempt to connect the server (None: all servers) has ended, but not longer than
+        `start_grace` after the start."""
         wanted = self.by_id.values() if server is None else [self.by_id[server]] if server in self.by_id else []
         starting = [upstream for upstream in wanted if not upstream.settled.is_set()]
         if not starting or trio.current_time() >= self._grace_ends:
@@ -225,14 +231,14 @@ class Upstreams:
                 await upstream.settled.wait()
 
     def serve_only(self, caller: Caller) -> None:
-        """There is one client, and will be no other: what is shared is its own. Servers that asked for roots before it
-        was there are told to ask again."""
+        """Set the only client of this host, which owns the shared connections. Servers that requested roots before it
+        was there are told that roots have changed."""
         self._sole_caller = caller
         if caller.abilities.roots:
             self.roots_changed(caller)
 
     def roots_changed(self, caller: Caller) -> None:
-        """The caller's roots are not what they were. Servers that it shares with others hear nothing of it."""
+        """Notify servers that the caller's roots have changed: only over connections that serve this caller alone."""
         clients = [instances.client_of(caller) for instances in self.instances.values()]
         if caller is self._sole_caller:
             clients += [each.state.client for each in self.by_id.values() if isinstance(each.state, Ready)]
@@ -241,7 +247,8 @@ class Upstreams:
                 self._nursery.start_soon(_notify_roots_changed, client)
 
     def release(self, caller: Caller) -> None:
-        """Nothing is told to this caller any more. What serves others of the same client goes on."""
+        """Forget the watches and the log level of a caller. Its instances stay, because other callers of the same
+        client may use them."""
         self._runtime.log_levels.forget(caller)
         for upstream in self.by_id.values():
             upstream.watches.forget(caller)
@@ -249,7 +256,7 @@ class Upstreams:
             instances.release(caller)
 
     def forget(self, caller: Caller) -> None:
-        """The caller is gone, with all that was kept for it."""
+        """Forget everything of a caller that is gone, and end its instances."""
         self.release(caller)
         for instances in self.instances.values():
             instances.forget(caller)
@@ -270,7 +277,7 @@ async def _notify_roots_changed(client: Client) -> None:
 
 def _check_subscribable(client: Client) -> None:
     if not client.negotiated.has_subscriptions:
-        raise MethodNotFound(f"{client.server} does not offer subscriptions to resources")
+        raise MethodNotFound(f"{client.server} has no resource subscriptions")
 
 
 @asynccontextmanager
@@ -282,9 +289,12 @@ async def open_upstreams(
     *,
     single_client: bool = False,
 ) -> AsyncIterator[Upstreams]:
-    """Supervise the servers for the block, and keep the catalog of the runtime as its gate lets it be seen. When it
-    ends, all are stopped, side by side, and gone when this returns. `single_client`: there will be one client only
-    (`Upstreams.serve_only`)."""
+    """Supervise the servers for the block, and keep their visible entries in the catalog of the runtime. At the end all
+    servers are stopped, concurrently.
+
+    Args:
+        single_client: there will be only one client (`Upstreams.serve_only`).
+    """
     async with trio.open_nursery() as nursery:
         nursery.start_soon(runtime.catalog.run)
         try:

@@ -198,7 +198,7 @@ async def test_a_server_over_http_that_is_restarted_comes_back(tmp_path: Path) -
                     await reported.wait()
                     process.kill()
                     process.wait()
-            assert answers[0].startswith("web was lost while it worked on this: ")
+            assert answers[0].startswith("the connection to web was lost during the request: ")
             await trio.to_thread.run_sync(until, lambda: host.status()["web"]["state"] != "ready", "the loss is seen")
             with trio.fail_after(5):  # at once, not after the server's timeout
                 failed = await client.client.call_tool("web__weather", {"city": "Wien"})

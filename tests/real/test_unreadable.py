@@ -53,6 +53,6 @@ def test_what_is_left_out_is_named_in_the_log_and_by_list(here: Setting) -> None
     for told in (listed.stdout, here.host.errors):
         for sort in ("digits", "surrogate", "surrogate_name", "levels", "twice", "infinite"):
             assert f"the tool '{sort}' (" in told
-        assert "a tool without a name that can be read" in told
+        assert "a tool without a readable name" in told
         assert "the prompt 'bad' (" in told
         assert "its instructions" in told

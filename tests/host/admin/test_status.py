@@ -42,7 +42,7 @@ async def test_every_state_is_told_with_what_belongs_to_it(autojump_clock: MockC
         assert (slow_one["state"], slow_one["attempts"]) == ("starting", 1)
         assert bad["state"] == "failed"
         assert 0 < bad["next_attempt_in"] < 1
-        assert "answered the handshake" in bad["detail"]
+        assert "response to the handshake is invalid" in bad["detail"]
         assert off == {
             "id": "off",
             "title": None,

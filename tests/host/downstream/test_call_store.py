@@ -324,7 +324,7 @@ async def test_a_colonnade_error_is_raised_where_the_call_was_begun(
     store: CallStore, client: Client, chatter: Chatter, crashes: list[Exception], autojump_clock: MockClock
 ) -> None:
     request = client.begin(chatter)
-    refusal = TimedOut("gh", "gh did not answer within 60 s")
+    refusal = TimedOut("gh", "gh did not respond within 60 s")
     chatter.finish(refusal)
     end = await request.end()
     assert isinstance(end, TimedOut)

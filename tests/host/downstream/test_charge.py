@@ -163,7 +163,7 @@ async def test_an_answer_without_memory_says_that_the_call_was_carried_out() -> 
         answer = await connection.request("tools/call", {"name": "a__x", "arguments": {"size": 5 * MIB}})
         # It did not fit while it was looked through, when it was still the server's.
         assert answer["result"]["isError"]
-        assert "a carried this out" in answer["result"]["content"][0]["text"]
+        assert "a executed the request" in answer["result"]["content"][0]["text"]
         await small_calls_work(connection)
         assert world.memory.by_use()["requests"] == 0
 

@@ -258,7 +258,9 @@ async def test_a_call_in_flight_when_its_server_dies_fails_once(autojump_clock: 
         server.dies()
         await wait_all_tasks_blocked()
         assert len(results) == 3
-        assert all("a was lost while it worked on this" in result["content"][0]["text"] for result in results)
+        assert all(
+            "the connection to a was lost during the request" in result["content"][0]["text"] for result in results
+        )
         await trio.sleep(100)
         world.upstreams.ready_client("a")
         assert (len(results), server.connections) == (3, 2)
@@ -378,7 +380,7 @@ async def test_a_server_that_does_not_answer_is_called_off_at_the_deadline(autoj
             began = trio.current_time()
             result = await client.call("a__x", _meta={"progressToken": 1})
             assert result["isError"] is True
-            assert "did not answer within" in result["content"][0]["text"]
+            assert "did not respond within" in result["content"][0]["text"]
             assert trio.current_time() - began == pytest.approx(8, abs=0.1)
 
         nursery.start_soon(call)
@@ -743,7 +745,7 @@ async def test_a_server_that_tells_of_no_changes_is_not_asked_to() -> None:
     server = ScriptedServer("a", resources=["memo:1"])
     async with open_world(server) as world:
         client = await world.client()
-        with pytest.raises(Refusal, match="-32601 a does not offer subscriptions"):
+        with pytest.raises(Refusal, match="-32601 a has no resource subscriptions"):
             await client.request("resources/subscribe", {"uri": "a+memo:1"})
         assert await client.request("resources/unsubscribe", {"uri": "a+memo:1"}) == {}
         assert "resources/subscribe" not in server.asked
@@ -1088,7 +1090,7 @@ async def test_the_time_that_a_person_takes_does_not_count(autojump_clock: MockC
         await trio.sleep(1)
         ((ended, result),) = results
         assert ended - resumed == pytest.approx(2)
-        assert "a did not answer within" in result["content"][0]["text"]
+        assert "a did not respond within" in result["content"][0]["text"]
         assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
 
 

@@ -231,8 +231,8 @@ async def test_large_lists_leave_room_for_a_server_that_comes_later(autojump_clo
         assert not caller.notifications_of(CHANGED)
         assert names(world) == ["t0", "t1", "t2", "t3", "x"]
         told = [event.what for event in world.events if isinstance(event, EntryOmitted) and event.server == "larger"]
-        assert "takes more memory than other servers leave (memory)" in told[0]
-        assert set(told[1:]) == {"tools/list needs more memory than there is (memory); none of it is listed"}
+        assert "need more memory than other servers leave (memory)" in told[0]
+        assert set(told[1:]) == {"tools/list needs more memory than there is (memory); none of its entries is listed"}
         world.configures(larger, late)
         await trio.sleep(100)
         assert len(await caller.names()) == 5
@@ -351,7 +351,7 @@ async def test_a_list_that_cannot_be_read_again_stays_as_it_was(autojump_clock: 
         await server.notifies("notifications/tools/list_changed")
         await trio.sleep(1)
         assert names(world) == ["x"]
-        assert "gave no list" in complaints(world)[0]
+        assert "returned no valid list" in complaints(world)[0]
 
 
 @pytest.mark.parametrize("at_first", [True, False])
@@ -418,7 +418,7 @@ async def test_an_empty_cursor_that_comes_twice_is_a_circle() -> None:
     async with open_world(server) as world:
         await world.settled()
         assert names(world) == ["a", "b"]
-        assert complaints(world) == ["tools/list gave the same cursor twice; reading stopped there"]
+        assert complaints(world) == ["tools/list returned the same cursor twice; reading stopped there"]
 
 
 @pytest.mark.parametrize(
@@ -604,7 +604,7 @@ async def test_a_call_waits_for_a_list_no_longer_than_for_its_answer(autojump_cl
         await wait_all_tasks_blocked()
         before = trio.current_time()
         result = await client.call("a__x")
-        assert "did not list anew" in result["content"][0]["text"]
+        assert "did not return its changed list in time" in result["content"][0]["text"]
         assert trio.current_time() - before == pytest.approx(20.0, abs=1.0)
         server.hears_nothing_more()
 
@@ -766,7 +766,7 @@ INVISIBLE = b'{"name":"t%d","inputSchema":{"type":"object","enum":[%b]}}'
         pytest.param(
             b'{"name":"t0",%b}' % b",".join(b'"%d":1' % at for at in range(90_000)),
             [],
-            "the tool 't0' (it holds more than 50000 structural characters)",
+            "the tool 't0' (it has more than 50000 structural characters)",
             id="members",
         ),
         pytest.param(b'{"name":"%b"}' % (b"x" * 2_000_000), [], "a tool of 2000011 bytes is left out", id="one name"),

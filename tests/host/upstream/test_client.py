@@ -96,7 +96,7 @@ async def test_a_result_that_takes_too_long_to_look_through_is_a_broken_server(m
     server = ScriptedServer("a", tools=["x"], answers={"tools/call": answer})
     async with open_world(server) as world:
         client = await world.client()
-        assert "that clients could not read: to look through it took too long" in json.dumps(await client.call("a__x"))
+        assert "that clients could not read: checking it took too long" in json.dumps(await client.call("a__x"))
 
 
 async def test_a_prompt_that_does_not_come_is_an_error_and_called_off(autojump_clock: MockClock) -> None:
@@ -106,7 +106,7 @@ async def test_a_prompt_that_does_not_come_is_an_error_and_called_off(autojump_c
         client = await world.client()
         with pytest.raises(Refusal) as refused:
             await client.request("prompts/get", {"name": "a__p"})
-        assert (refused.value.code, refused.value.message) == (504, "a did not answer within 2 s")
+        assert (refused.value.code, refused.value.message) == (504, "a did not respond within 2 s")
         asked = await server.hears("prompts/get")
         assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
 
@@ -506,14 +506,14 @@ async def test_a_client_is_idle_once_it_works_on_no_request() -> None:
 def test_an_answer_over_the_limit_says_that_the_call_was_carried_out(problem: AnswerTooLong | OverLimit) -> None:
     found = as_upstream_error("a", problem)
     assert isinstance(found, TooLarge)
-    assert found.message == "a carried this out, but its answer cannot be passed on: it is too long"
+    assert found.message == "a executed the request, but its response cannot be passed on: it is too long"
     assert found.code == 413
 
 
 def test_an_answer_without_memory_fails_its_call_and_says_that_it_was_carried_out() -> None:
     error = as_upstream_error("a", NoMemory())
     assert (type(error), error.code) == (TooLarge, 413)
-    assert error.message.startswith("a carried this out")
+    assert error.message.startswith("a executed the request")
 
 
 @pytest.mark.slow

@@ -41,11 +41,11 @@ CHILD = StdioServer(id="a", command=(Secret("x"),), cwd=Path("/"), env={"TOKEN":
     [
         (LinkLost("it exited with status 3"), "it exited with status 3"),
         (LinkLost(f"HTTP 500: {SECRET} is wrong"), "HTTP 500: *** is wrong"),
-        (UnsupportedRevision("it speaks 1999-01-01"), "no protocol revision in common: it speaks 1999-01-01"),
+        (UnsupportedRevision("it selected 1999-01-01"), "no protocol revision in common: it selected 1999-01-01"),
         (trio.TooSlowError(), "it did not finish its start in time (start_timeout)"),
         (PeerError(ErrorBody(-1, f"bad {SECRET}\n")), "it refused the handshake: bad ***\\n"),
-        (BrokenAnswer("no result"), "it answered the handshake with something else: no result"),
-        (ValueError("no object"), "it answered the handshake with something else: no object"),
+        (BrokenAnswer("no result"), "its response to the handshake is invalid: no result"),
+        (ValueError("no object"), "its response to the handshake is invalid: no object"),
     ],
 )
 def test_the_end_of_a_connection_in_words_without_secrets(problem: Exception, said: str) -> None:
@@ -91,7 +91,7 @@ async def test_without_a_sign_of_life_the_connection_is_given_up(autojump_clock:
         began = trio.current_time()
         await keep_alive(peer)
         assert trio.current_time() - began == pytest.approx(PING_INTERVAL + PING_TIMEOUT)
-        assert str(peer.lost) == "it did not answer a ping within 10 s"
+        assert str(peer.lost) == "it did not respond to a ping within 10 s"
 
 
 # The transport of old

@@ -349,7 +349,7 @@ async def test_there_are_only_so_many_instances() -> None:
         clients = [await world.client() for _ in range(3)]
         for client in clients[:2]:
             await says(client)
-        text = "a serves as many clients of its own as it may (max_instances: 2); try again later"
+        text = "a has no free instance (max_instances: 2); try again later"
         assert await fails(clients[2]) == text
         with pytest.raises(Refusal) as refused:
             await clients[2].request("prompts/get", {"name": "a__p"})
@@ -463,7 +463,7 @@ async def test_calls_of_a_lost_instance_fail_once_and_the_next_one_starts_anothe
         assert server.calls == [1, 2, 2]
         server.links[2].close()
         for call in calls:
-            assert (await call.comes()).startswith("a was lost while it worked on this")
+            assert (await call.comes()).startswith("the connection to a was lost during the request")
         assert await says(client, "again") == (3, ["again"])
         assert await says(other, "still") == (1, ["", "still"])
         assert server.calls == [1, 2, 2, 3, 1]
@@ -500,10 +500,10 @@ async def test_an_instance_that_does_not_start_is_not_tried_too_often(
         server.answers["initialize"] = broken
         calls = [later(nursery, fails, client) for _ in range(2)]
         for call in calls:
-            assert "a is unavailable: it answered the handshake with something else" in await call.comes()
+            assert "a is unavailable: its response to the handshake is invalid" in await call.comes()
         tried = server.connections
         for _ in range(10):
-            assert "its last instance failed; the next may be started in" in await fails(client)
+            assert "its last instance failed; the next start is in" in await fails(client)
         assert server.connections == tried
         for _ in range(600):
             await fails(client)
@@ -610,7 +610,7 @@ async def test_an_instance_that_comes_up_makes_up_for_those_that_did_not(autojum
             else:
                 server.answers["initialize"] = broken
                 for client in clients:
-                    assert "answered the handshake with something else" in await fails(client)
+                    assert "its response to the handshake is invalid" in await fails(client)
 
 
 async def test_one_clients_instance_that_does_not_start_bars_nobody_elses() -> None:
@@ -624,7 +624,7 @@ async def test_one_clients_instance_that_does_not_start_bars_nobody_elses() -> N
         await world.settled()
         server.answers["initialize"] = picky
         first, second = await world.client(capabilities=CAN), await world.client()
-        assert "answered the handshake with something else" in await fails(first)
+        assert "its response to the handshake is invalid" in await fails(first)
         assert "its last instance failed" in await fails(first)
         heard, _ = await says(second)
         assert server.alive == {0, heard}
@@ -667,7 +667,7 @@ async def test_a_silent_instance_is_asked_for_a_sign_of_life(autojump_clock: Moc
 
         server.answers["ping"] = hang
         await trio.sleep(100)
-        assert failed(world) == ["it did not answer a ping within 10 s"]
+        assert failed(world) == ["it did not respond to a ping within 10 s"]
         del server.answers["ping"]
         await trio.sleep(100)
         await says(client)

@@ -169,7 +169,7 @@ async def test_a_server_that_only_wants_to_be_asked_again_is_after_a_while(
             assert answered(request) == (brought, f"s{n}")
         server.says(request["id"], DONE if ends else {**asks("once more"), **more})
         result = await call.comes()
-        assert result == BARE if ends else "asks without end" in result["content"][0]["text"]
+        assert result == BARE if ends else "requests input without end" in result["content"][0]["text"]
         pauses = [after - before for before, after in pairwise(times)]
         assert pauses[0] == pytest.approx(INITIAL_PAUSE, rel=0.25)
         assert pauses[-1] == pytest.approx(MAX_PAUSE, rel=0.25)
@@ -203,7 +203,7 @@ async def test_a_server_that_goes_round_in_circles_is_stopped(autojump_clock: Mo
             asked = await client.is_asked("elicitation/create", nth)
             client.replies(asked["id"], {"action": "decline"})
         assert (await outcome.comes()) == {
-            "content": [{"type": "text", "text": "a asks without end"}],
+            "content": [{"type": "text", "text": "a requests input without end"}],
             "isError": True,
         }
         assert (len(client.server_requests), number) == (MAX_ROUNDS, MAX_ROUNDS + 1)
@@ -518,7 +518,7 @@ async def test_what_a_person_takes_to_answer_is_not_counted(autojump_clock: Mock
         client.replies(asked["id"], {"action": "accept"})
         request = await server.hears("tools/call")
         began = trio.current_time()
-        assert "did not answer within 5 s" not in str(call.result)
+        assert "did not respond within 5 s" not in str(call.result)
         assert (await _comes(call))["isError"] is True
         assert trio.current_time() - began == pytest.approx(5, abs=0.1)
         assert (await server.hears("notifications/cancelled"))["requestId"] == request["id"]

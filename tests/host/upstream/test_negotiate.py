@@ -238,7 +238,7 @@ async def test_an_answer_that_is_too_long_is_none() -> None:
     async with beginning() as (server, begun):
         server.says(await server.hears("server/discover"), {**DISCOVERY, **long})
         server.says(await server.hears("initialize"), {**GREETING, **long})
-        assert str(await begun.fails()) == f"it holds more than {MAX_ANSWER} bytes"
+        assert str(await begun.fails()) == f"the result has more than {MAX_ANSWER} bytes"
 
 
 @pytest.mark.parametrize("again", [True, False])
@@ -559,7 +559,7 @@ async def test_a_server_that_is_said_to_be_modern_is_never_greeted(autojump_cloc
         server.refuses(await server.hears("server/discover"), -32601)
         problem = await begun.fails()
         assert isinstance(problem, UnsupportedRevision)
-        assert str(problem) == "it speaks none that is stateless"
+        assert str(problem) == "it supports no stateless revision"
         assert server.more() == []
 
 

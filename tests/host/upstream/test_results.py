@@ -49,11 +49,11 @@ def test_which_results_are_heavy(result: Any, cleans: bool, heavy: bool) -> None
     ("result", "why"),
     [
         ({"content": []}, None),
-        (MANY, "it holds more than 10000 structural characters besides structuredContent"),
-        ({"_meta": MANY}, "it holds more than 10000 structural characters besides structuredContent"),
+        (MANY, "it has more than 10000 structural characters besides structuredContent"),
+        ({"_meta": MANY}, "it has more than 10000 structural characters besides structuredContent"),
         (
             {"content": [{}] * (MAX_UNSTRUCTURED_TOKENS // 2 + 1)},
-            "it holds more than 10000 structural characters besides",
+            "it has more than 10000 structural characters besides",
         ),
         ({"structuredContent": MANY, "content": []}, None),
         ({"content": [{"type": "text", "text": "," * 3 * MAX_UNSTRUCTURED_TOKENS}]}, None),

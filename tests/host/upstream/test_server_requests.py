@@ -258,7 +258,7 @@ async def test_a_question_about_a_request_that_is_over_is_for_nobody() -> None:
         over = await begin(nursery, gone, server)
         server.says(over, {"content": []})
         id = await begin(nursery, here, server)
-        with pytest.raises(Refusal, match="-32602 the request that it belongs to is over"):
+        with pytest.raises(Refusal, match="-32602 the request that it belongs to has ended"):
             await server.asks("elicitation/create", FORM, about=over)
         assert [gone.server_requests, here.server_requests] == [[], []]
         server.says(id, {"content": []})
@@ -279,7 +279,7 @@ async def test_whom_a_question_is_for_is_decided_when_it_arrives() -> None:
         assert second.server_requests == []
         (answer,) = server.answered
         assert isinstance(answer, Failure)
-        assert answer.error.message == "the request that this belongs to is over"
+        assert answer.error.message == "the request that this belongs to has ended"
         server.says(another, {"content": []})
 
 
@@ -299,7 +299,7 @@ async def test_a_connection_of_one_client_asks_it_outside_any_request(listens: b
             client.replies((await client.is_asked("elicitation/create"))["id"], ACCEPTED)
             assert await question.comes() == ACCEPTED
         else:
-            with pytest.raises(Refusal, match="-32603 the client did not answer: it does not listen"):
+            with pytest.raises(Refusal, match="-32603 the client did not respond: it does not listen"):
                 await question.comes()
         assert other.server_requests == []
         nursery.cancel_scope.cancel()
@@ -339,7 +339,7 @@ async def test_roots_are_asked_for_beside_a_request_if_it_is_named_or_the_client
         question = later(nursery, server.asks, "roots/list", about=id if exact else None)
         asked = await client.is_asked("roots/list")
         server.says(id, {"content": []})
-        with pytest.raises(Refusal, match="the request that this belongs to is over"):
+        with pytest.raises(Refusal, match="the request that this belongs to has ended"):
             await question.comes()
         assert withdrawn(client) == [asked["id"]]
         nursery.cancel_scope.cancel()
@@ -766,7 +766,7 @@ async def test_a_question_ends_with_the_request_it_belongs_to(how: str, token: i
             server.says(id, {"content": []})
         else:
             server.refuses(id, -32000, "no")
-        with pytest.raises(Refusal, match="-32603 the request that this belongs to is over"):
+        with pytest.raises(Refusal, match="-32603 the request that this belongs to has ended"):
             await question.comes()
         assert withdrawn(client) == [asked["id"]]
         client.replies(asked["id"], ACCEPTED)
@@ -788,7 +788,7 @@ async def test_a_question_that_may_belong_to_two_calls_lasts_until_both_are_over
         await wait_all_tasks_blocked()
         assert withdrawn(client) == []
         server.says(ids[0], {"content": []})
-        with pytest.raises(Refusal, match="is over"):
+        with pytest.raises(Refusal, match="has ended"):
             await question.comes()
         assert withdrawn(client) == [asked["id"]]
 
@@ -849,7 +849,7 @@ async def test_while_a_person_is_asked_the_clock_of_the_call_stands_still(
         await trio.sleep(more)
         server.says(id, {"content": []})
         result = await call.comes()
-        assert result == {"content": []} if in_time else "did not answer within" in json.dumps(result)
+        assert result == {"content": []} if in_time else "did not respond within" in json.dumps(result)
 
 
 async def test_two_questions_at_once_stop_the_clock_until_both_are_answered(autojump_clock: MockClock) -> None:
@@ -892,7 +892,7 @@ async def test_a_call_that_reports_progress_for_ever_ends_at_the_ceiling(autojum
             report = {"progressToken": heard["_meta"]["progressToken"], "progress": progress}
             await server.notifies("notifications/progress", report)
         assert trio.current_time() - began == pytest.approx(300 + MAX_CALL_SECONDS, abs=11)
-        assert "did not answer within" in json.dumps(await call.comes())
+        assert "did not respond within" in json.dumps(await call.comes())
         nursery.cancel_scope.cancel()
 
 
@@ -924,8 +924,8 @@ async def test_one_call_has_only_so_many_questions_open() -> None:
         await client.is_asked("elicitation/create", MAX_SERVER_REQUESTS - 1)
         with pytest.raises(Refusal) as refused:
             await server.asks("elicitation/create", FORM)
-        assert (refused.value.code, refused.value.message) == (-32602, "more than 8 server requests for one call")
-        assert refusals(world) == ["more than 8 server requests for one call"]
+        assert (refused.value.code, refused.value.message) == (-32602, "more than 8 open server requests for one call")
+        assert refusals(world) == ["more than 8 open server requests for one call"]
         client.replies(client.server_requests[3].id, ACCEPTED)
         await wait_all_tasks_blocked()
         assert [question.ended.is_set() for question in questions].count(True) == 1
@@ -1323,7 +1323,7 @@ async def test_many_calls_of_one_client_may_have_many_questions(autojump_clock: 
         for _ in range(2 * MAX_SERVER_REQUESTS):
             nursery.start_soon(server.asks, "roots/list")
         await client.is_asked("roots/list", 2 * MAX_SERVER_REQUESTS - 1)
-        with pytest.raises(Refusal, match="server requests for one call"):
+        with pytest.raises(Refusal, match="open server requests for one call"):
             await server.asks("roots/list")
         nursery.cancel_scope.cancel()
 
@@ -1505,6 +1505,6 @@ async def test_while_such_a_client_waits_for_what_it_does_not_repeat_it_cannot_b
         request = Request(1, "completion/complete", encode_object(params))
         later(nursery, world.router.answer, Exchange(request, params, caller, line))
         await server.hears("completion/complete")
-        with pytest.raises(Refusal, match="-32603 the client did not answer"):
+        with pytest.raises(Refusal, match="-32603 the client did not respond"):
             await server.asks("elicitation/create", FORM)
         nursery.cancel_scope.cancel()

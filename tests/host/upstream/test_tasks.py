@@ -266,7 +266,7 @@ async def test_a_server_that_dies_meanwhile_fails_its_call(make: Any, asked: boo
             await wait_all_tasks_blocked()
         server.dies()
         await call.ended.wait()  # at the latest when it would be asked about again
-        assert "lost while it worked on this" in await failed(call)
+        assert "was lost during the request" in await failed(call)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ async def test_a_task_that_cannot_be_read_fails_its_call(said: dict[str, Any]) -
     async with open_world(server) as world, trio.open_nursery() as nursery:
         call = later(nursery, (await simple(world)).call, "a__x")
         server.says((await server.hears("tools/call"))["id"], said)
-        assert "cannot be read" in await failed(call)
+        assert "sent an invalid message about a task" in await failed(call)
         server.hears_nothing_more()
 
 
@@ -293,7 +293,7 @@ async def test_a_status_that_cannot_be_read_fails_its_call_and_calls_the_task_of
         await begins(server)
         await says_status(server, "somewhere")
         server.says((await server.hears("tasks/cancel"))["id"], {"resultType": "complete"})
-        assert "cannot be read" in await failed(call)
+        assert "sent an invalid message about a task" in await failed(call)
         server.hears_nothing_more()
 
 
@@ -405,7 +405,7 @@ async def test_every_word_on_a_task_puts_the_deadline_off(make: Any, autojump_cl
         await server.hears("tasks/get")  # which has no answer
         await server.hears("notifications/cancelled")
         server.says((await server.hears("tasks/cancel"))["id"], status("cancelled"))
-        assert "did not answer" in await failed(call)
+        assert "did not respond" in await failed(call)
 
 
 @pytest.mark.parametrize("make", [handshake_server, extension_server])
@@ -441,7 +441,7 @@ async def test_without_a_task_of_its_own_no_client_waits_for_ever(make: Any, aut
         began = trio.current_time()
         await call.ended.wait()
         assert trio.current_time() - began == pytest.approx(MAX_CALL_SECONDS)
-        assert await failed(call) == f"a did not answer within {MAX_CALL_SECONDS:.0f} s"
+        assert await failed(call) == f"a did not respond within {MAX_CALL_SECONDS:.0f} s"
         assert server.asked.count("tasks/cancel") == 1
 
 
@@ -477,7 +477,7 @@ async def test_a_task_of_which_its_server_says_nothing_any_more_ends(make: Any, 
         await server.hears("notifications/cancelled")  # the question how it stands
         asked = await server.hears("tasks/cancel")
         server.says(asked["id"], {"resultType": "complete"} if server.stateless else status("cancelled"))
-        assert await failed(call) == f"a did not say within {STATUS_TIMEOUT:.0f} s how its task stands"
+        assert await failed(call) == f"a did not return the status of its task within {STATUS_TIMEOUT:.0f} s"
 
 
 async def test_an_optional_task_is_asked_for_where_the_client_takes_one(autojump_clock: MockClock) -> None:
@@ -659,7 +659,7 @@ async def test_a_task_that_its_server_called_off_is_an_error(autojump_clock: Moc
         call = later(nursery, client.call, "a__x")
         await begins(server)
         await says_status(server, "cancelled", statusMessage="tired")
-        with pytest.raises(Refusal, match="called its task off: tired"):
+        with pytest.raises(Refusal, match="cancelled its task: tired"):
             await call.comes()
         server.hears_nothing_more()
 
@@ -800,7 +800,7 @@ async def test_a_result_of_a_task_is_not_taken_for_one_where_none_can_be() -> No
         await world.settled()
         prompt = later(nursery, client.request, "prompts/get", {"name": "a__p"})
         server.says((await server.hears("prompts/get"))["id"], extension_status(kind="task"))
-        with pytest.raises(Refusal, match="of a type that has no place here"):
+        with pytest.raises(Refusal, match="whose resultType is not valid here"):
             await prompt.comes()
         server.hears_nothing_more()
 

@@ -169,7 +169,7 @@ async def test_a_dedicated_instance_that_is_noisy_is_not_started_again_at_once(a
             await client.call("a__x")
         assert server.connections == started + 1
         await trio.sleep(0.05)  # the former one has ended
-        assert "may be started in" in json.dumps(await client.call("a__x"))
+        assert "the next start is in" in json.dumps(await client.call("a__x"))
 
 
 # --- a real child ---------------------------------------------------------------------------------------------------
