@@ -1,1 +1,2 @@
-"""Who may reach what: the judge is pure, the gate makes permits, and nothing reaches a server without one."""
+"""Consent: rules, approvals of definitions, confirmations, grants and limits. The gate combines them; nothing is sent
+to a server without one of its permits."""

@@ -1,7 +1,8 @@
-"""Authorizes what the rules leave to a person: by a grant that is there already, or by asking.
+"""Authorization of access requests for which a rule asks for a person's confirmation: by a stored grant, or by a new
+confirmation.
 
-A grant holds for an access request as it was confirmed: the same definition, the same program, the same rule. It is
-looked at again when it is used, right before anything is sent.
+A grant holds for the access request that was confirmed: the same definition, program and rule. It is checked again when
+it is used, immediately before the request is sent.
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ from host.protocol.server_requests import ServerRequest
 from host.slices import Steps, run_inline
 
 MAX_RENEWALS = 10
-"""Times that a server may have a call sent again that a person has agreed to once."""
+"""Times that a call which a person confirmed once may be sent again because its server needs input."""
 RENEWED_GRANT_LIFE = 3600.0
-"""Seconds for which a request that its server did not finish may be sent again without another confirmation: as long as
-the state that the client must bring back."""
+"""Seconds for which a call whose server needs input may be repeated without another confirmation: as long as the
+request state that the client must return."""
 
 
 class Authorizer:
-    """For one configuration. When an epoch begins, it voids confirmations that are not what was asked any more."""
+    """Authorizes the access requests of one configuration. At the start of an epoch it voids the confirmations that no
+    longer apply."""
 
     def __init__(
         self, policies: Policies, definitions: Definitions, confirmations: ConfirmationQueue, decision_log: DecisionLog
@@ -48,7 +50,7 @@ class Authorizer:
         self._definitions = definitions
         self._decision_log = decision_log
         self._renewals: dict[str, int] = {}
-        """How often the call of a grant has gone on already."""
+        """By grant id, how often its call was renewed."""
         policies.on_epoch.append(lambda: confirmations.void(self._still_applies))
 
     @property
@@ -62,13 +64,13 @@ class Authorizer:
         client: ClientHandle | None,
         denied: AuditRecord | None = None,
     ) -> Grant:
-        """A grant for this, reserved for it. If there is none, people are asked, and the client if there is one.
-        `denied` is written down if it is too long for anybody to agree to.
+        """A grant for this access request, reserved for it. If there is none, asks people and, if `client` is given,
+        the client. `denied` is written to the audit if the request is too long to be confirmed.
 
         Raises:
-            Forbidden: a person said no, or it is too long.
-            Unconfirmed, TooManyRequests: nobody answered, or too much is to be answered.
-            StaleApproval: it changed while a person was asked.
+            Forbidden: a person denied the request, or it is too long.
+            Unconfirmed, TooManyRequests: no answer in time, or too many confirmations are pending.
+            StaleApproval: the entry changed while a person was asked.
         """
         grant = self.grants.find(access)
         if grant is not None:
@@ -81,10 +83,10 @@ class Authorizer:
         return await self.confirmations.confirm(access, context, client)
 
     def spend(self, access: AccessRequest, grant: Grant | None) -> None:
-        """Use the grant for this, right before it is sent.
+        """Spend the grant on this access request, immediately before it is sent.
 
         Raises:
-            StaleApproval: it does not hold any more, or for another definition, program or rule.
+            StaleApproval: the grant is gone, or was given for another definition, program or rule.
         """
         present = self._current(access)
         if grant is None or present is None or not self.grants.use(grant, present):
@@ -93,8 +95,8 @@ class Authorizer:
             raise stale_approval(access.server, access.kind, access.name)
 
     def renew_for_retry(self, access: AccessRequest, grant: Grant) -> None:
-        """The server asked back instead of finishing: the caller will send the same request again, and it is the same
-        call that a person has agreed to. Once for each such answer, and MAX_RENEWALS times in all."""
+        """Renew the grant of a call whose server needs input: the caller will repeat the request, and it is the same
+        call that a person confirmed. Each such response renews it once, MAX_RENEWALS times in all."""
         if grant.scope is not Scope.ONCE:
             return
         renewals = self._renewals.pop(grant.id, 0) + 1
@@ -102,14 +104,14 @@ class Authorizer:
             return
         again = replace(grant, id=new_id(), expires=time.time() + RENEWED_GRANT_LIFE, retry=True)
         self._renewals[again.id] = renewals
-        run_inline(self.grants.add(again))  # for one call: nothing is stored
+        run_inline(self.grants.add(again))  # A grant for one call is kept in memory, so this does not wait.
 
     def client_can_confirm(self, caller: Caller) -> bool:
-        """Whether the caller itself may be asked."""
+        """Whether the caller itself may be asked for confirmation."""
         return Channel.CLIENT in self.confirmations.spec.answers and caller.abilities.form
 
     def why_unusable(self, grant: Grant) -> str:
-        """Why a grant cannot be used now; empty if it can."""
+        """The reason why a grant cannot be used now; empty if it can."""
         rules = self._policies.rules_of(grant.server)
         if rules is None:
             return "its server is not in the configuration any more"
@@ -125,19 +127,19 @@ class Authorizer:
         return self.grants.why_unusable(grant) or ""
 
     def revoke_grant(self, id: str, by: str) -> Steps[bool]:
-        """Whether there was such a grant; there is none any more. Raises as `Grants.revoke` does."""
+        """Revoke a grant; return whether it existed. Raises as `Grants.revoke` does."""
         if all(grant.id != id for grant in self.grants.all()):
             return False
         self._decision_log.record("revoke", grant=id, by=by)
         return (yield from self.grants.revoke(id))
 
     def revoke_unruled(self) -> None:
-        """Take back every grant whose rule the configuration does not have (any more)."""
+        """Revoke every grant whose rule the configuration no longer has."""
         for grant in self.grants.revoke_unless(self._is_ruled):
             self._decision_log.record("revoke", grant=grant.id, by="configuration", server=grant.server)
 
     def end_session(self, session: Hashable) -> None:
-        """Take back what was allowed for this session only."""
+        """Revoke the grants and confirmations of this session."""
         self.confirmations.end_session(session)
 
     def _is_ruled(self, grant: Grant) -> bool:
@@ -145,7 +147,7 @@ class Authorizer:
         return rules is not None and rules.has_rule(grant.rule, grant.kind)
 
     def _current(self, access: AccessRequest) -> AccessRequest | None:
-        """The request as it would be now; None if there is nothing to be had any more."""
+        """The access request with today's definition, launch and rule; None if the entry cannot be used any more."""
         if not self._policies.has_server(access.server):
             return None
         fingerprint = access.fingerprint
@@ -154,7 +156,7 @@ class Authorizer:
         return replace(access, fingerprint=fingerprint, launch=self._definitions.pins.launch(access.server))
 
     def _still_applies(self, access: AccessRequest) -> bool:
-        """Whether what was asked is still what it was, under the same rule."""
+        """Whether the access request is unchanged, and still asked for by the same rule."""
         if self._current(access) != access:
             return False
         rules = self._policies.rules(access.server)
@@ -172,13 +174,13 @@ class Authorizer:
 
 
 def digest_of(raw_arguments: Raw) -> str:
-    """Digest of arguments, for grants that are bound to them. Empty for arguments too long to be confirmed: no grant is
-    bound to those."""
+    """Digest of arguments, to which grants are bound. Empty for arguments that are too long to be confirmed: no grant
+    is bound to those."""
     return arguments_digest(bytes(raw_arguments)) if _is_confirmable(raw_arguments) else ""
 
 
 def _is_confirmable(raw_arguments: bytes | Raw) -> bool:
-    """Whether a person can read what would be sent, and so agree to it."""
+    """Whether the arguments are short enough for a person to read before confirming them."""
     return len(raw_arguments) <= MAX_CONFIRMABLE_BYTES
 
 

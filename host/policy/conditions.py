@@ -1,12 +1,13 @@
-"""Conditions on the arguments of a call: do they hold, do they not, or cannot that be said?
+"""Conditions on the arguments of a call. A condition holds, does not hold, or is unknown.
 
-A test that cannot be answered (the argument is missing, has another type, or is written so that servers may read it in
-more than one way) is unknown, not false: what allows needs the truth, and what asks or denies is content with doubt.
+It is unknown if the argument is missing, has another type, or is written so that servers may read it in more than one
+way. An allow rule applies only if its conditions hold; an ask or deny rule applies unless one of its conditions does
+not hold.
 
-Types are those of JSON and are not converted: 1 is neither "1" nor true, but it is 1.0. A path is judged by its text
-alone, by no file system: links are not followed. It is read as it stands, percent-decoded once, and as a system would
-take it that does not tell upper from lower case or looks-alike from each other; only what is the same in all of these
-readings is sure. A host is judged as the one that every URL parser finds, or not at all.
+Types are JSON's and are not converted: 1 is neither "1" nor true, but equals 1.0. A path is compared as text; links are
+not followed. It is read as written, percent-decoded once, and folded as a file system may fold it that ignores case or
+equates similar characters; a condition on it holds only if all three readings agree. A host must be one that every URL
+parser finds in the text; otherwise the condition is unknown.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from config.globs import MAX_LENGTH, Globs
 from host.jsonrpc.raw import has_only, is_array, is_object, items, pick, value
 
 UNREADABLE: Final = object()
-"""Stands for arguments that could not be decoded: nothing is known of them."""
+"""Value for arguments that could not be decoded; every condition on them is unknown."""
 
 LONGEST_DECODED = 16 * 1024
-"""Bytes of arguments that are decoded whole."""
+"""Bytes of arguments that are decoded as a whole."""
 
 _MISSING: Final = object()
 _INDEX = re.compile(r"0|[1-9][0-9]*")
 _ESCAPE = re.compile(r"%(?:u[0-9A-Fa-f]{4}|[0-9A-Fa-f]{2})")
 _WIDE_ESCAPE = re.compile(r"%u[0-9A-Fa-f]{4}")
 _ODD_SEGMENT = re.compile(r"[. ]*")
-_UNSEEN = ("Cc", "Cf", "Cs")  # the categories of characters that some systems leave out, or cannot store
+_UNSEEN = ("Cc", "Cf", "Cs")  # Categories of characters that some systems drop or cannot store
 
 _URL = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*)://)?([^/?#]*)(.*)", re.DOTALL)
 _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
@@ -49,19 +50,19 @@ Host = str | IPv4Address | IPv6Address
 
 
 class Address(NamedTuple):
-    """The parts of a URL on which all parsers agree: the scheme (lower-case; empty for a host alone) and the host."""
+    """The parts of a URL on which all parsers agree: scheme (lower-case; empty for a host alone) and host."""
 
     scheme: str
     host: Host
 
     def is_loopback(self) -> bool:
-        """Whether no other machine is meant."""
+        """Whether the host is this machine."""
         return self.host == "localhost" if isinstance(self.host, str) else self.host.is_loopback
 
 
 class LongArguments:
-    """Arguments that are too long to be decoded on the event loop. Only what conditions look at is decoded; an array or
-    object that they look at is decoded to its type and the number of its items."""
+    """Arguments that are too long to be decoded on the event loop. Only the members that conditions name are decoded;
+    of an array or object only the type and the number of items."""
 
     def __init__(self, raw: Raw) -> None:
         self._raw = raw
@@ -77,7 +78,7 @@ class LongArguments:
         return self._found[tokens]
 
     def are_within(self, names: frozenset[str]) -> bool:
-        """Whether these are all arguments that there are."""
+        """Whether there are no other arguments than these."""
         return has_only(self._raw, names)
 
     def _look_up(self, tokens: tuple[str, ...]) -> object:
@@ -102,7 +103,7 @@ class LongArguments:
 
 
 def decode_arguments(given: Raw) -> object:
-    """The arguments of a request as they are judged; UNREADABLE if they cannot be decoded."""
+    """The decoded arguments of a request, for conditions; UNREADABLE if they cannot be decoded."""
     if len(given) > LONGEST_DECODED:
         return LongArguments(given)
     try:
@@ -112,10 +113,10 @@ def decode_arguments(given: Raw) -> object:
 
 
 def conditions_hold(conditions: tuple[Condition, ...], arguments: object, *, closed: bool = False) -> bool | None:
-    """Whether all tests of all conditions are true; None if that is unknown and none is false.
+    """Whether all conditions hold: True, False, or None if none is false and some are unknown.
 
-    `arguments` is a decoded JSON object, None if the request has none; of anything else nothing is known. With
-    `closed`, arguments that no condition names make it unknown whatever the tests say.
+    `arguments` is a decoded JSON object, or None if the request has none; with any other value all conditions are
+    unknown. With `closed`, arguments that no condition names make the result unknown.
     """
     given = {} if arguments is None else arguments
     if closed and not _within(conditions, given):
@@ -126,8 +127,8 @@ def conditions_hold(conditions: tuple[Condition, ...], arguments: object, *, clo
 
 
 def explain_conditions(conditions: tuple[Condition, ...], arguments: object, *, closed: bool = False) -> str:
-    """Why `conditions_hold` says what it says, as a clause: 'owner: in does not hold'. Nothing of the arguments is in
-    it."""
+    """The result of `conditions_hold` as a clause: 'owner: in does not hold'. It contains no values of the
+    arguments."""
     given = {} if arguments is None else arguments
     if not isinstance(given, dict | LongArguments):
         return "the arguments cannot be read"
@@ -149,23 +150,23 @@ def explain_conditions(conditions: tuple[Condition, ...], arguments: object, *, 
 
 
 def display_path(path: str) -> str:
-    """A JSON pointer as people write it: the bare name of an argument where that is all there is to it."""
+    """A JSON pointer as in the configuration file: the bare name for a top-level argument."""
     name = path.removeprefix("/")
     return path if not name or name == path or "/" in name or "~" in name else name
 
 
 def parse_address(text: str) -> Address | None:
-    """The address in a URL, or in `host[:port]`; None if parsers might differ about it, or find none.
+    """The address in a URL, or in `host[:port]`; None if there is none or parsers may disagree about it.
 
-    So there is none with user names, escapes, backslashes, blanks or invisible characters, with letters beyond ASCII
-    before the path, with an IPv4 address in anything but four decimal numbers, or with a scheme that is not of the web.
+    Parsers may disagree if the text has a user name, escapes, backslashes, blanks, invisible characters, letters beyond
+    ASCII before the path, an IPv4 address that is not four decimal numbers, or a scheme other than the web's.
     """
     if len(text) > MAX_LENGTH or "\\" in text or " " in text or not text.isprintable():
         return None
     scheme, authority, rest = _URL.fullmatch(text).groups("")  # type: ignore[union-attr]  # the pattern matches any text
     if (scheme and scheme.lower() not in _WEB_SCHEMES) or (rest and not scheme):
         return None
-    if rest[:1] in ("?", "#") and "@" in rest:  # some took this for the end of a user name
+    if rest[:1] in ("?", "#") and "@" in rest:  # Some parsers end the user name here.
         return None
     found = _AUTHORITY.fullmatch(authority)
     if found is None or int(found[2] or 0) > 0xFFFF:
@@ -224,7 +225,7 @@ def _any(answers: Iterable[bool | None]) -> bool | None:
 
 
 def _unanimous(answers: Iterable[bool | None]) -> bool | None:
-    """The result of all checks together."""
+    """Combined result of all checks: False if one is false, None if one is unknown."""
     found = set(answers)
     return found.pop() if len(found) == 1 else None
 
@@ -254,7 +255,7 @@ def _type_of(value: object) -> str:
 
 def _eq(wanted: object, value: object) -> bool | None:
     if wanted is None:
-        return value is None  # no server takes anything else for null
+        return value is None  # No server takes any other value for null.
     return value == wanted if _type_of(value) == _type_of(wanted) else None
 
 
@@ -302,8 +303,8 @@ def _type(wanted: object, value: object) -> bool | None:
 
 
 def _path_under(wanted: object, value: object) -> bool | None:
-    """Whether every reading of the path is one of the roots or below one; None if the readings differ, or one of them
-    is no path."""
+    """Whether every reading of the path is one of the roots or below one; None if the readings differ or one is no
+    path."""
     if not isinstance(value, str) or len(value) > MAX_LENGTH:
         return None
     exact, alike = _roots(tuple(cast(Sequence[str], wanted)))
@@ -320,12 +321,13 @@ def _is_under(root: list[str] | None, segments: list[str] | None) -> bool | None
 
 @lru_cache(maxsize=1024)
 def _roots(roots: tuple[str, ...]) -> tuple[list[list[str] | None], list[list[str] | None]]:
-    """The names that lead to each root: as they are written, and as a system takes them that minds less."""
+    """The segments of each root: as written, and folded."""
     return [_segments(root) for root in roots], [_segments(_loosened(root)) for root in roots]
 
 
 def _written(value: str) -> Iterator[str]:
-    """The path as it stands and decoded once; something that is no path for what decodes to no text, or twice."""
+    """The path as written and percent-decoded once. A path that decodes to no text, or can be decoded twice, yields a
+    value that is no path."""
     yield value
     if "%" in value:
         try:
@@ -336,15 +338,16 @@ def _written(value: str) -> Iterator[str]:
 
 
 def _loosened(path: str) -> str:
-    """The path as a system takes it that minds neither case nor forms of letters nor dots and blanks at the end."""
+    """The path folded as by a file system that ignores case, forms of letters, and dots and blanks at the end of
+    names."""
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", path).casefold())
     return "/".join(each if _ODD_SEGMENT.fullmatch(each) else each.rstrip(". ") for each in plain.split("/"))
 
 
 def _segments(path: str) -> list[str] | None:
-    """The names of an absolute path from the root down, `.` and `..` resolved; None if it is none, or climbs beyond the
-    root, or holds what means something else to some system: `~`, a backslash, what cannot be seen, more than two dots.
-    """
+    """The names of an absolute path from the root, with `.` and `..` resolved. None if the path is relative, climbs
+    beyond the root, or has characters with a meaning on some system: `~`, a backslash, invisible characters, three dots
+    or more."""
     if not path.startswith("/") or path.startswith("//") or "\\" in path:
         return None
     if not path.isprintable() and any(unicodedata.category(char) in _UNSEEN for char in path):
@@ -382,14 +385,14 @@ def _is_host(wanted: str, host: Host) -> bool | None:
 
 @lru_cache(maxsize=1024)
 def _named_host(text: str) -> Host | None:
-    """A host as the file has it, an IPv6 address with or without brackets."""
+    """A host as written in the configuration file; an IPv6 address may have brackets."""
     if text.count(":") > 1 and not text.startswith("["):
         text = f"[{text}]"
     return _host(text) if _AUTHORITY.fullmatch(text) else None
 
 
 def _host(text: str) -> Host | None:
-    """A host of letters, digits, dots and hyphens, or an address; without the dot that ends a complete name."""
+    """A host of letters, digits, dots and hyphens, or an IP address; the dot that ends a complete name is removed."""
     if text.startswith("["):
         try:
             return IPv6Address(text[1:-1])
@@ -408,8 +411,8 @@ def _host(text: str) -> Host | None:
 
 
 def _may_be_the_same(one: Host, other: Host) -> bool:
-    """Whether two that are written differently may lead to one place, as far as that can be seen: both to this machine,
-    or one is the IPv4 address that is written into the other, an IPv6 one."""
+    """Whether two different hosts may be the same machine, as far as their text shows it: both are loopback, or one is
+    an IPv6 address that embeds the other."""
     if _is_here(one) and _is_here(other):
         return True
     if isinstance(other, IPv4Address):

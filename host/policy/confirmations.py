@@ -1,12 +1,12 @@
-"""The confirmation queue: calls that wait for a person, since their rule says `ask`.
+"""The confirmation queue: calls that wait for a person because their rule says `ask`.
 
 A call waits until somebody answers, its time is over, or it is cancelled. After a timeout the confirmation is refused
 and stays in the list, so that a later answer lets the next equal call pass.
 
 A confirmation is bound to its whole access request: caller, server, definition, launch, rule and arguments. Equal
 access requests share one confirmation, on which several calls wait. `once` releases the call that has waited longest (a
-client's own answer: that client's); every other answer releases all of them. An answer leads to a grant, and the gate
-spends grants: nothing here sends a request.
+client's own answer: that client's); every other answer releases all of them. An answer creates a grant, which the gate
+spends. This module sends no requests to servers.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ from host.wire.link import LinkLost
 
 MAX_OF_SERVER = 10
 MAX_OF_CALLER = 5
-"""Confirmations that may wait at once for one server, and for one caller; nobody reads a page of them."""
+"""Confirmations that may wait at once for one server, and for one caller. Nobody reads a longer list."""
 MAX_REFUSED = 50
 REFUSED_LIFE = 3600.0
-"""Refused confirmations that are kept, and for how many seconds; what is granted for the next call lives as long."""
+"""Refused confirmations that are kept, and for how many seconds. A grant for the next call lives as long."""
 MAX_CONFIRMABLE_BYTES = 16 * 1024
-"""Bytes of arguments that a person can read, and so agree to."""
+"""Bytes of arguments that a person can read before confirming them."""
 MAX_FORM_TEXT = 8 * 1024
-"""Characters of arguments that a client can be shown; what is longer is answered where it can be read in full."""
+"""Characters of arguments that fit into a client's form; longer ones can be confirmed only where they are shown in
+full."""
 HOW_TO_ANSWER = "on the console (`colonnade console` opens it) or with `colonnade ask`"
 
 
@@ -57,13 +58,13 @@ class ConfirmationAnswer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationContext:
-    """Shown to a person beside the access request. `raw_arguments` is JSON, as it will be sent."""
+    """Information shown beside the access request. `raw_arguments` is JSON, as it will be sent."""
 
     title: str
     trust: Trust
     raw_arguments: bytes
     claims: tuple[str, ...] = ()
-    """Claims of the definition about itself; nobody has checked them."""
+    """Claims of the definition about itself, which are not verified."""
 
 
 @dataclass(eq=False)
@@ -72,12 +73,12 @@ class _Waiter:
     grant: Grant | None = None
     refusal: Exception | None = None
     collected: bool = False
-    """Its call has the grant."""
+    """Whether the waiting call has taken its grant."""
 
 
 @dataclass(eq=False)
 class PendingConfirmation:
-    """One confirmation."""
+    """One confirmation, shared by the calls that wait for its answer."""
 
     id: str
     access: AccessRequest
@@ -88,14 +89,14 @@ class PendingConfirmation:
     """Unix seconds at which it is refused, or dropped if it was refused."""
     waiters: list[_Waiter] = field(default_factory=list)
     refused: str = ""
-    """Why it was refused; empty while calls wait."""
+    """The reason why it was refused; empty while calls wait."""
     being_answered: bool = False
     """Whether an answer to it is being stored."""
 
 
 class ConfirmationQueue:
-    """One for the whole host. `record` is called with each thing that happens here, in words, for the audit: the name
-    of what happened, the confirmation, and what was said."""
+    """All confirmations of the host. `record` writes each event to the audit: the name of the event, the confirmation,
+    and its details."""
 
     def __init__(
         self, grants: Grants, spec: AskSpec, record: Callable[[str, PendingConfirmation, dict[str, object]], None]
@@ -107,7 +108,7 @@ class ConfirmationQueue:
         self._refused: dict[Hashable, PendingConfirmation] = {}
         self._attached: dict[Channel, int] = dict.fromkeys(Channel, 0)
         self.on_change: Callable[[], None] = lambda: None
-        """Called whenever what lies here is not what it was."""
+        """Called whenever the list of confirmations changes."""
 
     def list_all(self) -> list[PendingConfirmation]:
         """All confirmations, the waiting ones first, each in the order in which they came."""
@@ -118,7 +119,7 @@ class ConfirmationQueue:
 
     @contextmanager
     def attach(self, channel: Channel) -> Iterator[None]:
-        """For the block somebody is there who can answer."""
+        """Register a channel on which somebody can answer, for the block."""
         self._attached[channel] += 1
         self.on_change()
         try:
@@ -128,27 +129,27 @@ class ConfirmationQueue:
             self.on_change()
 
     def can_be_answered(self) -> bool:
-        """Whether anybody is there whom the configuration lets answer."""
+        """Whether a channel is attached that the configuration permits to answer."""
         return any(count and channel in self.spec.answers for channel, count in self._attached.items())
 
     async def confirm(self, access: AccessRequest, context: ConfirmationContext, client: ClientHandle | None) -> Grant:
         """Wait for a person's answer, and return the grant for this access request. Cancelling withdraws the call.
 
         Args:
-            client: the way to the caller, if the configuration lets it answer and it can be asked with a form.
+            client: the way to the caller, if the configuration lets it answer and it can show a form.
 
         Raises:
-            Forbidden: a person said no.
-            Unconfirmed: nobody did, or nobody is there.
-            StaleApproval: what was asked about is no more what it was.
-            TooManyRequests: too many confirmations wait already.
+            Forbidden: a person denied the request.
+            Unconfirmed: nobody answered in time, or nobody can answer.
+            StaleApproval: the entry changed meanwhile.
+            TooManyRequests: too many confirmations are pending.
         """
         key = _key(access)
         confirmation = self._open.get(key) or self._create(key, access, context)
         if client is not None and len(context.raw_arguments) > MAX_FORM_TEXT:
             client = None
         if not self.can_be_answered() and client is None:
-            if not confirmation.waiters:  # others may have been asked while somebody was there, and wait still
+            if not confirmation.waiters:  # Others may have begun to wait while a channel was attached, and wait still.
                 self._refuse(key, confirmation, "nobody was there to answer")
             raise self._unconfirmed(access, "and nobody is there who could answer")
         waiter = _Waiter()
@@ -177,13 +178,14 @@ class ConfirmationQueue:
         when: tuple[Condition, ...] | None = None,
         exact: bool = True,
     ) -> Steps[PendingConfirmation | None]:
-        """A person's answer; None if it is of no use: nothing of this id waits, it is being answered, the configuration
-        does not let this channel answer, or there is no session that it could be for. `seconds` is how long a grant for
-        a TIME holds. A lasting grant is for exactly these arguments, or, if not `exact`, for those that `when` names,
-        or for any; it is stored before anything passes with it.
+        """Apply a person's answer. Returns None if it has no effect: the id is unknown, another answer is being stored,
+        the configuration does not let this channel answer, or the answer is for a session that is gone.
+
+        `seconds` is the life of a grant for a TIME. A lasting grant is bound to exactly these arguments; if not
+        `exact`, to those that `when` names, or to none. It is stored before a call passes with it.
 
         Raises:
-            AuditUnavailable, StateError: it cannot be written down, so nothing is granted.
+            AuditUnavailable, StateError: the answer cannot be recorded, so nothing is granted.
         """
         found = next(((key, confirmation) for key, confirmation in self._all() if confirmation.id == id), None)
         if found is None or channel not in self.spec.answers:
@@ -211,7 +213,7 @@ class ConfirmationQueue:
         grant = Grant(
             id=new_id(),
             caller=confirmation.access.caller,
-            # What was refused may be tried again in another session of the same caller.
+            # A refused call may be repeated in another session of the same caller.
             session=confirmation.access.session
             if answer is ConfirmationAnswer.SESSION or (confirmation.waiters and not lasting)
             else None,
@@ -229,7 +231,7 @@ class ConfirmationQueue:
             by=channel.value,
             retry=False,
         )
-        # What cannot be written down is not granted: the audit comes first.
+        # The audit comes first: a grant that cannot be recorded is not given.
         said: dict[str, object] = {
             "answer": answer.value,
             "by": channel.value,
@@ -249,7 +251,7 @@ class ConfirmationQueue:
             waiter.grant = grant
             waiter.settled.set()
         if answer is ConfirmationAnswer.ONCE and going:
-            self.grants.reserve(grant)  # it is for the one that waited; another must not take it meanwhile
+            self.grants.reserve(grant)  # The grant is for the waiting call; another call must not take it first.
         if not confirmation.waiters:
             self._remove(key, confirmation)
         self.release_covered()
@@ -257,8 +259,8 @@ class ConfirmationQueue:
         return confirmation
 
     def release_covered(self) -> None:
-        """Let go what waits and has a grant by now: one that was given for more than the call it was asked about, or in
-        another process."""
+        """Release the waiting calls for which a grant exists by now: a wider one that was given for another call, or
+        one from another process."""
         for key, confirmation in list(self._open.items()):
             grant = self.grants.find(confirmation.access)
             if grant is None or grant.scope is Scope.ONCE:
@@ -282,7 +284,7 @@ class ConfirmationQueue:
                 self._remove(key, confirmation)
 
     def end_session(self, session: Hashable) -> None:
-        """The session has ended: withdraw its calls, and accept no further grant for it."""
+        """Withdraw the calls of a session that has ended, and accept no further grant for it."""
         self.grants.end_session(session)
         for key, confirmation in list(self._open.items()):
             if confirmation.access.session == session:
@@ -303,7 +305,7 @@ class ConfirmationQueue:
 
     def _create(self, key: Hashable, access: AccessRequest, context: ConfirmationContext) -> PendingConfirmation:
         of_server = sum(confirmation.access.server == access.server for confirmation in self._open.values())
-        # All sessions of one token are one caller: otherwise two of them would take every place of a server.
+        # Sessions of one token count as one caller; otherwise two of them could take every place of a server.
         mine = (None, access.session) if access.caller is None else access.caller
         of_caller = sum(
             mine == ((None, each.access.session) if each.access.caller is None else each.access.caller)
@@ -313,7 +315,7 @@ class ConfirmationQueue:
             text = f"too many confirmations about {access.server} wait for a person's answer already; try again later"
             raise TooManyRequests(text, data=encode({"retryAfterMs": int(self.spec.timeout * 1000)}))
         now = time.time()
-        former = self._refused.pop(key, None)  # whoever has read its id may still answer under that
+        former = self._refused.pop(key, None)  # A person may have read the former id, and can still answer with it.
         id = secrets.token_hex(4) if former is None else former.id
         confirmation = PendingConfirmation(id, access, context, now, now + self.spec.timeout)
         self._record("ask", confirmation, {})
@@ -332,7 +334,8 @@ class ConfirmationQueue:
             nursery.cancel_scope.cancel("it is answered")
 
     async def _ask_client(self, confirmation: PendingConfirmation, waiter: _Waiter, client: ClientHandle) -> None:
-        """The client's user says yes for once or for the session, or no; anything lasting is for the other channels."""
+        """Ask the client's user, who can answer yes for once, yes for the session, or no. Lasting answers are for the
+        other channels."""
         try:
             said = members(await client.request(ELICIT, _elicitation_params(confirmation), None))
             action = string(said["action"])
@@ -348,10 +351,11 @@ class ConfirmationQueue:
         ):
             answer = ConfirmationAnswer(choice)
         if waiter in confirmation.waiters:
-            confirmation.waiters.remove(waiter)  # its own user's answer is for this call
+            confirmation.waiters.remove(waiter)  # The answer of a client's own user is for this call alone.
             confirmation.waiters.insert(0, waiter)
             try:
-                run_inline(self.answer(confirmation.id, answer, Channel.CLIENT))  # no lasting one: nothing is stored
+                # Nothing lasting, so nothing is stored
+                run_inline(self.answer(confirmation.id, answer, Channel.CLIENT))
             except AuditUnavailable as problem:
                 waiter.refusal = problem
                 waiter.settled.set()
@@ -362,7 +366,8 @@ class ConfirmationQueue:
         return self._unconfirmed(confirmation.access, f"and nobody answered within {self.spec.timeout:.0f} s")
 
     def _refuse(self, key: Hashable, confirmation: PendingConfirmation, why: str) -> None:
-        """No call waits any more. The confirmation stays, so that a person can allow the next equal call."""
+        """Refuse the confirmation when no call waits for it any more. It stays in the list, so that a person can allow
+        the next equal call."""
         self._record("answer", confirmation, {"answer": "none", "why": why})
         self._open.pop(key, None)
         confirmation.refused, confirmation.expires_at = why, time.time() + REFUSED_LIFE
@@ -373,12 +378,12 @@ class ConfirmationQueue:
 
     def _remove_waiter(self, key: Hashable, confirmation: PendingConfirmation, waiter: _Waiter) -> None:
         if waiter.grant is not None and waiter.grant.scope is Scope.ONCE and not waiter.collected:
-            self.grants.withdraw(waiter.grant)  # the call was called off while the answer was on its way
+            self.grants.withdraw(waiter.grant)  # The call was cancelled after the answer was given.
         if waiter in confirmation.waiters:
             confirmation.waiters.remove(waiter)
             if (
                 not confirmation.waiters and self._open.get(key) is confirmation
-            ):  # it was called off, and the confirmation with it
+            ):  # The call was cancelled, and its confirmation with it.
                 self._record("answer", confirmation, {"answer": "withdrawn"})
                 del self._open[key]
             self.on_change()
@@ -409,7 +414,7 @@ def describe_access(access: AccessRequest) -> str:
 
 
 def stale_approval(server: str, kind: str, name: str) -> StaleApproval:
-    """The refusal of what is not what a person agreed to."""
+    """The error for an entry that changed since a person approved or confirmed it."""
     text = f"the {kind} {visible(name)[:200]} of {server}, or what is allowed of it, has changed meanwhile; try again"
     return StaleApproval(server, text)
 
@@ -436,7 +441,7 @@ def _key(access: AccessRequest) -> Hashable:
 
 
 def _elicitation_params(confirmation: PendingConfirmation) -> dict[str, Raw]:
-    """The confirmation as a client shows it (2025-11-25, "Elicitation"): our own words first."""
+    """The confirmation as a form for the client (2025-11-25, "Elicitation"), with Colonnade's own text first."""
     access = confirmation.access
     raw_arguments = visible(confirmation.context.raw_arguments.decode(errors="replace"), lines=True)
     choices = [("deny", "No"), ("once", "Yes, this once")]

@@ -1,7 +1,7 @@
-"""The decision log: every decision goes to the audit; what people watch goes to the journal too.
+"""The decision log: writes every decision to the audit, and announces to the journal what people watch.
 
-A decision is written before anything is sent, and if it cannot be written nothing is sent. What has happened already
-is written if that is possible, and told in any case.
+A decision is written before its request is sent; if it cannot be written, nothing is sent. Events that have already
+happened are written if possible, and announced in any case.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """A request that is to be sent, or was refused: a request to an entry of a server, or (then it has no `method`) a
-    request of the server to a client."""
+    """A request to a server's entry, or a server's request to a client (without a `method`), which is to be sent or was
+    refused."""
 
     server: str
     kind: str
@@ -61,26 +61,26 @@ class AuditRecord:
 
 
 LONGEST_TEXT = 200
-"""Characters of a text in a record; of a longer one there are so many and a digest."""
+"""Characters of a text in a record. A longer text is replaced by its first characters and a digest."""
 MAX_CHANGE_RECORDS = 20
-"""Changes of one list that are written down one by one; of more there is one record."""
+"""Changes of one list that get a record each; if there are more, one record summarizes them."""
 _BOUNDED = frozenset(("args", "items"))
 """Fields that are short enough as they are made, or, with arguments in full, are meant to be whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeSummary:
-    """Many changes of one list of a server. `digest` is a SHA-256 over all of them, in the server's order, each as the
-    canonical JSON of [name, fingerprint, former fingerprint, standing]: whoever has the definitions can prove by it
-    which ones were seen, and how they stood."""
+    """Summary of many changes of one list of a server. `digest` is a SHA-256 over all of them in the server's order,
+    each as the canonical JSON of [name, fingerprint, former fingerprint, status]: with the definitions one can prove
+    which changes were seen, and their status."""
 
     first_change: Change
     names: tuple[str, ...]
-    """Names of the first MOST_CHANGES, `shorten`."""
+    """The first MOST_CHANGES names, shortened by `shorten`."""
     counts: Mapping[str, int]
-    """How many stand how."""
+    """Number of changes by status."""
     known: int
-    """How many of them were seen before."""
+    """Number of changes whose names were seen before."""
     digest: str
 
     @property
@@ -89,8 +89,8 @@ class ChangeSummary:
 
 
 def shorten(text: str) -> str:
-    """A text as a record holds it. One that was cut is longer than any that was not, so neither can pose as the
-    other."""
+    """A text as it stands in a record. A shortened text is longer than any complete one, so that neither can pass for
+    the other."""
     if len(text) <= LONGEST_TEXT:
         return text
     digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
@@ -108,7 +108,7 @@ def _bounded(value: object) -> object:
 
 
 def summarize(changes: Sequence[Change]) -> Steps[ChangeSummary | None]:
-    """The summary of changes of one list; None if they are few enough to be written down one by one."""
+    """The summary of changes of one list; None if they are few enough for a record each."""
     if len(changes) <= MAX_CHANGE_RECORDS:
         return None
     digest, counts, known = hashlib.sha256(), Counter[str](), 0
@@ -126,13 +126,14 @@ def summarize(changes: Sequence[Change]) -> Steps[ChangeSummary | None]:
 
 
 class DecisionLog:
-    """Writes down. `full_arguments`: the audit holds arguments, and not only what they look like."""
+    """Writes decisions and outcomes. `full_arguments`: the audit holds arguments in full, not only their shape and
+    digest."""
 
     def __init__(self, audit: Audit, journal: Journal) -> None:
         self.problem = ""
-        """Why nothing can be written down; empty while that works."""
+        """The reason why records cannot be written; empty while they can."""
         self.in_flight: Counter[str] = Counter()
-        """Requests under way, by server."""
+        """Number of requests in flight, by server."""
         self._audit = audit
         self._journal = journal
         self._peer: Mapping[str, object] | None = None
@@ -148,10 +149,10 @@ class DecisionLog:
     # Before
 
     def record_or_fail(self, what: str, **fields: object) -> int:
-        """Write down what is about to happen; the number of the record.
+        """Write a record of something that is about to happen, and return its number.
 
         Raises:
-            AuditUnavailable: it cannot be written down, so it must not happen.
+            AuditUnavailable: it cannot be written, so it must not happen.
         """
         try:
             seq = self._write(what, fields)
@@ -163,10 +164,10 @@ class DecisionLog:
 
     @contextmanager
     def recording(self, record: AuditRecord) -> Iterator[RequestRecord]:
-        """The request is sent within the block; `RequestRecord.end` may end its record before the block does.
+        """Write the decision, and send the request within this block. `RequestRecord.end` may end its record earlier.
 
         Raises:
-            AuditUnavailable: it cannot be written down, so it must not be sent.
+            AuditUnavailable: the decision cannot be written, so the request must not be sent.
         """
         request_record = RequestRecord(self)
         request_record.begin(record)
@@ -178,7 +179,7 @@ class DecisionLog:
         request_record.end()
 
     def attributed_to(self, peer: Mapping[str, object], steps: Steps[T]) -> Steps[T]:
-        """These steps, with the process that they are a decision of named in every record that they write."""
+        """Run these steps, and name the deciding process in every record that they write."""
         while True:
             self._peer = peer
             try:
@@ -191,8 +192,8 @@ class DecisionLog:
             yield waiting
 
     def _write(self, what: str, fields: Mapping[str, object]) -> int:
-        """Every record passes here. Its texts come from servers, from clients and from the configuration, and only the
-        number of records is limited elsewhere: so it is bounded here how long one can be."""
+        """Write any record. Texts come from servers, clients and the configuration, and only the number of records is
+        limited elsewhere; this function limits their length."""
         if self._peer is not None:
             fields = {**fields, "peer": self._peer}
         bounded = {name: value if name in _BOUNDED else _bounded(value) for name, value in fields.items()}
@@ -201,13 +202,14 @@ class DecisionLog:
     # After
 
     def record_refused_peer(self, peer: Mapping[str, object], why: str, unrecorded: int) -> None:
-        """A process that may not decide wanted to, and so did `unrecorded` more since the last record of this kind."""
+        """Record a process that tried to decide without permission, and `unrecorded` more such attempts since the last
+        record of this kind."""
         more = {"unrecorded": unrecorded} if unrecorded else {}
         self.record("refused", peer=peer, why=why, **more)
         self._journal.note(DecisionRefused(f"{visible(str(peer.get('name', 'unknown')))} ({peer['pid']})", why))
 
     def record(self, what: str, **fields: object) -> None:
-        """Write down what has happened already: that cannot be undone because it cannot be written."""
+        """Record something that has already happened; a failure to write does not undo it."""
         try:
             self._write(what, fields)
         except AuditUnavailable as problem:
@@ -218,7 +220,7 @@ class DecisionLog:
         self.record("decision", **self._fields(record))
 
     def record_change(self, change: Change, what: str) -> None:
-        """A server offers something, new or otherwise than before; see `DefinitionChanged` for `what`."""
+        """Record that a server offers a new or changed definition; see `DefinitionChanged` for `what`."""
         self.record(
             "pinned" if change.status is PinStatus.APPROVED else "held",
             server=change.server,
@@ -232,7 +234,7 @@ class DecisionLog:
             self._journal.note(DefinitionChanged(change.server, change.kind, change.name, what))
 
     def record_change_summary(self, summary: ChangeSummary, what: str) -> None:
-        """A server offers much that is new or otherwise than before; `what` became of the first that is held back, or
+        """Record that a server offers many new or changed definitions. `what` is the outcome of the first held one, or
         of the first."""
         first = summary.first_change
         self.record(
@@ -249,7 +251,7 @@ class DecisionLog:
     def record_definition_decision(
         self, what: str, server: str, kind: str, name: str, fingerprint: str, by: str
     ) -> None:
-        """A person is about to decide about a definition; raises as `record_or_fail` does."""
+        """Record that a person is about to decide about a definition; raises as `record_or_fail` does."""
         self.record_or_fail(what, server=server, prim=kind, item=name, item_fp=fingerprint, by=by)
 
     def announce_definition_decision(self, what: str, server: str, kind: str, name: str, by: str) -> None:
@@ -257,8 +259,8 @@ class DecisionLog:
         self._journal.note(DecisionMade(server, f"{kind} {visible(name)[:200]}".rstrip(), what, by))
 
     def record_confirmation(self, what: str, confirmation: PendingConfirmation, said: dict[str, object]) -> None:
-        """Record what happens to a confirmation. A grant must be written down: raises as `record_or_fail` does.
-        Once it is `granted`, that is told."""
+        """Record an event of a confirmation. A grant must be recorded: raises as `record_or_fail` does. `granted` is
+        also announced."""
         access = confirmation.access
         if what == "granted":
             self._announce_answer(confirmation, said)
@@ -287,7 +289,7 @@ class DecisionLog:
         )
 
     def record_configuration(self, what: str, source: Path) -> None:
-        """Which text of the configuration holds from now on (`config`), or was read and does not
+        """Record which text of the configuration takes effect (`config`), or was read and refused
         (`config_rejected`)."""
         try:
             digest = f"sha256:{hashlib.sha256(source.read_bytes()).hexdigest()}"
@@ -296,14 +298,14 @@ class DecisionLog:
         self.record(what, file=str(source), policy=digest)
 
     def record_lost_definitions(self, why: str) -> None:
-        """Record that the approved definitions are not known any more, so that nothing is approved."""
+        """Record that the approvals are lost, so that every definition is held."""
         self.record("lost", why=why)
         self._journal.note(DefinitionsLost(why))
 
     def _fields(self, record: AuditRecord) -> dict[str, object]:
         raw_arguments = bytes(record.raw_arguments)
         arguments: dict[str, object] = {
-            "digest": f"sha256:{hashlib.sha256(raw_arguments).hexdigest()}",  # of the very bytes that are sent
+            "digest": f"sha256:{hashlib.sha256(raw_arguments).hexdigest()}",  # Digest of the exact bytes that are sent
             "shape": shape_of(decode_arguments(record.raw_arguments))
             if len(raw_arguments) <= LONGEST_DECODED
             else shape_of_long(raw_arguments),
@@ -327,8 +329,8 @@ class DecisionLog:
         }
 
     def record_outcome(self, record: AuditRecord, seq: int, outcome: str, seconds: float, size: int) -> None:
-        """Write down and announce what became of the request whose decision has the number `seq`; `size` is that of
-        its result, in bytes."""
+        """Write and announce the outcome of the request whose decision has the number `seq`. `size`: bytes of the
+        result."""
         micros = int(seconds * 1_000_000)
         self.record("outcome", of=seq, server=record.server, outcome=outcome, micros=micros, bytes=size)
         verdict = record.decision.verdict.value
@@ -339,7 +341,8 @@ class DecisionLog:
         )
 
     def record_decision(self, record: AuditRecord) -> int:
-        """Write down the decision to send a request; the number of the record. Raises as `record_or_fail` does."""
+        """Write the decision to send a request, and return the number of its record. Raises as `record_or_fail`
+        does."""
         return self.record_or_fail("decision", **self._fields(record))
 
     def _fail(self, problem: AuditUnavailable) -> None:
@@ -349,8 +352,8 @@ class DecisionLog:
 
 
 class RequestRecord:
-    """The record of one request: the decision, before it is sent, and its outcome, once. Nothing is written about a
-    request that was never sent."""
+    """The records of one request: its decision before it is sent, and its outcome, once. A request that is never sent
+    gets neither."""
 
     __slots__ = ("_began", "_log", "_record", "_seq")
 
@@ -362,14 +365,14 @@ class RequestRecord:
 
     @property
     def is_open(self) -> bool:
-        """Whether the decision was written and the outcome was not."""
+        """Whether the decision is written and the outcome is not."""
         return self._record is not None
 
     def begin(self, record: AuditRecord) -> None:
-        """Write down the decision.
+        """Write the decision.
 
         Raises:
-            AuditUnavailable: it cannot be written down, so the request must not be sent.
+            AuditUnavailable: it cannot be written, so the request must not be sent.
         """
         assert self._record is None, "a request is sent once for each record"
         self._seq = self._log.record_decision(record)
@@ -377,14 +380,15 @@ class RequestRecord:
         self._log.in_flight[record.server] += 1
 
     def end(self, outcome: str = "answered", size: int = 0) -> None:
-        """Write down the outcome, if the request was sent and has none yet; `size`: bytes of the result."""
+        """Write the outcome, if the request was sent and its outcome is not written yet. `size`: bytes of the
+        result."""
         record, self._record = self._record, None
         if record is not None:
             self._log.in_flight[record.server] -= 1
             self._log.record_outcome(record, self._seq, outcome, trio.current_time() - self._began, size)
 
     def fail(self, problem: BaseException) -> None:
-        """The same for a request that ended with an exception."""
+        """Write the outcome of a request that ended with this exception."""
         if isinstance(problem, ColonnadeError):
             self.end(f"error {problem.code}")
         else:

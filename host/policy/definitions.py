@@ -1,7 +1,7 @@
-"""Definitions: which of what servers offer may be seen and used, by the rules and by what people approved.
+"""Definitions of entries: which ones clients may see and use, by the rules and by approvals.
 
-A definition that is not as it was approved is held until a person approves it; what the rules deny does not exist for
-whoever asks. What was approved is in `pins`.
+A definition that differs from the approved one is held until a person approves it. An entry that the rules deny looks
+like a missing one. The approvals are in `pins`.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from host.sanitize import is_light, sanitize_json
 from host.slices import Steps, in_worker, run_inline
 
 MAX_HELD_URIS = 500
-"""Resources of a server that are held back, and are no plain URIs, of which all spellings are known."""
+"""Held resources of a server with several spellings; if there are more, every unlisted URI counts as held."""
 MAX_HELD_MATCHES = 10_000
-"""Templates held back, times the readings of a URI, that are tried on one another."""
+"""Held templates, times the variants of a URI, that are matched against each other."""
 KINDS = {kind.value: kind for kind in Kind}
-"""The kinds of entries by their word; instructions and launches are definitions, too, and no entries."""
+"""Kinds of entries by their word. Instructions and launches have definitions, too, but are no entries."""
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedListing:
-    """A list of one server, held against what was approved, and the policy under which that was done: see
+    """A list of one server compared with the approvals, and the policy state of the comparison: see
     `Definitions.prepare` and `Definitions.commit`."""
 
     server: str
@@ -54,14 +54,14 @@ class PreparedListing:
     claims: Mapping[str, tuple[str, ...]]
     prepared: PreparedPins
     summary: ChangeSummary | None
-    """The summary of changes that are too many for a record each."""
+    """Summary of the changes, if they are too many for a record each."""
 
 
 class Definitions:
-    """Those of all servers of one configuration.
+    """The definitions of all servers of one configuration.
 
     Attributes:
-        on_visibility_changed: called with the servers whose entries may be seen otherwise than before.
+        on_visibility_changed: called with the servers whose visible entries may have changed.
     """
 
     def __init__(self, policies: Policies, pins: Pins, decision_log: DecisionLog) -> None:
@@ -72,15 +72,15 @@ class Definitions:
         self._templates: dict[str, tuple[str, ...]] = {}
         self._claims: dict[str, Mapping[str, tuple[str, ...]]] = {}
         self._spellings: dict[str, tuple[int, _HeldUris]] = {}
-        """Spellings of the resources of each server that are held back: as of an epoch."""
+        """Spellings of each server's held resources, with the epoch in which they were computed."""
         self._held_templates: dict[str, tuple[int, list[str]]] = {}
-        """The templates of each server that are held back: as of an epoch."""
+        """Held templates of each server, with the epoch in which they were computed."""
         self._invalidated = trio.lowlevel.ParkingLot()
 
     # What servers offer
 
     def prepare(self, server: str, kind: Kind, offered: Mapping[str, bytes]) -> Steps[PreparedListing]:
-        """Hold all that the server lists now against what was approved. Nothing changes before `commit`."""
+        """Compare a server's complete list with the approvals. Nothing changes before `commit`."""
         spec, rules, launches = self._policies.spec(server), self._policies.rules_of(server), self.may_launch(server)
         claims: dict[str, tuple[str, ...]] = {}
         if kind is Kind.TOOL:
@@ -93,14 +93,14 @@ class Definitions:
         return PreparedListing(server, kind, spec, rules, launches, claims, reading, summary)
 
     def would_be_visible(self, prepared: PreparedListing, name: str) -> bool:
-        """Whether the entry, which is offered, may be listed once that is taken note of."""
+        """Whether the offered entry would be listed after `commit`."""
         server, kind = prepared.server, prepared.kind
         known = prepared.launches and self._may_be_known(server, kind, name, listing=True)
         return known and self._is_usable(server, prepared.prepared.status(name))
 
     def commit(self, prepared: PreparedListing) -> bool:
-        """Make a prepared list effective; the catalog must be told without a checkpoint between. False if it was
-        prepared under another configuration, launch or decision than holds now: then it must be prepared again."""
+        """Put a prepared list into effect; the caller must update the catalog without a checkpoint in between. Returns
+        False if configuration, launch or a decision changed since `prepare`: the list must be prepared again."""
         server, kind = prepared.server, prepared.kind
         ground = self._policies.spec(server), self._policies.rules_of(server), self.may_launch(server)
         if not all(map(is_, ground, (prepared.spec, prepared.rules, prepared.launches))):
@@ -117,7 +117,7 @@ class Definitions:
         return True
 
     def listed_definition(self, server: str, kind: Kind, definition: bytes) -> Steps[bytes]:
-        """A definition as it may be listed."""
+        """A definition as clients may see it."""
         if kind is Kind.TOOL and not self._policies.shows_apps(server):
             definition = bytes(without_page(Raw(definition)))
         if not self._policies.sanitizes(server):
@@ -128,22 +128,22 @@ class Definitions:
         return cleaned
 
     def observe_instructions(self, server: str, text: str | None) -> Steps[None]:
-        """This is what the server says of itself now."""
+        """Record the server's present instructions."""
         offered = {} if text is None else {"": bytes(encode(text))}
         self._record_changes((yield from self.pins.observe(server, INSTRUCTIONS, offered)))
 
     def observe_launch(self, server: str, launch: Launch) -> Steps[bool]:
-        """This is what is to be started or reached now; whether it may be."""
+        """Record the program or URL that the server would be started from; return whether it may be started."""
         if self._record_changes((yield from self.pins.observe_launch(server, launch))):
             self.on_visibility_changed((server,))
         return self.may_launch(server)
 
     def may_launch(self, server: str) -> bool:
-        """Whether the program that the server's command stands for is the one that it stood for."""
+        """Whether the command of the server still resolves to the approved program."""
         return self.pins.status(server, LAUNCH, "") in (PinStatus.APPROVED, PinStatus.UNKNOWN)
 
     async def wait_until_launchable(self, server: str) -> None:
-        """Wait for a person to approve of what the server's command stands for now."""
+        """Wait until a person has approved the server's present program."""
         while not self.may_launch(server):
             await self._invalidated.park()
 
@@ -166,11 +166,11 @@ class Definitions:
         return "edited" if change.kind == LAUNCH else "returned"
 
     def held(self) -> list[Held]:
-        """All that waits for a person: of servers that are configured, and not what their rules deny anyhow."""
+        """All held definitions of configured servers, without those that the rules deny anyway."""
         return run_inline(self.held_in_steps())
 
     def held_in_steps(self) -> Steps[list[Held]]:
-        """The same in steps."""
+        """Like `held`, in steps."""
         found: list[Held] = []
         for each in self.pins.iter_held():
             yield None
@@ -184,16 +184,16 @@ class Definitions:
         return held.kind not in KINDS or self._policies.rules(held.server).is_visible(KINDS[held.kind], held.name)
 
     def approve(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> Steps[None]:
-        """Approve what a server offers, which must be what was shown. It may be used once that is stored.
+        """Approve a definition by the fingerprint that was shown. It takes effect when it is stored.
 
         Raises:
-            StaleDecision: it is not.
-            AuditUnavailable, StateError: it cannot be written down, so it is not approved.
+            StaleDecision: the definition is not offered any more, or has another fingerprint.
+            AuditUnavailable, StateError: the approval cannot be recorded, so it does not take effect.
         """
         yield from self.approve_all(server, [(kind, name, fingerprint)], by)
 
     def approve_all(self, server: str, items: Sequence[tuple[str, str, str]], by: str) -> Steps[None]:
-        """All of these (kind, name, fingerprint), or none; raises as `approve` does."""
+        """Approve all of these (kind, name, fingerprint), or none; raises as `approve` does."""
         for kind, name, fingerprint in items:
             self._decision_log.record_definition_decision("approve", server, kind, name, fingerprint, by)
         yield from self.pins.approve_all(server, items, by)
@@ -202,8 +202,8 @@ class Definitions:
         self.invalidate((server,))
 
     def reject(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> Steps[None]:
-        """Reject the definition: it stays held, and counts as looked at. That holds at once, whether it can be stored
-        or not. Raises as `approve` does."""
+        """Reject the definition: it stays held, and counts as looked at. Takes effect at once, even if it cannot be
+        stored. Raises as `approve` does."""
         self._decision_log.record_definition_decision("reject", server, kind, name, fingerprint, by)
         storing = self.pins.reject(server, kind, name, fingerprint)
         self.invalidate((server,))
@@ -212,8 +212,8 @@ class Definitions:
         self.invalidate((server,))
 
     def revoke(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> Steps[None]:
-        """Withdraw the approval: the definition is held until it is approved anew. That holds at once, whether it can
-        be stored or not. Raises as `approve` does."""
+        """Withdraw the approval: the definition is held until it is approved again. Takes effect at once, even if it
+        cannot be stored. Raises as `approve` does."""
         self._decision_log.record_definition_decision("unapprove", server, kind, name, fingerprint, by)
         storing = self.pins.revoke(server, kind, name)
         self.invalidate((server,))
@@ -222,32 +222,32 @@ class Definitions:
         self.invalidate((server,))
 
     def invalidate(self, servers: Iterable[str]) -> None:
-        """Tell that the visible definitions of these servers have changed: by a decision, here or in another process,
-        or by other rules."""
+        """Report that the visible definitions of these servers have changed, by a decision in any process or by other
+        rules."""
         self._policies.begin_epoch()
         self._invalidated.unpark_all()
         self.on_visibility_changed(servers)
 
     def pin_status(self, server: str, kind: Kind, name: str) -> PinStatus:
-        """How the definition stands that an entry has; for a URI that no list names, that of a template which makes
+        """The status of an entry's definition. For a URI that is not listed, the status of the template that matches
         it."""
         return self.pins.status(server, *self._pinned_item(server, kind, name))
 
     def fingerprint(self, server: str, kind: Kind, name: str) -> str:
-        """The fingerprint of the definition of an entry; empty if the entry has none."""
+        """The fingerprint of an entry's definition; empty if it has none."""
         return self.pins.fingerprint(server, *self._pinned_item(server, kind, name)) or ""
 
     def _pinned_item(self, server: str, kind: Kind, name: str) -> tuple[str, str]:
-        """The pinned item that an entry is of."""
+        """The kind and name under which an entry's definition is pinned."""
         if kind is not Kind.RESOURCE or self.pins.status(server, kind.value, name) is not PinStatus.UNKNOWN:
             return kind.value, name
         return self._unlisted_pinned_item(server, name)
 
     def _unlisted_pinned_item(self, server: str, uri: str) -> tuple[str, str]:
-        """The pinned item that a URI is of which no list names."""
+        """The kind and name under which the definition of an unlisted URI is pinned."""
         held_spelling = self._held_spelling(server, uri)
         held_maker = self._held_template(server, uri)
-        # None: any of them may make it. Then one that is held back decides, and else it is a URI that nothing makes.
+        # None: several templates match. A held one among them decides; otherwise the URI counts as matched by none.
         made_by = matching_templates(self._templates.get(server, ()), (uri,)) or []
         approved = [each for each in made_by if self.pins.status(server, "template", each) is PinStatus.APPROVED]
         if held_spelling is not None:
@@ -257,7 +257,8 @@ class Definitions:
         return (Kind.RESOURCE.value, uri) if held_maker is None else (Kind.TEMPLATE.value, held_maker)
 
     def _requested_status(self, server: str, kind: Kind, name: str) -> PinStatus:
-        """`standing` of an entry that a client asks for: a listed resource takes as long as another."""
+        """`pin_status` for a requested entry. Looks at templates for listed resources too, so that response times do
+        not differ."""
         own = self.pins.status(server, kind.value, name)
         if kind is not Kind.RESOURCE:
             return own
@@ -265,7 +266,7 @@ class Definitions:
         return other if own is PinStatus.UNKNOWN else own
 
     def _held_template(self, server: str, uri: str) -> str | None:
-        """The template that is held back and that makes what this URI may be another spelling of."""
+        """A held template that matches some variant of this URI."""
         epoch, held = self._held_templates.get(server, (-1, []))
         if epoch != self._policies.epoch:
             templates = self._templates.get(server, ())
@@ -278,14 +279,14 @@ class Definitions:
         except TooManyVariants:
             texts = []
         if not texts:
-            return held[0]  # it may be made by any of them
+            return held[0]  # Too many to match: any of them might.
         if len(texts) * len(held) > MAX_HELD_MATCHES:
             return held[0]
         found = matching_templates(held, texts)
         return held[0] if found is None else min(found, default=None)
 
     def _held_spelling(self, server: str, uri: str) -> str | None:
-        """The resource that is held back and that this URI, which no list names, may be another spelling of."""
+        """A held resource of which this unlisted URI may be another spelling."""
         epoch, spellings = self._spellings.get(server, (-1, None))
         if spellings is None or epoch != self._policies.epoch:
             spellings = _HeldUris(self.pins.held_names(server, Kind.RESOURCE.value), spellings)
@@ -293,8 +294,8 @@ class Definitions:
         return spellings.find(uri)
 
     def _is_usable(self, server: str, status: PinStatus) -> bool:
-        """Whether what stands so may be reached. What no list ever named has no definition that could be approved: of
-        an untrusted server it does not exist."""
+        """Whether an item of this status may be used. An entry that was never listed has no definition to approve; for
+        an untrusted server it counts as missing."""
         open_unknown = self._policies.trust(server) is not Trust.UNTRUSTED
         return status is PinStatus.APPROVED or (status is PinStatus.UNKNOWN and open_unknown)
 
@@ -305,12 +306,13 @@ class Definitions:
         return self.may_launch(server) and known and is_open
 
     def is_visible_cached(self, server: str, kind: Kind, name: str) -> bool:
-        """The same for whoever makes whole lists; see `Rules.is_visible_cached`."""
+        """`is_visible` for whole lists; see `Rules.is_visible_cached`."""
         known = self._may_be_known(server, kind, name, listing=True)
         return known and self.may_launch(server) and self._is_usable(server, self.pin_status(server, kind, name))
 
     def is_known(self, server: str, kind: Kind, name: str) -> bool:
-        """Whether the entry may be known to exist: also one that was approved and is held back now."""
+        """Whether clients may know that the entry exists, which includes entries that were approved before and are held
+        now."""
         known = self._may_be_known(server, kind, name)
         status = self._requested_status(server, kind, name)
         is_open = self._is_usable(server, status)
@@ -329,12 +331,12 @@ class Definitions:
         return rules.is_visible_cached(kind, name) if listing else rules.is_visible(kind, name)
 
     def check_usable(self, server: str, kind: Kind, name: str, exists: bool) -> bool:
-        """Whether the entry may be known to exist.
+        """Whether clients may know that the entry exists.
 
         Raises:
-            StaleApproval: it may, but is held back.
+            StaleApproval: they may, but its definition is held.
         """
-        # All of these are looked at in any case: how long it takes must not tell what is denied from what is missing.
+        # All checks run in any case: the response time must not tell a denied entry from a missing one.
         known = self._may_be_known(server, kind, name)
         status = self._requested_status(server, kind, name)
         is_open = self._is_usable(server, status)
@@ -353,8 +355,8 @@ class Definitions:
         return is_open
 
     def instructions(self, server: str, text: str | None) -> str | None:
-        """The server's instructions as a model may read them, which takes them for those of its user; None if it may
-        not."""
+        """The server's instructions as a model may read them; None if they are held. A model treats instructions like
+        the user's own."""
         if text is None or self.pins.status(server, INSTRUCTIONS, "") is not PinStatus.APPROVED:
             return None
         return self._policies.sanitize_text(server, text)
@@ -364,7 +366,7 @@ class Definitions:
 
 
 def launch_held_message(server: str) -> str:
-    """Why a server whose program is another one is not started."""
+    """The message for a server that is not started because its program changed."""
     return (
         f"the command of {server} stands for another program than the one that was approved, so it is not started. "
         f"A person can approve it on the console (`colonnade console`) or with `colonnade definitions`."
@@ -372,10 +374,10 @@ def launch_held_message(server: str) -> str:
 
 
 class _HeldUris:
-    """The URIs that each of these resources of one server may be known by.
+    """The URIs under which a server may know each of these held resources.
 
-    The results for `former` are taken over. Of more than MAX_HELD_SPELLINGS that are not plain, the spellings of
-    the rest stay unknown, and so every URI may be one of them.
+    Results for `former` are reused. If more than MAX_HELD_URIS are not plain, the spellings of the rest stay unknown,
+    and every URI counts as one of them.
     """
 
     def __init__(self, names: Iterable[str], former: _HeldUris | None) -> None:
@@ -395,22 +397,22 @@ class _HeldUris:
             self._by_text.update(dict.fromkeys(found, name))
 
     def find(self, uri: str) -> str | None:
-        """The resource that the URI may be another spelling of."""
+        """A held resource of which the URI may be another spelling."""
         if not self._by_text:
             return None
         try:
             texts = [each.text for each in uri_variants(uri)] if len(uri) <= MAX_LENGTH else []
         except TooManyVariants:
             texts = []
-        # Without a generator, which would take another step for each text that is found.
+        # No generator here: it would take a further step for each text.
         found = min(filter(None, map(self._by_text.get, texts)), default=None)
         if found is None and not texts:
-            return next(iter(self._by_text.values()), self._unknown)  # it may be any of them
+            return next(iter(self._by_text.values()), self._unknown)  # Any of them may be the one.
         return found or self._unknown
 
 
 def _identities(uri: str) -> set[str]:
-    """The forms of a URI by which a server may know a resource. Query and fragment belong to them, except for files."""
+    """The forms of a URI by which a server may know a resource. Query and fragment count, except for files."""
     if len(uri) > MAX_LENGTH:
         return {uri}
     try:
@@ -421,7 +423,7 @@ def _identities(uri: str) -> set[str]:
 
 
 def _claims(definition: bytes) -> tuple[str, ...]:
-    """The claims of a tool about itself under `annotations`, one line each."""
+    """A tool's claims about itself in `annotations`, one line each."""
     try:
         found = members(members(definition)["annotations"])
     except (KeyError, ValueError):

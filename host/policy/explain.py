@@ -1,5 +1,5 @@
-"""Explains the verdict on a call: the same evaluation as for the call itself, with every rule it tried. Nothing is
-asked, sent or written down here."""
+"""Explanation of the verdict on a call: the same evaluation as for the call itself, with every rule it tried. It asks
+nobody, sends nothing and writes nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from host.sanitize import visible
 from host.slices import Steps
 
 LONGEST_KEPT = 32 * 1024
-"""Bytes of a definition whose difference is kept."""
+"""Bytes of a definition whose difference is cached."""
 
 _STATUS_TEXTS = {
     PinStatus.NEW: "its definition was never approved, so it is not listed and does not exist for any client",
@@ -34,7 +34,8 @@ _STATUS_TEXTS = {
 
 
 def explain(gate: Gate, server: str, kind: Kind, name: str, raw_arguments: Raw | None) -> Explanation:
-    """`raw_arguments` are the arguments of a call; None stands for a call without any."""
+    """Explain the expected outcome of a call. `raw_arguments`: arguments of the call, None for a call without
+    arguments."""
     rules = gate.policies.rules(server)
     arguments = decode_arguments(raw_arguments or EMPTY_OBJECT)
     decision = rules.evaluate(kind, name, arguments)
@@ -81,7 +82,7 @@ def _sentence(
 
 
 def grant_as_data(gate: Gate, grant: Grant) -> GrantRow:
-    """A grant in plain data, with whether it can be used now, and why not."""
+    """A grant as plain data, with whether it can be used now, and why not."""
     why = gate.authorizer.why_unusable(grant)
     return {
         "id": grant.id,
@@ -103,7 +104,7 @@ def _difference(before: bytes | None, after: bytes) -> Diff:
     return _cached_difference(before, after) if len(after) <= LONGEST_KEPT else difference(before, after)
 
 
-# A page of what is held back is made again whenever any of it changes.
+# A page of held definitions is rendered again whenever one of them changes.
 _cached_difference = lru_cache(maxsize=1000)(difference)
 _cached_pretty = lru_cache(maxsize=1000)(pretty)
 
@@ -113,8 +114,8 @@ def _pretty(definition: bytes) -> str:
 
 
 def held_as_data(gate: Gate, held: Held, until: float = inf) -> HeldRow:
-    """The held definitions, in plain data: what each is, how it differs from what was approved, and all of it. After
-    `until` (of `time.monotonic`) without these two, and not `ready`: whoever shows it asks again."""
+    """A held definition as plain data: status, difference from the approved one, and full text. After `until` (by
+    `time.monotonic`) without difference and text and with `ready` false: the page asks again."""
     ready = time.monotonic() < until
     return {
         "ready": ready,
@@ -138,9 +139,8 @@ def _arguments(grant: Grant) -> str:
 
 
 def unmatched_rules(gate: Gate, catalog: Catalog, server: str) -> Steps[list[str]]:
-    """The rules of a server that match nothing of what it lists. A rule for resources may be for one that no list
-    names, if the server has templates that make such. There are none to name if a reload removes the server or gives it
-    other rules before the end."""
+    """The rules of a server that match no listed entry. A rule for resources may match an unlisted one if the server
+    has templates that generate such URIs. Empty if a reload changes the server's rules meanwhile."""
     if not gate.policies.has_server(server):
         return []
     rules = gate.policies.rules(server)

@@ -1,7 +1,7 @@
-"""Fingerprints of definitions, the identity of what is started as a server, and differences of definitions for people.
+"""Fingerprints of definitions, launch identities of servers, and differences between definitions.
 
-A fingerprint is over the whole of a definition: order of members, blanks and the spelling of characters mean nothing,
-all else does. This file cannot wait and keeps nothing; of the machine it asks only what a command resolves to.
+A fingerprint covers the whole definition; the order of members, whitespace and the encoding of characters do not
+matter. These functions do not wait and keep no state; only the resolution of a command reads the file system.
 """
 
 from __future__ import annotations
@@ -22,38 +22,40 @@ from host.sanitize import visible
 from host.wire.process import child_environment
 
 Diff = list[tuple[str, str]]
-"""Pieces of text, each with `same`, `added` or `removed`; line feeds in them are ours."""
+"""Pieces of text, each `same`, `added` or `removed`. Line feeds in them come from the layout."""
 
 Pieces = list[tuple[str, list[str]]]
-"""The same before it is put together."""
+"""A difference whose words are not joined yet."""
 
 ELLIPSIS = "⋯"
-"""Stands, on a line of its own, for a stretch that is the same and was left out."""
+"""Replaces, on a line of its own, an unchanged stretch that was left out."""
 
 _AS_IT_IS = b"\x00as it is\x00"
-"""Before the bytes of what has no canonical form. No JSON begins with NUL, so the two kinds of hashes cannot meet."""
+"""Prefix of the bytes of a text without canonical form. No JSON begins with NUL, so the two kinds of digests cannot
+collide."""
 _DEEPEST = 100
-"""Levels; what is nested deeper has no canonical form, whatever is left of Python's own limit where it is asked for."""
+"""Levels. A deeper value has no canonical form, however much of Python's own recursion limit is left."""
 _MOST_MARKS = 20_000
-"""Commas and opening brackets; what has more has no canonical form, since that takes some 4 µs for each."""
+"""Commas and opening brackets. A text with more has no canonical form, because parsing takes some 4 µs for each."""
 _MOST_ARGUMENTS = 2_000
-"""The same for arguments."""
+"""The same limit for arguments."""
 _MANY_MARKS = 1_500
 _MANY_BYTES = 256 * 1024
-"""Commas and opening brackets, and bytes; the fingerprint of what has more is for another process."""
+"""Commas and opening brackets, and bytes; longer definitions are fingerprinted in a worker process."""
 _EFFORT = 60_000
-"""Steps that a comparison may take before a coarser one is made: some 10 ms."""
+"""Steps of a comparison, some 10 ms, before a coarser one is made."""
 _MOST_WORDS = 200_000
-"""Characters that are compared word by word at the most."""
+"""Characters up to which texts are compared word by word."""
 _MOST_LAID_OUT = 10_000
-"""Commas and opening brackets; what has more is not laid out, since nobody would read it and it takes too long."""
+"""Commas and opening brackets; a text with more is not laid out, because that would take too long and nobody would read
+it."""
 _DEEPEST_INDENT = 24
-"""Levels; what is nested deeper begins where these end."""
+"""Levels; deeper values are not indented further."""
 _MOST_PIECES = 2_000
-"""Differences; one with more is not read word by word by anybody."""
+"""Differences; a longer list is not readable word by word."""
 _CONTEXT_LINES = 3
 _CONTEXT = 240
-"""Characters of what is the same, beside what is not, that are shown at the most."""
+"""Characters of unchanged text that are shown beside a change."""
 
 _WORD = re.compile(r"\n *|\\.|\w+| +|.", re.DOTALL)
 
@@ -62,7 +64,7 @@ _WORD = re.compile(r"\n *|\\.|\w+| +|.", re.DOTALL)
 
 
 def fingerprint(raw: bytes) -> str:
-    """`sha256:` and the digest of JSON text in its canonical form (RFC 8785). Of what has none, of the bytes."""
+    """`sha256:` and the digest of the JSON text in canonical form (RFC 8785); of the bytes, if it has none."""
     return f"sha256:{hashlib.sha256(_canonical(raw)).hexdigest()}"
 
 
@@ -72,8 +74,8 @@ def is_long(raw: bytes) -> bool:
 
 
 def arguments_digest(raw: bytes | None) -> str:
-    """The same of the arguments of a call; None if it has none. They are digested on the event loop, so fewer marks
-    have a canonical form."""
+    """Fingerprint of a call's arguments; None if it has none. It is computed on the event loop, so the limit for a
+    canonical form is lower."""
     return f"sha256:{hashlib.sha256(_canonical(raw or b'', _MOST_ARGUMENTS)).hexdigest()}"
 
 
@@ -87,17 +89,17 @@ def _canonical(raw: bytes, most: int = _MOST_MARKS) -> bytes:
 
 
 def _marks(raw: bytes) -> int:
-    """How many values there are at the most in JSON text."""
+    """Upper limit of the number of values in JSON text."""
     return raw.count(b",") + raw.count(b"[") + raw.count(b"{")
 
 
 def _parse(raw: bytes) -> Any:
-    """The value, if everybody who reads the text gets the same one. ValueError otherwise."""
+    """The parsed value. Raises ValueError if parsers may disagree about the text."""
     return json.loads(raw.decode(), object_pairs_hook=_each_once, parse_float=_exactly, parse_constant=_no_constant)
 
 
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Some readers take the first of two equal names, some the last."""
+    """Raises ValueError for duplicate names, of which some parsers take the first and some the last."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a member is there twice")
@@ -105,7 +107,7 @@ def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _exactly(text: str) -> float:
-    """Some readers know more digits than others."""
+    """Raises ValueError for a number that some parsers read with other digits."""
     value = float(text)
     if len(text) > 40 or Decimal(text) != Decimal(repr(value)):
         raise ValueError("the number is none that every reader can hold")
@@ -134,10 +136,11 @@ def _inner(value: dict[str, object] | list[object]) -> Sequence[object]:
 
 @dataclass(frozen=True)
 class Launch:
-    """The launch of a server: what is started, or connected to.
+    """Launch identity of a server: the program to start, or the URL to connect to.
 
-    `declared` is a digest of what the owner wrote: command, arguments, names of variables and directory; or the URL.
-    `program` is the real path of the file that the command comes to; None for a URL, and if there is no such file.
+    `declared` is a digest of the owner's configuration: command, arguments, names of variables and directory, or the
+    URL. `program` is the real path of the file that the command resolves to; None for a URL, and if there is no such
+    file.
     """
 
     declared: str
@@ -145,7 +148,7 @@ class Launch:
 
 
 def launch_of(spec: ServerSpec) -> Launch:
-    """The launch identity of a server as things are now: the file system is asked."""
+    """The launch identity of a server at this moment; reads the file system."""
     if isinstance(spec, HttpServer):
         return Launch(_declared(["url", spec.url.reveal()]))
     words = [word.reveal() for word in spec.command]
@@ -155,20 +158,20 @@ def launch_of(spec: ServerSpec) -> Launch:
 
 
 def _declared(parts: list[object]) -> str:
-    # Text from the environment may hold bytes that are no UTF-8: they are escaped.
+    # Text from the environment may not be valid UTF-8; such bytes are escaped.
     return f"sha256:{hashlib.sha256(json.dumps(parts).encode('ascii')).hexdigest()}"
 
 
 def _resolved(command: str, env: dict[str, str], cwd: str) -> str | None:
-    """As the keeper's `subprocess.Popen` finds it: a name without a slash in the PATH of the child, whatever is
-    relative from the directory of the child; what cannot be executed is passed over."""
+    """The path as `subprocess.Popen` in the keeper finds it: a name without a slash in the child's PATH, a relative
+    path from the child's directory; files that cannot be executed are skipped."""
     folders = [""] if os.path.dirname(command) else os.get_exec_path(env)
     for folder in folders:
         path = os.path.join(cwd, folder, command)
         try:
             if os.path.isfile(path) and os.access(path, os.X_OK):
                 return os.path.realpath(path)
-        except ValueError:  # a NUL in it: the keeper cannot start it either
+        except ValueError:  # The path contains a NUL: the keeper cannot start it either.
             return None
     return None
 
@@ -177,16 +180,16 @@ def _resolved(command: str, env: dict[str, str], cwd: str) -> str | None:
 
 
 def pretty(raw: bytes) -> str:
-    """JSON text for people: a member a line, sorted by name, every invisible character made visible. What cannot be
-    read as JSON is shown as it is."""
+    """JSON text laid out for people: one member a line, sorted by name, invisible characters made visible. Text that is
+    not JSON is shown as it is."""
     return _shown(_laid_out(raw))
 
 
 def difference(before: bytes | None, after: bytes) -> Diff:
-    """How the definition `after` differs from `before`, word by word, laid out as by `pretty`.
+    """Difference of two definitions, word by word, laid out as by `pretty`.
 
-    What is the same is cut to what stands beside a change, with ELLIPSIS for the rest; what is not never is. Where too
-    much differs, whole lines are compared, and where even that is too much, all that differs is removed and added.
+    Unchanged stretches are cut to the neighbourhood of a change, with ELLIPSIS for the rest; changed text is never cut.
+    If too much differs, whole lines are compared; if even these are too many, everything is shown as removed and added.
     """
     if before is None:
         return [("added", pretty(after))]
@@ -204,7 +207,7 @@ def difference(before: bytes | None, after: bytes) -> Diff:
 
 
 def _common(old: str, new: str, most: int) -> int:
-    """How many characters, up to so many, are the same at the beginning."""
+    """Number of equal characters at the beginning, up to `most`."""
     least = 0
     while least < most:
         at = (least + most + 1) // 2
@@ -216,7 +219,7 @@ def _common(old: str, new: str, most: int) -> int:
 
 
 def _middle(old: str, new: str) -> Pieces:
-    """The difference of two texts, as fine as bounded time allows."""
+    """The difference of two texts, as fine as the time limit permits."""
     if len(old) + len(new) <= _MOST_WORDS:
         edits = _edits(_WORD.findall(old), _WORD.findall(new))
         if edits is not None and len(_joined(edits)) <= _MOST_PIECES:
@@ -228,19 +231,19 @@ def _middle(old: str, new: str) -> Pieces:
 
 
 def _shown(text: str) -> str:
-    """`visible` for long texts, each character looked at once; the line feeds are those of the layout."""
+    """`visible` for long texts: one pass over the characters, keeping the line feeds of the layout."""
     table = {ord(char): shown for char in set(text) if char != "\n" and (shown := visible(char)) != char}
     return text.translate(table) if table else text
 
 
 class _Number(NamedTuple):
-    """A number as it is written."""
+    """A number in its original spelling."""
 
     text: str
 
 
 class _Members(NamedTuple):
-    """An object with every member that it has, also where two have the same name."""
+    """An object with all its members, including duplicates."""
 
     pairs: list[tuple[str, object]]
 
@@ -260,7 +263,7 @@ def _laid_out(raw: bytes) -> str:
 
 
 def _lay_out(value: object, line: str, parts: list[str]) -> None:
-    """`line` is a line feed and the indent of the line that the value begins on."""
+    """Append the layout of a value to `parts`. `line`: a line feed and the indent of the current line."""
     inner = f"{line}  " if len(line) <= 2 * _DEEPEST_INDENT else line
     if isinstance(value, _Number):
         parts.append(value.text)
@@ -287,7 +290,7 @@ def _string(value: object) -> str:
 
 
 def _joined(pieces: Pieces) -> Diff:
-    """The pieces with neighbours of one kind joined, without empty ones."""
+    """The pieces, without empty ones, and with neighbours of the same kind joined."""
     found: list[tuple[str, list[str]]] = []
     for op, words in pieces:
         if not any(words):
@@ -300,14 +303,14 @@ def _joined(pieces: Pieces) -> Diff:
 
 
 def _edits(old: list[str], new: list[str]) -> Pieces | None:
-    """The fewest words removed and added that make one of the other (E. Myers, "An O(ND) Difference Algorithm and Its
-    Variations", 1986), each as (op, words); None if finding them takes more than _EFFORT steps.
+    """The shortest list of removed and added words (E. Myers, "An O(ND) Difference Algorithm and Its Variations",
+    1986), each as (op, words); None if it takes more than _EFFORT steps.
 
-    Not difflib: what it takes for texts that repeat themselves grows with the cube of their length.
+    Not difflib, whose time for repetitive texts grows with the cube of their length.
     """
     if not old or not new:
         return [("removed", old), ("added", new)]
-    reach = {1: 0}  # the furthest place in `old` on each diagonal
+    reach = {1: 0}  # The furthest position in `old` on each diagonal
     rounds: list[dict[int, int]] = []
     steps = 0
     for edits in range(len(old) + len(new) + 1):
@@ -346,8 +349,7 @@ def _walked_back(old: list[str], new: list[str], rounds: list[dict[int, int]]) -
 
 
 def _cut(text: str, first: bool, last: bool) -> str:
-    """The equal parts of two texts, shortened in the middle; the beginning and the end of the whole are as
-    dispensable."""
+    """An unchanged stretch with its middle left out; the `first` one without its beginning, the `last` without its end."""
     head = "" if first else "\n".join(text.split("\n", _CONTEXT_LINES)[:_CONTEXT_LINES])[:_CONTEXT]
     tail = "" if last else "\n".join(text.rsplit("\n", _CONTEXT_LINES)[-_CONTEXT_LINES:])[-_CONTEXT:]
     if len(head) + len(tail) + len(ELLIPSIS) + 2 >= len(text):

@@ -1,12 +1,12 @@
-"""The gate on the way of every call: it alone admits requests to servers.
+"""The gate: the only place where requests to servers are admitted.
 
-    Gate.admit           before anything is begun: may this exchange reach this entry? Waits for a person if need be.
-    CallPermit.dispatch  at the moment of sending: does all of that still hold? The decision is written down.
-    CallPermit.accept    the answer: is it within the limits? The outcome is written down.
+    Gate.admit           before the request is begun: rules, definition, and a person's confirmation if a rule asks.
+    CallPermit.dispatch  at the moment of sending: the same checks again, without waiting; writes the decision.
+    CallPermit.accept    for the result: size limit; writes the outcome.
 
-`Gate.passage` is the three of them around one call. `policies` has what is configured, `definitions` what is offered
-and approved, `authorizer` the grants and the people who give them, `server_requests` the way back. They know nothing of
-the gate.
+`Gate.passage` is a context manager around these three. The parts of the gate do not know it: `policies` (the configured
+rules and limits), `definitions` (offered and approved), `authorizer` (grants and confirmations), `server_requests`
+(requests of servers to clients).
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from host.sanitize import visible
 
 
 class NotVisible(Exception):
-    """The caller may not know of this entry, or there is none: the answer is the same."""
+    """The entry does not exist, or the caller may not know that it exists. Both get the same response."""
 
 
 class ConfirmationRequired(Forbidden):
-    """A person would have to be asked, about something that nobody is asked about."""
+    """A rule asks for a person's confirmation of a request for which no person is asked, such as a subscription."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """By what an entry was found open to an exchange."""
+    """The reason why an entry was found open to an exchange."""
 
     decision: RuleDecision
     epoch: int
-    """The state of the policy at the time; nothing has to be looked at again while it is the same."""
+    """Policy epoch of the decision. While it is unchanged, nothing has to be checked again."""
     access: AccessRequest | None = None
-    """The access request that a person confirmed; None if no person had to."""
+    """The access request that a person confirmed; None if no confirmation was needed."""
     grant: Grant | None = None
 
 
@@ -73,29 +73,31 @@ class _EntryPermit(Permit):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class CallPermit(_EntryPermit):
-    """Proof that this exchange may reach this entry of this server, with all that the gate does for the call."""
+    """Proof that this exchange may reach this entry, and the gate's part of the call."""
 
     _meter: Meter
     _record: RequestRecord
 
     @property
     def depends_on_definition(self) -> bool:
-        """Whether the permit is good for one definition of its entry only: where it is pinned, or a person agreed."""
+        """Whether the permit holds for one definition of its entry only: the entry is pinned, or a person confirmed the
+        call."""
         return self.admission.access is not None or self._gate.policies.trust(self.server) is not Trust.TRUSTED
 
     def dispatch(self) -> None:
-        """Judge what holds now, spend the grant, and write the decision down. The request must be handed to the link
-        without a checkpoint after this, and what it takes from its definition must be looked up in the same step.
+        """Check again what holds now, spend the grant, and write the decision to the audit. The caller must hand the
+        request to the link without a checkpoint in between, and must look up in the same step what it takes from the
+        entry's definition.
 
         Raises:
-            StaleApproval: what was found at `Gate.admit` does not hold any more.
-            AuditUnavailable: the decision cannot be written down, so the request must not be sent.
+            StaleApproval: what `Gate.admit` found does not hold any more.
+            AuditUnavailable: the decision cannot be written, so the request must not be sent.
         """
         self._record.begin(self._gate._revalidate(self))
 
     def redispatch(self) -> None:
-        """Judge what holds now, before what was dispatched is sent once more: for a further round, with other headers,
-        or as a task. Nothing is spent or written down: it is the same call.
+        """Check again before a dispatched call is sent once more: for a further round, with other headers, or as a
+        task. It is the same call, so no grant is spent and no decision written.
 
         Raises:
             StaleApproval: the entry may not be reached any more.
@@ -105,18 +107,18 @@ class CallPermit(_EntryPermit):
             raise stale_approval(self.server, self.kind.value, self.target)
 
     def accept(self, answer: Answered) -> Raw:
-        """The result of the call, whose outcome is written down.
+        """Check the result's size, write the outcome, and return the result.
 
         Raises:
-            TooLarge: it is longer than the server may send.
+            TooLarge: the result is longer than the server may send.
         """
         self._record.end(size=len(answer.result))
         self._meter.check_result_size(len(answer.result))
         return answer.result
 
     def renew_for_retry(self, answer: InputRequired) -> InputRequired:
-        """The server asked back instead of finishing: the caller will send the same request again, and it is the same
-        call that a person has agreed to. Once for each such answer, and MAX_RENEWALS times in all."""
+        """Renew the grant of a call whose server needs input: the caller will repeat the request, and it is the same
+        call that a person confirmed. Each such response renews it once, MAX_RENEWALS times in all."""
         self._record.end()
         grant, access = self.admission.grant, self.admission.access
         if grant is not None and access is not None:
@@ -124,35 +126,35 @@ class CallPermit(_EntryPermit):
         return answer
 
     def fail(self, problem: BaseException) -> None:
-        """The call ended with this; its outcome is written down."""
+        """Write the outcome of a call that ended with this exception."""
         self._record.fail(problem)
 
     def release(self) -> None:
-        """Nothing more is sent with this permit. A grant for one call that was not spent can be used by the next."""
+        """Release the permit: nothing more is sent with it. The next call can use a once-grant that was not spent."""
         self._record.end()
         if self.admission.grant is not None:
             self._gate.authorizer.grants.release(self.admission.grant)
 
     def slot(self) -> AbstractAsyncContextManager[None]:
-        """One of the calls that the server may run at once, for a block; see `Meter.slot`."""
+        """Take one of the server's slots for concurrent calls; see `Meter.slot`."""
         return self._meter.slot()
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class WatchPermit(_EntryPermit):
-    """Proof that the caller of this exchange may be told when this resource changes. It outlives the exchange, and
-    takes none of the slots of its server."""
+    """Proof that the caller of this exchange may be notified when this resource changes. A watch outlives its exchange
+    and takes no slot of the server."""
 
     @contextmanager
     def dispatch(self) -> Iterator[None]:
-        """The server is asked within the block; see `CallPermit.dispatch`."""
+        """Subscribe at the server within this block; see `CallPermit.dispatch`."""
         with self._gate.decision_log.recording(self._gate._revalidate(self)):
             yield
 
     def holds(self) -> bool:
-        """Whether the caller may be told now, if the resource may still be known: that is looked at once for all who
-        watch it (`Definitions.is_visible`)."""
+        """Whether the caller may be notified now. The visibility of the resource (`Definitions.is_visible`) is the same
+        for all watchers, and the notifier checks it once."""
         if self.admission.access is None and self.admission.epoch == self._gate.policies.epoch:
             return True
         try:
@@ -162,7 +164,7 @@ class WatchPermit(_EntryPermit):
 
 
 class Gate:
-    """Judges by the consent of each server. What it denies does not exist for whoever asks.
+    """Admits requests by the consent of each server. A denied entry is indistinguishable from a missing one.
 
     Args:
         servers: by id; see `replace`.
@@ -182,16 +184,16 @@ class Gate:
         self.server_requests = ServerRequests(self.policies, self.definitions, self.authorizer, decision_log)
 
     def replace(self, servers: Mapping[str, ServerSpec]) -> None:
-        """Judge by these from now on, all at once. Questions and grants whose rule is not the same are void; what was
-        dispatched keeps its verdict."""
+        """Put these configurations into effect, all at once. Confirmations and grants end whose rule is gone or
+        different. Calls that were dispatched continue."""
         others = self.policies.replace(servers)
         self.definitions.pins.set_trust_levels({server: spec.trust for server, spec in servers.items()})
         self.authorizer.revoke_unruled()
-        # All else that lists are judged by (pins, launch, templates) comes from elsewhere, and is told when it changes.
+        # Other causes of a different visibility (pins, launch, templates) report their changes themselves.
         self.definitions.invalidate(others)
 
     def forget(self, caller: Caller) -> None:
-        """The caller is gone, and what was allowed for its session with it."""
+        """Forget a caller that is gone, with the grants and confirmations of its session."""
         if caller.session is not None:
             self.authorizer.end_session(caller.session)
 
@@ -199,13 +201,13 @@ class Gate:
     async def passage(
         self, exchange: Exchange, server: str, kind: Kind, name: str, *, exists: bool = True, confirm: bool = True
     ) -> AsyncIterator[CallPermit]:
-        """The permit to reach the entry, for the block, which is one of the calls that the server may run at once; how
-        the call ended is written down with the block at the latest. With `confirm` False, no person is asked.
+        """Context manager around one call: admits the request, takes a slot of the server, yields the permit, and
+        writes the outcome at the end at the latest. With `confirm` False, no person is asked.
 
         Raises:
             NotVisible: there is no such entry for this caller.
             TooManyRequests: see `Meter.slot`.
-            ColonnadeError: as `admit` and `admit_without_confirmation` say.
+            ColonnadeError: as in `admit` and `admit_without_confirmation`.
         """
         if confirm:
             permit = await self.admit(exchange, server, kind, name, exists=exists)
@@ -225,17 +227,16 @@ class Gate:
     async def admit(
         self, exchange: Exchange, server: str, kind: Kind, name: str, *, exists: bool = True
     ) -> CallPermit | None:
-        """The permit to reach the entry, or None: then the answer must be the one for what does not exist. Where the
-        rules say ask, a person is waited for.
+        """The permit to reach the entry; None if the response must be the one for a missing entry. Waits for a person
+        if the rules say ask.
 
-        With `exists` False there is no such entry, and never a permit: the same checks are made as for one that is
-        denied, so that it takes as long.
+        With `exists` False, the entry is missing and the result is always None. The same checks are made as for a
+        denied entry, so that both take the same time.
 
         Raises:
-            Forbidden: the rules deny these arguments, or a person did.
-            Unconfirmed, TooManyRequests: nobody answered, or too much is to be answered.
-            StaleApproval: the entry was approved and is held back, since it changed; or it changed while a person was
-            asked.
+            Forbidden: the rules deny these arguments, or a person denied the call.
+            Unconfirmed, TooManyRequests: no answer in time, or too many confirmations are pending.
+            StaleApproval: the entry was approved and is held since it changed; or it changed while a person was asked.
         """
         if not self.definitions.check_usable(server, kind, name, exists):
             return None
@@ -264,11 +265,12 @@ class Gate:
     def admit_without_confirmation(
         self, exchange: Exchange, server: str, kind: Kind, name: str, *, exists: bool = True
     ) -> CallPermit | None:
-        """The same for what follows the verdict of an entry and is nothing to ask a person about.
+        """Like `admit`, but without asking a person: for requests that follow from an entry's consent, such as
+        completion.
 
         Raises:
-            ConfirmationRequired: it would have to be asked about, and no grant for it is there.
-            StaleApproval: the entry is held back.
+            ConfirmationRequired: the rules say ask, and no lasting grant fits.
+            StaleApproval: the entry is held.
         """
         if not self.definitions.check_usable(server, kind, name, exists):
             return None
@@ -276,7 +278,7 @@ class Gate:
         return None if admission is None else self._call_permit(exchange, server, kind, name, admission)
 
     def admit_watch(self, exchange: Exchange, server: str, uri: str) -> WatchPermit | None:
-        """The permit to be told when the resource changes; nobody is asked about that either. Raises as
+        """The permit to be notified of changes of the resource; no person is asked. Raises as
         `admit_without_confirmation` does."""
         if not self.definitions.check_usable(server, Kind.RESOURCE, uri, exists=True):
             return None
@@ -284,7 +286,7 @@ class Gate:
         return None if admission is None else WatchPermit(ISSUER, self, exchange, server, Kind.RESOURCE, uri, admission)
 
     def _admit_unasked(self, exchange: Exchange, server: str, kind: Kind, name: str) -> Admission | None:
-        """By what the rules and lasting grants admit it; None if they deny it."""
+        """The admission by rules and lasting grants alone; None if the rules deny the request."""
         if not self.policies.has_server(server):
             return None
         epoch, decision = self.policies.epoch, self._evaluate(server, kind, name, EMPTY_OBJECT)
@@ -294,19 +296,20 @@ class Gate:
             return Admission(decision, epoch)
         access = self._access_request(exchange, server, kind, name, EMPTY_OBJECT, decision)
         grant = self.authorizer.grants.find(access)
-        if grant is None or grant.scope is Scope.ONCE:  # what was given for one call is not spent on this
+        # A grant for one call is meant for a call, and is not spent here.
+        if grant is None or grant.scope is Scope.ONCE:
             why = f"this {kind.value} of {server} needs a person's consent, which was not given"
             raise ConfirmationRequired(server, why)
         return Admission(decision, epoch, access, grant)
 
     def _call_permit(self, exchange: Exchange, server: str, kind: Kind, name: str, admission: Admission) -> CallPermit:
-        if not self.policies.has_server(server):  # the configuration lost it while a person was asked
+        if not self.policies.has_server(server):  # A reload may have removed it while a person was asked.
             raise stale_approval(server, kind.value, name)
         meter, record = self.policies.meter(server), RequestRecord(self.decision_log)
         return CallPermit(ISSUER, self, exchange, server, kind, name, admission, meter, record)
 
     def client_may_confirm(self, server: str, kind: Kind, name: str, caller: Caller) -> bool:
-        """Whether the caller itself may be asked for consent before this is carried out."""
+        """Whether the caller itself may have to confirm a request for this entry."""
         if not self.policies.has_server(server) or not self.authorizer.client_can_confirm(caller):
             return False
         rules = self.policies.rules(server)
@@ -315,7 +318,7 @@ class Gate:
     def grant_for_anonymous(
         self, server: str, kind: Kind, name: str, raw_arguments: Raw, decision: RuleDecision
     ) -> Grant | None:
-        """The grant that a call of a client without a name would use, if it had to be asked about."""
+        """The grant that a call of a client without a name would use, if the rules ask for confirmation."""
         if decision.verdict is not Verdict.ASK:
             return None
         params = {"arguments": raw_arguments}
@@ -323,7 +326,7 @@ class Gate:
         return self.authorizer.grants.find(self._access_request(exchange, server, kind, name, raw_arguments, decision))
 
     def _revalidate(self, permit: _EntryPermit) -> AuditRecord:
-        """Judge by what the request may go now, and spend its grant if it takes one: the record of that."""
+        """Check the request by what holds now, spend its grant if it needs one, and return its audit record."""
         exchange, server, kind, name = permit.exchange, permit.server, permit.kind, permit.target
         admission = permit.admission
         if admission.epoch != self.policies.epoch:
@@ -378,7 +381,7 @@ class Gate:
 
 
 def _raw_arguments(exchange: Exchange) -> Raw:
-    """The arguments of a request, as they will be sent; an empty object where it has none."""
+    """The arguments of a request as they will be sent; an empty object if it has none."""
     row = TARGETED.get(exchange.request.method)
     raw_arguments = None if row is None or row.arguments is None else exchange.params.get(row.arguments)
     return EMPTY_OBJECT if raw_arguments is None else raw_arguments

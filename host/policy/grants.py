@@ -1,11 +1,10 @@
-"""Grants: the answers of people that stand for more than the moment they were given in.
+"""Grants: permissions that people gave for more than the moment of their answer.
 
-A grant is bound to whoever called, to the server as it is started, to a definition, to the rule that asked, and to
-arguments or to conditions on them; it fits a call in all of these or not at all. Those for a time and for always are
-kept in a store that several hosts share. Those for one call or one session are in memory only, so that nothing that
-ends the process gives anybody a second use.
+A grant is bound to the caller, to the server's launch identity, to a definition, to the rule that asked, and to
+arguments or conditions on them; a call must match all of these. Grants for a time and for always are stored, and shared
+by several hosts. Grants for one call or one session are in memory only, so that no crash gives them a second use.
 
-This file decides whether a call has a grant. It asks nobody, and where it cannot tell, there is none.
+This module decides whether a call has a grant. It asks nobody; in doubt there is none.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from host.storage.store import StateError, Store, StoredGrant, Transaction
 
 
 class Scope(StrEnum):
-    """How long a grant is good for."""
+    """How long a grant holds."""
 
     ONCE = "once"
     SESSION = "session"
@@ -40,11 +39,11 @@ _BREADTH = {scope: at for at, scope in enumerate(Scope)}
 
 @dataclass(frozen=True, slots=True)
 class AccessRequest:
-    """A call, as far as grants are about it.
+    """The properties of a call that grants are bound to.
 
-    `caller` is the name of its token; callers without one are all one. `kind` is that of the entry, or of what the
-    server asks for: `sampling`, `form`, `url`, `roots`. `digest` is that of the arguments, `arguments` are the decoded
-    ones. `retry`: it goes on with a call that was sent to its server before.
+    `caller` is the name of its access token; callers without a token are not told apart. `kind` is the kind of the
+    entry, or of the server request: `sampling`, `form`, `url`, `roots`. `digest`: of the arguments, `arguments`:
+    decoded. `retry`: the call continues one that was sent before.
     """
 
     caller: str | None
@@ -62,11 +61,11 @@ class AccessRequest:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A permission that a person gave. Fields that an access request has too must be equal to those of the call.
+    """A permission that a person gave. Its fields that an access request also has must equal those of the call.
 
-    `session`: None, unless it is good in that one only. `digest`: None if it is not bound to exact arguments; `when`:
-    conditions that they have to meet. `made` and `expires` are Unix time. `by`: where it was given. With `retry` it is
-    good for going on with a call, and not for beginning one.
+    `session`: the only session in which it holds, or None. `digest`: None if it is not bound to exact arguments;
+    `when`: conditions on the arguments. `made` and `expires` are Unix time. `by`: the channel of the answer. A grant
+    with `retry` is for continuing a call, not for beginning one.
     """
 
     id: str
@@ -88,7 +87,7 @@ class Grant:
 
 
 def new_id() -> str:
-    """A name for a grant that no other has."""
+    """A new unique id of a grant."""
     return secrets.token_hex(8)
 
 
@@ -96,9 +95,9 @@ class Grants:
     """The grants of one configuration.
 
     Args:
-        store: where those are that outlive the process. It is read here.
-        wall: Unix time.
-        monotonic: seconds that nobody can set back; both clocks have to say that a grant is not over.
+        store: for grants that outlive the process. The constructor reads it.
+        wall: clock with Unix time.
+        monotonic: clock that nobody can set back. A grant holds only while both clocks say so.
 
     Raises:
         StateError: the store cannot be read.
@@ -115,28 +114,28 @@ class Grants:
         self._wall = wall
         self._monotonic = monotonic
         self._own: dict[str, Grant] = {}
-        """In memory only."""
+        """Grants in memory only."""
         self._stored: dict[str, Grant] = {}
         self._until: dict[str, float] = {}
-        """When each is over by the monotonic clock, reckoned when it was first seen here."""
+        """Expiry of each grant by the monotonic clock, computed when this process first sees the grant."""
         self._reserved: set[str] = set()
-        """On their way to the one call that they were given for, or found for."""
+        """Grants that are reserved for the one call that they were given to or found by."""
         self._gone: set[str] = set()
         """Grants that were revoked here. They do not hold in this process, stored or not."""
         self._unstored: set[str] = set()
-        """Those of them that are in the store still."""
+        """Revoked grants that are still in the store."""
         self._seen = -1
-        """The revision of the grants that `_stored` is of."""
+        """Revision of the grants in `_stored`."""
         self._moved = False
-        """Whether another process has granted or taken back something since this was last asked."""
+        """Whether another process has granted or revoked something since the last call of `reread`."""
         self._unwritten: str | None = None
         run_inline(self._read())
         self._moved = False
 
     @property
     def problem(self) -> str | None:
-        """A sentence for people if stored grants do not hold since the store cannot be relied on, or if one that was
-        taken back is stored still."""
+        """A sentence for people if stored grants do not hold because the store is unreliable, or if a revoked grant is
+        still stored."""
         if self._store.problem is not None:
             return f"{self._store.problem}; no stored grant holds until then"
         if not self._store.is_reliable:
@@ -147,8 +146,8 @@ class Grants:
         """Add a grant. It holds when the steps end, if both clocks agree.
 
         Raises:
-            ValueError: one for a session without a session, for a time without an end, or for longer than a session in
-                one only.
+            ValueError: inconsistent scope: a grant for a session without session, for a time without end, or a lasting
+                one bound to a session.
             StateError: it cannot be stored, and does not hold.
         """
         if (grant.scope is Scope.SESSION and grant.session is None) or (
@@ -165,13 +164,14 @@ class Grants:
         self._until[grant.id] = self._end_of(grant)
 
     def find(self, access: AccessRequest) -> Grant | None:
-        """The narrowest live grant that fits: exact arguments before conditions before any, and the shortest first."""
+        """The narrowest grant that fits and holds: exact arguments before conditions before any arguments, and the
+        shortest scope first."""
         self._refresh()
         fitting = [grant for grant in self.all() if grant.id not in self._reserved and self._fits(grant, access)]
         return min(fitting, key=_breadth, default=None)
 
     def reserve(self, grant: Grant) -> None:
-        """One for a single call is on its way to it: nobody else finds it, until it is used or released."""
+        """Reserve a grant for one call, so that no other call finds it until it is used or released."""
         if grant.scope is Scope.ONCE:
             self._reserved.add(grant.id)
 
@@ -180,8 +180,8 @@ class Grants:
         self._reserved.discard(grant.id)
 
     def use(self, grant: Grant, access: AccessRequest) -> bool:
-        """Spend the grant on the call, right before it is sent. False if it is not there any more, not live, or not for
-        this call: then the call is not to be sent."""
+        """Spend the grant on the call, immediately before the call is sent. False if it is gone, expired, or does not
+        fit: the call must not be sent."""
         self._refresh()
         if not self._fits(grant, access):
             return False
@@ -191,12 +191,12 @@ class Grants:
         return True
 
     def all(self) -> list[Grant]:
-        """All that were not taken back, used up or cleared away, live or not."""
+        """All grants that were not revoked, spent or removed, including expired ones."""
         stored = self._stored.values() if self._store.is_reliable else ()
         return [*self._own.values(), *stored]
 
     def why_unusable(self, grant: Grant) -> str | None:
-        """Why the grant is not live, as a sentence; None if it is."""
+        """The reason why the grant does not hold, as a sentence; None if it holds."""
         if self._own.get(grant.id, self._stored.get(grant.id)) != grant:
             return "it is not there any more"
         if grant.scope in _STORED and not self._store.is_reliable:
@@ -209,20 +209,21 @@ class Grants:
         return None
 
     def withdraw(self, grant: Grant) -> None:
-        """A grant for one call or session, which nobody has used, is none any more."""
+        """Remove an unused grant for one call or session."""
         self._own.pop(grant.id, None)
 
     def revoke(self, id: str) -> Steps[bool]:
-        """Take a grant back; False if there is none of that id. In this process it does not hold from the first step.
+        """Revoke a grant; False if there is none of that id. In this process it ends with the first step.
 
         Raises:
-            StateError: it cannot be taken out of the store: others may use it, and so may this one after a restart.
+            StateError: it cannot be removed from the store: other processes, and this one after a restart, may still
+                use it.
         """
         is_current = self._refresh()
         if self._own.pop(id, None) is not None:
             return True
         if id not in self._stored and not is_current:
-            yield from self._read()  # another process may just have given it
+            yield from self._read()  # Another process may just have stored it.
         if id not in self._stored:
             return False
         self._drop([id])
@@ -234,7 +235,7 @@ class Grants:
         self._own = {id: grant for id, grant in self._own.items() if grant.session != session}
 
     def revoke_unless(self, keeps: Callable[[Grant], bool]) -> list[Grant]:
-        """Take back all that are not to be kept; these. `store_revocations` takes them out of the store."""
+        """Revoke all grants that `keeps` rejects, and return them. `store_revocations` removes them from the store."""
         self._refresh()
         void = [grant for grant in self.all() if not keeps(grant)]
         for grant in void:
@@ -243,16 +244,16 @@ class Grants:
         return void
 
     def store_revocations(self) -> Steps[None]:
-        """Take out of the store what was taken back here and is still in it.
+        """Remove the grants that were revoked here from the store.
 
         Raises:
-            StateError: that is not possible; it can be tried again.
+            StateError: the store cannot be written; the call can be repeated.
         """
         if self._unstored:
             yield from self._store_changes(None)
 
     def _store_changes(self, grant: Grant | None) -> Steps[None]:
-        """Store this grant, and take out what was taken back and what has expired."""
+        """Store this grant, and remove revoked and expired ones."""
         revoked, now = frozenset(self._unstored), self._wall()
 
         def change(transaction: Transaction) -> None:
@@ -271,15 +272,15 @@ class Grants:
         self._refresh()
 
     def reread(self) -> bool:
-        """See what other processes have granted or taken back; whether they did since this was last asked. Costs next
-        to nothing if not."""
+        """Read the grants that other processes have stored or revoked; return whether there were any since the last
+        call. Costs next to nothing otherwise."""
         self._refresh()
         moved, self._moved = self._moved, False
         return moved
 
     def _refresh(self) -> bool:
-        """Take up what is stored now; False if it cannot be read at once. Then what was read last holds as long as
-        `Store.is_reliable` says."""
+        """Take over the stored grants. False if the store cannot be read at once: then the last read grants hold as
+        long as `Store.is_reliable` says."""
         revision = self._store.poll().grants
         if revision != self._seen:
             try:
@@ -289,10 +290,10 @@ class Grants:
         return self._store.is_current
 
     def _read(self) -> Steps[None]:
-        """The same, waiting for whoever has the store locked.
+        """Read the stored grants, waiting if another process has locked the store.
 
         Raises:
-            StateError: it cannot be read.
+            StateError: the store cannot be read.
         """
         yield from self._store.write(
             lambda transaction: transaction.grants(), lambda grants, revisions: self._take(grants, revisions.grants)
@@ -306,7 +307,7 @@ class Grants:
             if id not in self._until:
                 self._until[id] = self._end_of(grant)
 
-    # Whether a grant is one for this call
+    # Matching a grant with a call
 
     def _fits(self, grant: Grant, access: AccessRequest) -> bool:
         return (
@@ -321,8 +322,8 @@ class Grants:
         )
 
     def _end_of(self, grant: Grant) -> float:
-        """By the monotonic clock. Where a grant comes from another process, or from before a start, the wall clock has
-        to be believed once."""
+        """Expiry by the monotonic clock. For a grant from another process, or from before a restart, the wall clock is
+        trusted once."""
         left = inf if grant.expires is None else grant.expires - max(self._wall(), grant.made)
         return self._monotonic() + left
 
@@ -334,7 +335,7 @@ class Grants:
 
 
 def _true(when: tuple[Condition, ...], arguments: object) -> bool:
-    """Whether conditions hold for sure. A check of an unknown kind, as another version may have stored, does not."""
+    """Whether all conditions surely hold. A check of an unknown kind, stored by another version, does not."""
     try:
         return not when or conditions_hold(when, arguments) is True
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
@@ -347,7 +348,7 @@ def _breadth(grant: Grant) -> tuple[int, int, int, float, str]:
 
 
 def _read(stored: StoredGrant) -> Grant | None:
-    """The grant; None for one that this version does not understand: it does not hold."""
+    """The grant; None if this version does not understand it, so that it does not hold."""
     fields = msgspec.structs.asdict(stored)
     try:
         when = msgspec.json.decode(fields.pop("conditions"), type=tuple[Condition, ...])

@@ -1,7 +1,7 @@
-"""Limits of a server: calls per time, concurrent calls, the size of results, sampling requests.
+"""Limits of a server: calls per time, concurrent calls, size of results, sampling requests.
 
-This file counts, and says no with the time when to try again. It refuses to know what is counted. It keeps no clock and
-no task of its own: a budget is what was spent, less what has come back since somebody last looked.
+This module counts, and refuses with the time of a retry. It knows nothing of the requests it counts, and has no task: a
+budget is the amount spent, minus the amount that has come back since the last look.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from host.errors import TooLarge, TooManyRequests
 from host.jsonrpc.raw import encode
 
 MAX_QUEUE = 32
-"""So many calls may wait for others of their server to end."""
+"""Calls that may wait for other calls of their server to end."""
 QUEUE_TIMEOUT = 30.0
-"""Seconds that one of them waits at the most."""
+"""Seconds that a call waits at most."""
 QUEUE_RETRY = 1.0
-"""After so many seconds a call that found no place may try again; nobody knows when calls end."""
+"""Seconds after which a call that found no place may try again; the end of running calls is unknown."""
 DEFAULT_SAMPLING = Rate(60, 3600.0)
-"""The rate of sampling requests for a server that is not trusted, if the configuration has none."""
+"""Rate of sampling requests for a server that is not trusted, if the configuration has none."""
 
 _ROUNDING = 1e-6
 
 
 class Meter:
-    """The use that one server makes of its limits. Must be used inside trio.
+    """Use of the limits of one server. Must be used inside trio.
 
-    A rate lets `count` uses come at once, and gives them back evenly over its time. Without a limit in the
-    configuration there is none, except that a server which is not trusted may send SAMPLING requests.
+    A rate admits `count` uses at once, and restores them evenly over its time. Without a configured limit there is
+    none, except for SAMPLING requests of a server that is not trusted.
     """
 
     def __init__(self, server: str, limits: Limits, trust: Trust = Trust.STANDARD) -> None:
@@ -46,32 +46,32 @@ class Meter:
 
     @property
     def running(self) -> int:
-        """How many calls are in progress."""
+        """Number of calls in progress."""
         return self._used.running
 
     @property
     def waiting(self) -> int:
-        """How many calls wait for those in progress."""
+        """Number of calls that wait for those in progress."""
         return len(self._used.queue)
 
     def take_over(self, former: Meter) -> None:
-        """Goes on where the meter of the same server before a reload stands: what is in progress, waits and was spent
-        counts here, by the new limits. The former meter counts together with this one from now on."""
+        """Take over the counts of the server's meter from before a reload: running and waiting calls and spent budgets
+        count by the new limits. The former meter shares the counts from now on."""
         self._used = former._used
         self._used.change(self._limits)
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
-        """Around one call. Waits, in the order of coming, while as many calls run as may; a call that waits and is
-        cancelled was never there.
+        """Context manager around one call. Waits in the order of arrival while the maximum of calls run; a waiting call
+        that is cancelled leaves no trace.
 
         Raises:
-            TooManyRequests: too many calls in the time, too many waiting, or QUEUE_TIME is over. `data` says when to
-            try again.
+            TooManyRequests: too many calls in the time, too many waiting, or QUEUE_TIMEOUT is over. `data` says when to
+                try again.
         """
         used = self._used
         calls = used.calls
-        # Those who wait have not used theirs yet, and are first.
+        # Waiting calls have not used their turn yet, and go first.
         if calls is not None and (seconds := calls.seconds_until(len(used.queue) + 1)) > 0:
             raise self._too_many_requests(f"may be called {_per(calls.rate)}", seconds)
         if used.full or used.queue:
@@ -94,7 +94,7 @@ class Meter:
             with trio.move_on_after(QUEUE_TIMEOUT):
                 await place.wait()
         except BaseException:
-            if place.is_set():  # called up and cancelled at the same moment
+            if place.is_set():  # The call got its turn and was cancelled at the same moment
                 used.undo()
             raise
         finally:
@@ -106,18 +106,18 @@ class Meter:
             )
 
     def check_result_size(self, size: int) -> None:
-        """Raises TooLarge if a result of so many bytes is more than the server may send."""
+        """Raise TooLarge if a result of `size` bytes is larger than the server may send."""
         limit = self._limits.result
         if limit is not None and size > limit:
             sent = f"{self.server} carried it out, but sent {size} bytes"
             raise TooLarge(self.server, f"{sent}; limits.result lets it send {limit} in one result")
 
     def charge_sampling(self, max_tokens: int | None) -> None:
-        """Take one sampling request, and the tokens that it asks for, from the budgets; or nothing from either. A
-        request that does not say how many tokens it wants is taken to want the whole budget of them.
+        """Charge one sampling request and its tokens to the budgets, or nothing to either. A request without a number
+        of tokens counts as one for the whole budget.
 
         Raises:
-            TooManyRequests: one of the budgets does not have it. `data` says when to try again, if that is of use.
+            TooManyRequests: a budget is exhausted. `data` says when to try again, if a retry can succeed.
         """
         requests, tokens = self._used.sampling, self._used.tokens
         wanted = 0
@@ -137,7 +137,8 @@ class Meter:
             tokens.take(wanted)
 
     def _too_many_requests(self, what: str, seconds: float) -> TooManyRequests:
-        again = max(math.ceil(round(seconds * 1000, 3)), 1)  # sums of floats end in dust
+        # Sums of floats are inexact; rounding keeps an exact second from becoming the next one.
+        again = max(math.ceil(round(seconds * 1000, 3)), 1)
         return TooManyRequests(
             f"{self.server} {what}; try again in {again / 1000:g} s", data=encode({"retryAfterMs": again})
         )
@@ -156,7 +157,7 @@ class _RateBudget:
         self._at = trio.current_time()
 
     def seconds_until(self, wanted: int) -> float:
-        """Seconds until so much may be taken; 0 if it may now."""
+        """Seconds until the amount may be taken; 0 if it may be taken now."""
         now = trio.current_time()
         self._spent = max(self._spent - (now - self._at) * self.rate.count / self.rate.seconds, 0.0)
         self._at = now
@@ -168,7 +169,7 @@ class _RateBudget:
         self._spent += count
 
     def with_rate(self, rate: Rate | None) -> _RateBudget | None:
-        """The same by another rate. More than all of it is not owed."""
+        """The same use under another rate. More than the whole new budget is not owed."""
         if rate is None:
             return None
         self.seconds_until(0)
@@ -178,8 +179,8 @@ class _RateBudget:
 
 
 class _Usage:
-    """The current use of the limits; a reload hands it on from meter to meter. In `queue`, who is next is first, and an
-    event is set and gone from it when the call may run."""
+    """Current use of the limits, handed from meter to meter by reloads. The first event in `queue` is next; an event is
+    set and removed when its call may run."""
 
     def __init__(self, limits: Limits) -> None:
         self.running = 0
@@ -211,7 +212,7 @@ class _Usage:
         self._admit_queued()
 
     def undo(self) -> None:
-        """A call that began a moment ago ends as if it had not."""
+        """Undo the beginning of a call."""
         if self.calls is not None:
             self.calls.take(-1)
         self.end()

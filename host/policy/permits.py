@@ -1,7 +1,7 @@
-"""The guard of permits, which prove that what is to be sent was admitted: no request reaches anybody without one.
+"""The guard of permits. A permit proves that a message was admitted; no request is sent without one.
 
 There are three: `CallPermit` and `WatchPermit`, which only `gate` issues, and `ServerRequestPermit`, which only
-`server_requests` issues. A test holds that nothing else imports `ISSUER`.
+`server_requests` issues. A test holds that no other module imports `ISSUER`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ ISSUER = object()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Permit:
-    """The base of every permit. Raises TypeError for whoever does not have the issuer's mark."""
+    """Base of all permits. Raises TypeError if the caller does not have the issuer's mark."""
 
     issuer: object
 

@@ -1,12 +1,12 @@
-"""Pins: what of every server a person, or its trust, has approved, and what is held back until a person does.
+"""Pins: the definitions of each server that a person, or the server's trust level, has approved, and those that are
+held.
 
-A pinned item is a tool, a prompt, a resource, a template, a server's instructions, or what is started as the server.
-It is known by its fingerprint. What may be listed and reached is what is offered exactly as it was approved last:
-nothing that a server does changes that, be it that it is started anew, leaves an item out for a while, or has another
-order.
+A pinned item is a tool, prompt, resource, template, a server's instructions, or its launch identity. It is identified
+by its fingerprint. An item may be listed and used only if it is offered exactly as it was last approved; restarting the
+server, omitting an item for a while, or another order changes nothing.
 
-This file decides and remembers, in a store that several hosts share. It shows nobody anything, and it does not know
-what a definition means. Whatever may have to wait for the store is steps (`host.slices`).
+This module decides and remembers, in a store that several hosts share. It has no user interface, and does not interpret
+definitions. Functions that may have to wait for the store are steps (`host.slices`).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from host.storage.store import (
 )
 
 MOST_ITEMS = 20_000
-"""Items kept of one server. What is beyond is held back and cannot be approved."""
+"""Items of one server that are kept. Further ones are held and cannot be approved."""
 MOST_BYTES = 64 * 1024 * 1024
-"""Bytes of names and definitions kept of one server."""
+"""Bytes of names and definitions of one server that are kept."""
 
 INSTRUCTIONS = "instructions"
 LAUNCH = "launch"
 KINDS = ("tool", "prompt", "resource", "template", INSTRUCTIONS, LAUNCH)
-"""The kinds of pinned items; the name of the last two is empty."""
+"""Kinds of pinned items; the last two have an empty name."""
 
 BY_TRUST = "trust"
 BY_FIRST_SIGHT = "first sight"
@@ -54,24 +54,24 @@ _NO_ITEMS: dict[str, StoredItem] = {}
 
 
 class PinStatus(Enum):
-    """Where an item stands."""
+    """Status of an item."""
 
     APPROVED = "approved"
     NEW = "new"
     """Never approved, or the approval was revoked: the item waits for a person."""
     CHANGED = "changed"
-    """Another definition of it was approved than is offered now."""
+    """The offered definition differs from the approved one."""
     UNKNOWN = "unknown"
     """Not offered and never seen."""
 
 
 class StaleDecision(Exception):
-    """The item to decide about is not offered any more, or not as it was shown. The text is a sentence."""
+    """The item to decide about is not offered any more, or differs from the one shown. The text is a sentence."""
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """Something to tell. `status` is what came of it; `first`: the item was never seen before; `was` is the
-    fingerprint of what was offered before, None if nothing was."""
+    """A change to report. `status` is its result; `first`: the item was never seen before; `was`: fingerprint of the
+    former offer, None if there was none."""
 
     server: str
     kind: str
@@ -99,7 +99,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Pinned:
-    """A definition that was approved: at what Unix time, and by whom: a BY_ word or what `approve` was told."""
+    """An approved definition: when (Unix time), and by whom: a BY_ word or the `by` of `approve`."""
 
     server: str
     kind: str
@@ -113,14 +113,14 @@ class Pinned:
 _Items = dict[str, StoredItem]
 _Servers = dict[str, dict[str, _Items]]
 _Changed = dict[str, dict[str, StoredItem]]
-"""Items to be stored, by kind and name."""
+"""Items to store, by kind and name."""
 _Decide = Callable[[Mapping[str, _Items]], _Changed]
 """Computes the items of a server, by kind, as a person's decision leaves them. Raises StaleDecision."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A decision that is to be stored, and the items that it was made from."""
+    """A decision to store, and the items that it is based on."""
 
     server: str
     changed: _Changed
@@ -148,11 +148,11 @@ class PreparedPins:
     """The stored items of the kind."""
     changes: list[Change]
     problem: str | None
-    """Why nothing new could be stored."""
+    """The reason why new items could not be stored."""
     lost: str | None
 
     def status(self, name: str) -> PinStatus:
-        """How an item that is offered stands once this is taken note of."""
+        """Status of an offered item after the commit."""
         return _status_of(self.items.get(name), self.offers.get(name), self.trust, lost=self.lost is not None)
 
 
@@ -160,10 +160,10 @@ class Pins:
     """The pins of the servers of one configuration.
 
     Args:
-        store: where they are kept. It is read here.
-        trusts: of each server; one that is not in it is untrusted.
-        on_lost: told why, when it turns out that what was approved is not known any more.
-        wall: Unix time.
+        store: where they are kept. The constructor reads it.
+        trusts: trust level by server; a server without one is untrusted.
+        on_lost: called with the reason when the approvals turn out to be lost.
+        wall: clock with Unix time.
     """
 
     def __init__(
@@ -182,58 +182,58 @@ class Pins:
         """The stored items by server and kind, as of `_revision`."""
         self._closed_servers: frozenset[str] = frozenset()
         self._lost: str | None = None
-        """Why nothing is approved."""
+        """The reason why nothing is approved; None if the approvals are known."""
         self._revision = 0
         self._now: dict[tuple[str, str], dict[str, _Offer]] = {}
         self._raws: dict[tuple[str, str], Mapping[str, bytes]] = {}
-        """The definitions of the last complete comparison under the present trust."""
+        """Definitions of the last complete comparison under the present trust level."""
         self._first: dict[tuple[str, str], _Items] = {}
-        """The stored items of a kind when this process saw the first list of it, until that list is in effect."""
+        """Stored items of a kind when this process first saw its list, until that list is committed."""
         self._moved: set[str] = set()
         self._unwritten: dict[tuple[str, str], str] = {}
-        """By server and kind, why what is offered anew is not stored, so that nobody can decide about it yet."""
+        """By server and kind, the reason why new offers are not stored; nobody can decide about them until they are."""
         self._unstored_holds: dict[tuple[str, str, str], tuple[_Decide, _Plan | None]] = {}
-        """By server, kind and name, rejections and revocations that hold in memory alone."""
+        """By server, kind and name, rejections and revocations that hold in memory only."""
         self._unstored: str | None = None
-        """Why they are not stored."""
+        """The reason why they are not stored."""
         run_inline(self._take(run_inline(store.read_definitions(0))))
         self._moved.clear()
 
     @property
     def problem(self) -> str | None:
-        """A sentence for people if what was approved is not known (then nothing is approved), or if nothing new can be
-        stored (then it is held back)."""
+        """A sentence for people if the approvals are lost (nothing is approved), or if new items cannot be stored (they
+        are held)."""
         return self._lost or next(iter(self._unwritten.values()), None) or self._unstored
 
     def set_trust_levels(self, trusts: Mapping[str, Trust]) -> None:
-        """From now on these hold. What they approve by themselves is approved with the next `observe`."""
+        """Put these trust levels into effect. The next `observe` approves what they approve without a person."""
         self._trusts = dict(trusts)
         self._raws.clear()
 
     # Looking up
 
     def status(self, server: str, kind: str, name: str) -> PinStatus:
-        """Where an item stands; what is not offered at the moment stands as it did."""
+        """Status of an item. An item that is not offered at the moment keeps its status."""
         offer = self._now.get((server, kind), _NOTHING).get(name)
         item = self._servers.get(server, _NOTHING).get(kind, _NOTHING).get(name)
         trust = self._trusts.get(server, Trust.UNTRUSTED)
         return _status_of(item, offer, trust, lost=self._lost is not None)
 
     def fingerprint(self, server: str, kind: str, name: str) -> str | None:
-        """The fingerprint of the present offer; None if the item is not offered."""
+        """Fingerprint of the present offer; None if the item is not offered."""
         offer = self._now.get((server, kind), {}).get(name)
         return None if offer is None else offer.fingerprint
 
     def launch(self, server: str) -> str:
-        """A digest of what is started as the server, as it was observed last; empty if it was not."""
+        """Digest of the server's launch identity as last observed; empty if it was not observed."""
         return self.fingerprint(server, LAUNCH, "") or ""
 
     def held(self) -> list[Held]:
-        """All that waits for a person, and that a person can decide about."""
+        """All items that wait for a person and can be decided about."""
         return list(filter(None, self.iter_held()))
 
     def iter_held(self) -> Iterator[Held | None]:
-        """The same one by one, with None for each item that does not wait."""
+        """Like `held`, one by one, with None for each item that does not wait."""
         servers = dict.fromkeys([*self._servers, *(server for server, _ in self._now)])
         for server, kind in [(server, kind) for server in servers for kind in KINDS]:
             items = self._items(server, kind)
@@ -256,13 +256,13 @@ class Pins:
         return Held(server, kind, name, standing, offer.fingerprint, offer.raw, approved, since, rejected)
 
     def held_names(self, server: str, kind: str) -> list[str]:
-        """The names of a server's items of one kind that are held back."""
+        """Names of a server's held items of one kind."""
         names = {**self._items(server, kind), **self._now.get((server, kind), {})}
         open_ones = (PinStatus.APPROVED, PinStatus.UNKNOWN)
         return [name for name in names if self.status(server, kind, name) not in open_ones]
 
     def pinned(self) -> list[Pinned]:
-        """All that is stored as approved, offered or not."""
+        """All stored approvals, whether offered or not."""
         return [
             Pinned(server, kind, name, pin.fingerprint, _bytes(pin.definition), pin.at, pin.by)
             for server, kinds in self._servers.items()
@@ -274,18 +274,18 @@ class Pins:
     # What servers offer
 
     def observe(self, server: str, kind: str, offered: Mapping[str, bytes]) -> Steps[list[Change]]:
-        """Take note of all that a server offers of one kind: for what is short, and for what starts it."""
+        """Prepare and commit a list: for short lists, and for launch identities."""
         while True:
             changes = self.commit((yield from self.prepare(server, kind, offered)))
             if changes is not None:
                 return changes
 
     def prepare(self, server: str, kind: str, offered: Mapping[str, bytes]) -> Steps[PreparedPins]:
-        """Find out what is to be told of all that a server offers of one kind, JSON text by name, and store it. No
-        offer is in effect before `commit`.
+        """Compare all that a server offers of one kind, JSON text by name, with the approvals, and store what is new.
+        No offer takes effect before `commit`.
 
-        Stores at most once, and nothing if nothing is new. What cannot be stored is not approved by itself: what is
-        seen for the first time must be known after a crash, or a changed definition would pass as the first one.
+        Stores at most once, and nothing if nothing is new. An item that cannot be stored is not approved without a
+        person: a definition must be known after a crash, or a changed one would pass as the first.
         """
         offered = dict(offered)
         yield from self._refresh()
@@ -318,7 +318,7 @@ class Pins:
         return reading
 
     def _store_offers(self, server: str, kind: str, offers: Mapping[str, _Offer]) -> Steps[bool]:
-        """Store what is not stored of these; False if another process has changed the kind."""
+        """Store the offers that are not stored; False if another process has changed the kind."""
         revision = self._revision
         changed = yield from self._changed_by(server, kind, offers, self._servers.get(server, {}), self._closed_servers)
         if not changed:
@@ -338,9 +338,8 @@ class Pins:
         return (yield from self._db.write(change, on_commit))
 
     def commit(self, reading: PreparedPins) -> list[Change] | None:
-        """Make a prepared list effective and return what is to be told of it. None if what it was compared with is not
-        so any more (a person decided, another process wrote): then it must be prepared again. Short, however long the
-        list."""
+        """Put a prepared list into effect and return its changes. None if a decision or another process changed the
+        items since `prepare`: the list must be prepared again. Short, whatever the length of the list."""
         server, kind = key = (reading.server, reading.kind)
         same_ground = self._trust(server) is reading.trust and self._lost == reading.lost
         if not (self._items(server, kind) is reading.items and same_ground and self._now.get(key) is reading.before):
@@ -359,10 +358,11 @@ class Pins:
         return reading.changes
 
     def observe_launch(self, server: str, launch: Launch) -> Steps[list[Change]]:
-        """Take note of what would be started as a server, or connected to.
+        """Record the launch identity from which a server would be started.
 
-        What the owner wrote counts as approved, and so does the first program that it comes to. The same text that
-        comes to another program is a change. While it comes to none, nothing changes: nothing can be started.
+        The owner's configuration counts as approved, and so does the first program that its command resolves to.
+        Another program for the same configuration is a change. While the command resolves to no file, nothing changes,
+        and the server cannot be started.
         """
         yield from self._refresh()
         item = self._item(server, LAUNCH, "")
@@ -370,13 +370,13 @@ class Pins:
         last = None if offer is None else _launch_in(offer.raw.decode())
         if last is not None and launch.program is None and last.declared == launch.declared:
             launch = last
-        # Not msgspec: the name of a file may be no UTF-8.
+        # Not msgspec: the name of a file may not be valid UTF-8.
         written = json.dumps({"declared": launch.declared, "program": launch.program}, sort_keys=True)
         return (yield from self.observe(server, LAUNCH, {"": written.encode("ascii")}))
 
     def reread(self) -> Steps[set[str]]:
-        """The servers of which something stands otherwise than when this was last asked, since another process decided
-        about it, or the store cannot be relied on any more. Costs next to nothing if neither is so."""
+        """The servers whose items have changed since the last call, because another process decided about them or the
+        store became unreliable. Costs next to nothing otherwise."""
         yield from self._refresh()
         yield from self._store_unwritten()
         yield from self._store_holds()
@@ -384,7 +384,7 @@ class Pins:
         return moved
 
     def _store_unwritten(self) -> Steps[None]:
-        """Store what servers began to offer while that was not possible."""
+        """Store offers that could not be stored when they were made."""
         for server, kind in list(self._unwritten):
             before, offers = self._servers, self._now.get((server, kind), {})
             if self._lost is None:
@@ -400,16 +400,16 @@ class Pins:
     # What people decide
 
     def approve(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> Steps[None]:
-        """From now on this definition, which must be the one that is offered, may be used.
+        """Approve a definition, which must be the offered one.
 
         Raises:
-            StaleDecision: it is not what is offered, or it could not be kept.
+            StaleDecision: it is not the offered one, or it was too large to keep.
             StateError: it cannot be stored; nothing changed.
         """
         yield from self.approve_all(server, [(kind, name, fingerprint)], by)
 
     def approve_all(self, server: str, shown: Sequence[tuple[str, str, str]], by: str) -> Steps[None]:
-        """`approve` for any number of a server's items, each as (kind, name, fingerprint), or for none of them."""
+        """Approve several items of a server, each as (kind, name, fingerprint), or none of them."""
 
         def decide(kinds: Mapping[str, _Items]) -> _Changed:
             changed: _Changed = {}
@@ -424,12 +424,12 @@ class Pins:
             self._unstored_holds.pop((server, kind, name), None)
 
     def reject(self, server: str, kind: str, name: str, fingerprint: str) -> Steps[None]:
-        """Reject the definition: it stays held, and no trust that is less than full lifts that. This process holds it
-        back at once, and the steps store that.
+        """Reject the definition: it stays held, and only full trust lifts that. It is held in this process at once; the
+        steps store the rejection.
 
         Raises:
-            StaleDecision: it is not what is offered, or it could not be kept; or it is what is approved.
-            StateError: it cannot be stored; no other process knows of it, and this one only until it ends.
+            StaleDecision: it is not the offered one, was too large to keep, or is the approved one.
+            StateError: it cannot be stored: it holds in this process only, until the process ends.
         """
 
         def decide(kinds: Mapping[str, _Items]) -> _Changed:
@@ -440,7 +440,7 @@ class Pins:
             if approved is not None and approved.fingerprint == fingerprint:
                 if self.status(server, kind, name) is PinStatus.APPROVED:
                     raise StaleDecision(f"{_named(server, kind, name)} is approved as it is: take that back instead")
-                approved = None  # by nobody who looked at it
+                approved = None  # Approved by trust, not by a person
             offered = item.offered
             if offered is None or offered.fingerprint != fingerprint:
                 offered = OfferedDefinition(fingerprint, offer.raw.decode(), self._wall())
@@ -449,11 +449,11 @@ class Pins:
         return self._hold(server, kind, name, decide)
 
     def revoke(self, server: str, kind: str, name: str) -> Steps[None]:
-        """Take an approval back: the item is new again, and a person must approve it, also at a standard server. This
-        process holds it back at once, and the steps store that.
+        """Revoke an approval: the item is new again, and a person must approve it, also on a standard server. It is
+        held in this process at once; the steps store the revocation.
 
         Raises:
-            StaleDecision: nothing of that name is approved.
+            StaleDecision: no item of that name is approved.
             StateError: as for `reject`.
         """
 
@@ -468,7 +468,7 @@ class Pins:
         return self._hold(server, kind, name, decide)
 
     def _shown(self, server: str, kind: str, name: str, item: StoredItem | None, fingerprint: str) -> _Offer:
-        """The present offer, which must be the one that was shown."""
+        """The present offer; raises StaleDecision if it is not the one that was shown."""
         offer = self._offer(server, kind, name, item)
         if offer is None or item is None:
             raise StaleDecision(f"{_named(server, kind, name)} is not offered, or more is offered than is kept")
@@ -479,7 +479,7 @@ class Pins:
     def _hold(self, server: str, kind: str, name: str, decide: _Decide) -> Steps[None]:
         plan = None
         if self._lost is None:
-            with suppress(StaleDecision):  # as far as is known here, before another look at the store
+            with suppress(StaleDecision):  # A first answer from memory, before the store is read again
                 plan = self._plan(server, decide)
                 self._apply(plan)
         return self._store_hold((server, kind, name), decide, plan)
@@ -500,15 +500,15 @@ class Pins:
             except StateError:
                 return
             except StaleDecision:
-                pass  # what is stored now, or what is offered now, holds the item
+                pass  # The stored or the offered definition of now holds the item anyway.
             self._unstored_holds.pop(key, None)
         self._unstored = None
 
     def _carry_out(
         self, server: str, decide: _Decide, plan: _Plan | None = None, *, at_once: bool = False
     ) -> Steps[None]:
-        """Store what `decide` makes of the items of a server, by kind; it is asked again if these were other ones in
-        the store. With `at_once` that holds in this process before it is stored."""
+        """Store the items that `decide` computes; compute again if the stored items have changed meanwhile. With
+        `at_once`, the decision holds in this process before it is stored."""
         done = False
         while not done:
             if plan is None:
@@ -529,7 +529,7 @@ class Pins:
         return _Plan(server, changed, expected)
 
     def _store(self, plan: _Plan) -> Steps[bool]:
-        """Store it, if what it was made from is what is stored; if not, what is stored counts."""
+        """Store the plan; False if the stored items are not those that it is based on."""
 
         def change(transaction: Transaction) -> dict[tuple[str, str], StoredItem | None] | None:
             stored = {key: transaction.item(plan.server, *key) for key in plan.expected}
@@ -549,8 +549,7 @@ class Pins:
         return (yield from self._db.write(change, on_commit)) is None
 
     def _mend(self, server: str, decide: _Decide) -> Steps[bool]:
-        """Begin anew, in the place of what is lost: all that is offered is to be decided about, and `decide` is the
-        first decision."""
+        """Replace lost approvals: every offered item must be decided about, and `decide` is the first decision."""
         revision, closed_servers = self._revision, frozenset([*self._trusts, *(server for server, _ in self._now)])
         servers: dict[str, dict[str, dict[str, StoredItem | None]]] = {}
         for (each, kind), offers in list(self._now.items()):
@@ -575,14 +574,14 @@ class Pins:
 
         stored = yield from self._db.write(change)
         if stored:
-            self._raws.clear()  # all that is offered may stand otherwise now
+            self._raws.clear()  # The status of every offered item may have changed.
         return stored
 
     # What is stored
 
     def _refresh(self) -> Steps[None]:
-        """Take up what other processes have stored meanwhile. While they have the store locked, a worker thread waits
-        for them, and puts right what a killed one left."""
+        """Read the changes of other processes. If the store is locked, a worker thread waits for it, and recovers what
+        a killed process left."""
         while self._db.problem is None:
             stored = self._db.poll().definitions
             was_current = self._db.is_current
@@ -594,7 +593,7 @@ class Pins:
             yield from self._take_lost(self._db.problem)
 
     def _read(self) -> Steps[bool]:
-        """Whether the store could be read. If not, what was read last counts; what is decided cannot be stored then."""
+        """Read the store; False if that fails. Then the last read items count, and decisions cannot be stored."""
         try:
             found = yield from self._db.read_definitions(self._revision)
         except StateError:
@@ -603,14 +602,14 @@ class Pins:
         return True
 
     def _take(self, found: StoredDefinitions) -> Steps[None]:
-        """Replace what is known here by what was just read."""
+        """Replace the known items by those that were read."""
         known = self._revision
         changed: dict[tuple[str, str], dict[str, StoredItem | None]] = {}
         for server, kind, name, item in found.items:
             yield None
             changed.setdefault((server, kind), {})[name] = item
         if self._revision != known:
-            return  # a change of our own came in between: it is read again
+            return  # This process wrote meanwhile: its items are read again.
         before = self._servers
         if found.complete:
             self._servers = {}
@@ -627,7 +626,7 @@ class Pins:
             yield from self._compare(server, kind, items, before, was_lost=False)
 
     def _take_lost(self, lost: str | None, before: _Servers | None = None) -> Steps[None]:
-        """For this reason nothing is approved, or (None) what is stored counts."""
+        """Record the reason why nothing is approved, or (None) that the stored approvals count again."""
         before, was_lost = self._servers if before is None else before, self._lost is not None
         if lost is not None:
             self._servers, lost = {}, f"{lost}; nothing is approved until a person approves something anew"
@@ -650,7 +649,7 @@ class Pins:
     def _compare(
         self, server: str, kind: str, names: Iterable[str], before: _Servers, *, was_lost: bool
     ) -> Steps[None]:
-        """Note it if any of these stands otherwise than by what was stored before."""
+        """Note the server as changed if the status of one of these items changed."""
         if server in self._moved:
             return
         former, trust = before.get(server, {}).get(kind, {}), self._trust(server)
@@ -663,7 +662,8 @@ class Pins:
                 return
 
     def _follow(self, revisions: Revisions) -> None:
-        """A change of ours is stored. What other processes changed before it is read with the next look."""
+        """Record the revisions of this process's own write. Changes that other processes made before it are read next
+        time."""
         if revisions.definitions == self._revision + 1:
             self._revision = revisions.definitions
 
@@ -676,7 +676,7 @@ class Pins:
         kept = {name: item for name, item in items.items() if item is not None}
         self._servers = {**self._servers, server: {**self._servers.get(server, {}), kind: kept}}
 
-    # How an item comes to stand where it does
+    # Status of items
 
     def _changed_by(
         self,
@@ -686,7 +686,7 @@ class Pins:
         kinds: Mapping[str, _Items],
         closed_servers: frozenset[str],
     ) -> Steps[dict[str, StoredItem | None]]:
-        """The items of a kind to store once these are offered; None for an item to remove."""
+        """Items of a kind to store after these offers; None for an item to remove."""
         before = kinds.get(kind, {})
         changed: dict[str, StoredItem | None] = {}
         trust = self._trust(server)
@@ -725,7 +725,7 @@ class Pins:
         return self._items(server, kind).get(name)
 
     def _offer(self, server: str, kind: str, name: str, item: StoredItem | None) -> _Offer | None:
-        """The present offer to this process, or else the stored one; None if that was not kept."""
+        """The present offer in this process, or the stored one; None if its definition was not kept."""
         live = self._now.get((server, kind), {}).get(name)
         stored = None if item is None else item.offered or item.approved
         if live is not None and (stored is None or stored.fingerprint != live.fingerprint):
@@ -736,11 +736,11 @@ class Pins:
 
 
 def _passes(kind: str, item: StoredItem, offer: _Offer, trust: Trust) -> bool:
-    """Whether an item is approved without a person as it is offered now."""
+    """Whether the offered item is approved without a person."""
     if kind == LAUNCH:
         was, now = _launch(item), _launch_in(offer.raw.decode())
         if was is not None and was.declared != now.declared:
-            return True  # the owner edited the file
+            return True  # The owner edited the configuration
         if was is None or (item.approved is not None and was.program is None):
             return not item.closed
     return not item.closed and (trust is Trust.TRUSTED or (trust is Trust.STANDARD and item.approved is None))
@@ -753,7 +753,7 @@ def _by(kind: str, trust: Trust) -> str:
 
 
 class _Space:
-    """How much more of a server may be kept, beside so many items and bytes."""
+    """Remaining space for items of a server, given the number and bytes of the kept ones."""
 
     def __init__(self, items: int, size: int) -> None:
         self._items = items
@@ -763,8 +763,8 @@ class _Space:
     def admits(
         self, name: str, items: _Items, offers: Mapping[str, _Offer], changed: dict[str, StoredItem | None]
     ) -> bool:
-        """Whether an item more may be kept. If not, those make room that nobody ever decided about, and that are not
-        offered any more: all of them, once."""
+        """Whether one more item fits. If not, items that are not offered any more and that nobody decided about are
+        removed, all of them, once."""
         if self._items >= MOST_ITEMS and not self._swept:
             self._swept = True
             for each in [each for each, item in items.items() if item.is_spare and each not in offers]:
@@ -778,7 +778,7 @@ class _Space:
         return True
 
     def keep(self, raw: bytes) -> str | None:
-        """The definition as it is kept; None if it is too long, or no text."""
+        """The definition to keep; None if it is too long, or not text."""
         if self._bytes + len(raw) > MOST_BYTES:
             return None
         try:
@@ -812,7 +812,7 @@ def _is_text(name: str) -> bool:
 
 
 def _status_of(item: StoredItem | None, offer: _Offer | None, trust: Trust, *, lost: bool) -> PinStatus:
-    """Where an item stands that is stored so, and is offered so."""
+    """Status of an item, from its stored state and its present offer."""
     if item is None and offer is None:
         return PinStatus.UNKNOWN
     if lost:
@@ -822,14 +822,14 @@ def _status_of(item: StoredItem | None, offer: _Offer | None, trust: Trust, *, l
     if item is None or item.approved is None:
         return PinStatus.NEW
     if trust is Trust.UNTRUSTED and item.approved.by in (BY_TRUST, BY_FIRST_SIGHT):
-        return PinStatus.NEW  # trusted more than now, it was looked at by nobody
+        return PinStatus.NEW  # Approved under a higher trust level, not by a person
     offered = item.last if offer is None else offer.fingerprint
     return PinStatus.APPROVED if item.approved.fingerprint == offered else PinStatus.CHANGED
 
 
 def _offers(offered: Mapping[str, bytes], before: Mapping[str, _Offer], items: _Items) -> Steps[dict[str, _Offer]]:
-    """The definitions offered, with fingerprints, which are only computed for those that are not known; for long ones,
-    in another process."""
+    """The offered definitions with fingerprints. Only unknown fingerprints are computed, those of long definitions in a
+    worker process."""
     found: dict[str, _Offer] = {}
     for name, raw in offered.items():
         yield None
@@ -841,7 +841,7 @@ def _offers(offered: Mapping[str, bytes], before: Mapping[str, _Offer], items: _
 
 
 def _known(raw: bytes, before: _Offer | None, item: StoredItem | None) -> _Offer | None:
-    """The offer with its fingerprint, if that is known already."""
+    """The offer with its fingerprint, if that is already known."""
     if before is not None and before.raw == raw:
         return before
     for each in () if item is None else (item.approved, item.offered):
@@ -851,7 +851,7 @@ def _known(raw: bytes, before: _Offer | None, item: StoredItem | None) -> _Offer
 
 
 def _launch(item: StoredItem | None) -> Launch | None:
-    """The launch that was approved, or else the one that was offered."""
+    """The approved launch identity, or else the offered one."""
     known = None if item is None else item.approved or item.offered
     return None if known is None or known.definition is None else _launch_in(known.definition)
 

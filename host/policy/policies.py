@@ -1,7 +1,7 @@
-"""The configured policy of each server: its rules, its limits, its trust, and what that means for its texts.
+"""The configured policy of each server: rules, limits, trust level, and the treatment of its texts.
 
-`epoch` numbers the states of everything that decisions depend on. What was decided in one epoch holds in that one only;
-whoever changes a rule or a definition ends it with `begin_epoch`.
+`epoch` numbers the states of everything that decisions depend on. A decision holds in its epoch only; `begin_epoch`
+must be called after each change of a rule or definition.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Policies:
     """The policies of the servers of one configuration, by id.
 
     Attributes:
-        epoch: the number of the present state.
-        on_epoch: called after each beginning of an epoch.
+        epoch: number of the present state.
+        on_epoch: called at the beginning of each epoch.
     """
 
     def __init__(self, servers: Mapping[str, ServerSpec]) -> None:
@@ -34,7 +34,7 @@ class Policies:
         self.replace(servers)
 
     def replace(self, servers: Mapping[str, ServerSpec]) -> list[str]:
-        """Let these policies hold from now on; the servers whose rules are others than before. No epoch begins."""
+        """Put these policies into effect; return the servers whose rules changed. Does not begin an epoch."""
         former = self._rules
         self._specs = dict(servers)
         self._rules = {server: _rules(spec, former.get(server)) for server, spec in servers.items()}
@@ -45,7 +45,7 @@ class Policies:
         return [server for server, rules in self._rules.items() if rules is not former.get(server)]
 
     def begin_epoch(self) -> None:
-        """Something that decisions depend on has changed."""
+        """Begin a new epoch, because something that decisions depend on has changed."""
         self.epoch += 1
         for listener in self.on_epoch:
             listener()
@@ -61,18 +61,18 @@ class Policies:
         return self._rules[server]
 
     def rules_of(self, server: str) -> Rules | None:
-        """The same; None for a server that the configuration does not have."""
+        """The rules of a server; None if the configuration does not have it."""
         return self._rules.get(server)
 
     def meter(self, server: str) -> Meter:
-        """The meter of a server, which exists from its first use on."""
+        """The meter of a server, made at its first use."""
         if server not in self._meters:
             spec = self._specs[server]
             self._meters[server] = Meter(server, spec.limits, spec.trust)
         return self._meters[server]
 
     def trust(self, server: str) -> Trust:
-        """How far a server is trusted; one that nobody configured, not at all."""
+        """The trust level of a server; untrusted if it is not configured."""
         spec = self._specs.get(server)
         return Trust.UNTRUSTED if spec is None else spec.trust
 
@@ -89,24 +89,24 @@ class Policies:
         return server if spec is None or spec.title is None else spec.title
 
     def shows_apps(self, server: str) -> bool:
-        """Whether pages of the server's (MCP Apps) may be shown to whoever uses it: they run in the client."""
+        """Whether clients may see the server's pages (MCP Apps), which run in the client."""
         return self.trust(server) is not Trust.UNTRUSTED
 
     def sanitizes(self, server: str) -> bool:
-        """Whether what the server says reaches models and terminals without what cannot be seen."""
+        """Whether invisible characters are removed from the server's texts before models and terminals get them."""
         return self.trust(server) is Trust.UNTRUSTED
 
     def sanitize(self, server: str, raw: Raw) -> Raw:
-        """A short text of a server as it may reach a model or a terminal."""
+        """A short JSON text of a server as a model or terminal may get it."""
         return Raw(sanitize_json(bytes(raw))) if self.sanitizes(server) else raw
 
     def sanitize_text(self, server: str, text: str) -> str:
-        """The same for a text that is not JSON."""
+        """A plain text of a server as a model or terminal may get it."""
         return sanitize(text, limit=MAX_TEXT) if self.sanitizes(server) else text
 
 
 def _rules(spec: ServerSpec, former: Rules | None) -> Rules:
-    """The rules of a server: the former ones, with the verdicts that they remember, if they are the same."""
+    """The rules of a server; the former object, with its cached verdicts, if the rules are unchanged."""
     if former is not None and former.compiled_from(spec.consent, spec.trust):
         return former
     return Rules(spec.consent, spec.trust)

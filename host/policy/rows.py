@@ -1,4 +1,4 @@
-"""Rows that people are shown: definitions, grants and verdicts, as plain data."""
+"""Rows for people: definitions, grants and verdicts as plain data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TypedDict
 
 
 class GrantRow(TypedDict):
-    """A grant, in plain data. `live`: it can be used now; else `why` not. `made` and `expires` are Unix time."""
+    """A grant. `live`: it can be used now; `why`: the reason if not. `made` and `expires` are Unix time."""
 
     id: str
     caller: str
@@ -30,7 +30,7 @@ class DiffPiece(TypedDict):
 
 
 class HeldRow(TypedDict):
-    """A definition that is held, in plain data: its difference from the approved one, and all of it."""
+    """A held definition: its difference from the approved one, and its full text."""
 
     ready: bool
     server: str
@@ -55,9 +55,8 @@ class TriedRule(TypedDict):
 
 
 class Explanation(TypedDict):
-    """The expected outcome of a call: the verdict and its rule, every rule that was tried, the state of the definition,
-    the grant that would be used, the limits of the server, whether clients see the entry, and all of it in a
-    sentence."""
+    """The expected outcome of a call: verdict and rule, every rule tried, status of the definition, grant that would be
+    used, limits of the server, visibility of the entry, and a sentence that sums it up."""
 
     verdict: str
     rule: str

@@ -1,13 +1,14 @@
-"""The judge: what becomes of a request for this entry of this server? One pure function for listing, calling, reading,
-getting, completing and subscribing, and one for what the server asks.
+"""Evaluation of consent rules: pure functions for requests to a server's entries and for the server's requests to
+clients.
 
-Deny wins over ask, ask over allow, and order means nothing. What no rule names is for the default of the file; without
-one it is denied where an allow list stands, and is else for the trust level.
+Deny wins over ask, and ask over allow; the order of rules in the file does not matter. An entry that no rule names gets
+the default of the file. Without a default it is denied if there is an allow list, and otherwise gets the default of the
+trust level.
 
-A URI is judged as it is written and as every URI that a server may take it for (`uris.py`). One of them suffices to
-deny or to ask. An allow rule must allow it as a whole in every understanding. It must also allow it without query,
-fragment and trailing slash, unless an allow pattern goes on with a query or fragment at that place (`x://list?*`); for
-`file:`, where these name nothing, it always must.
+A URI is matched as written and in every variant that a server may read it as (`uris.py`). One variant is enough to deny
+or ask. An allow rule must match every variant, and also the URI without query, fragment and trailing slash, unless the
+pattern itself continues with a query or fragment there (`x://list?*`). For `file:`, where these name nothing, the URI
+without them must always match.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from host.protocol.server_requests import ServerRequest
 from host.slices import Steps
 
 MAX_CACHED_NAMES = 40_000
-"""Names whose verdict for lists is remembered: of four full lists of a server."""
+"""Names whose visibility is cached: of four full lists of a server."""
 HTTPS_PAGES_ONLY = "only https pages"
-"""The rule by which no server that is not trusted may send anybody to what is no such page. On this machine http will
-do."""
+"""Name of the rule that denies servers below `trusted` to send a user to a page that is neither https nor on this
+machine."""
 
 _TOO_LONG = f"longer than {MAX_LENGTH} characters"
 _TOO_MANY_VARIANTS = "readable in too many ways"
@@ -39,17 +40,17 @@ _STRICTEST_FIRST = (Verdict.DENY, Verdict.ASK, Verdict.ALLOW)
 _ENTRY_DEFAULTS = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ALLOW, Trust.UNTRUSTED: Verdict.ASK}
 _HARMLESS_DEFAULTS = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ALLOW, Trust.UNTRUSTED: Verdict.DENY}
 _COSTLY_DEFAULTS = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ASK, Trust.UNTRUSTED: Verdict.DENY}
-"""A form shows what is asked, and roots are names of folders; a model's work costs its owner, and a page may do
-anything."""
+"""A form shows the user what it requests, and roots are names of folders. Sampling costs the user's model, and a page
+can do anything, so these two are denied to untrusted servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleDecision:
-    """The verdict on a request, and its reason.
+    """Verdict on a request, and its reason.
 
-    `rule` is what decided: 'tools.ask: create_*', 'tools.default', 'trust: untrusted'. Its text is stable, no other
-    rule has it, and the whole content of the rule is in it: whoever remembers an answer to a rule remembers this text.
-    `conditional`: the arguments decided. Only such a denial may be told from an entry that does not exist.
+    `rule` is the text of the rule that decided: 'tools.ask: create_*', 'tools.default', 'trust: untrusted'. The text is
+    stable, unique, and contains the whole rule; grants refer to a rule by it. `conditional`: the arguments decided.
+    Only such a denial may look different from a missing entry.
     """
 
     verdict: Verdict
@@ -59,8 +60,8 @@ class RuleDecision:
 
 @dataclass(frozen=True, slots=True)
 class RuleTrial:
-    """A rule beside a request: whether it matched, and a clause that says why or why not. Nothing of the request is in
-    that."""
+    """Result of trying one rule on a request: whether it matched, and a clause that says why. The clause contains
+    nothing of the request."""
 
     rule: str
     verdict: Verdict
@@ -78,9 +79,9 @@ class Rules:
             Kind.PROMPT: _KindRules("prompts", consent.prompts, trust, _ENTRY_DEFAULTS, uris=False),
             Kind.RESOURCE: _KindRules("resources", consent.resources, trust, _ENTRY_DEFAULTS, uris=True),
         }
-        # A template is judged like the resources it makes.
+        # A template has the rules of the resources it generates.
         self._by_kind[Kind.TEMPLATE] = self._by_kind[Kind.RESOURCE]
-        # Nothing is read by these: a browser visits the page as it is written, and a server is told the root so.
+        # A browser visits a page by its exact URL, and a server receives the root as written; slashes matter for both.
         self._pages = _KindRules(
             "elicitation.url", consent.elicitation.url, trust, _COSTLY_DEFAULTS, uris=True, slashes_count=True
         )
@@ -95,18 +96,18 @@ class Rules:
         }
 
     def compiled_from(self, consent: Consent, trust: Trust) -> bool:
-        """Whether these are the same rules, down to their texts. All verdicts come of these two."""
-        # In conditions 1 and true are two values, which Python takes for equal. What a consent writes keeps them apart.
+        """Whether these are the same rules, down to their texts. Every verdict follows from these two values."""
+        # Python takes 1 and true for equal; in conditions they differ, and so do their representations.
         return repr((consent, trust)) == repr(self._source)
 
     def is_visible(self, kind: Kind, name: str) -> bool:
-        """Whether the entry may be listed: whether some call of it may come out other than denied. `name` is the
-        server's own name, URI or URI template."""
+        """Whether the entry may be listed: whether some call of it would not be denied. `name` is the server's own
+        name, URI or URI template."""
         return self._by_kind[kind].is_visible(name)
 
     def is_visible_cached(self, kind: Kind, name: str) -> bool:
-        """The verdict of `is_visible`, remembered: a list is made anew as a whole whenever one of its entries stands
-        otherwise. Not for requests, whose time would tell which names were judged before."""
+        """The cached result of `is_visible`, for whole lists, which are made anew whenever an entry changes. Requests
+        must not use it: their response time would reveal which names were evaluated before."""
         verdict = self._visibility_cache.get((kind, name))
         if verdict is None:
             if len(self._visibility_cache) >= MAX_CACHED_NAMES:
@@ -116,20 +117,20 @@ class Rules:
 
     def evaluate(self, kind: Kind, name: str, arguments: object = None) -> RuleDecision:
         """The decision on a request for the entry. `arguments` is the decoded object, None if the request has none, and
-        UNREADABLE if it could not be decoded."""
+        UNREADABLE if they could not be decoded."""
         return self._by_kind[kind].evaluate(name, arguments)
 
     def reads_arguments(self, kind: Kind) -> bool:
-        """Whether any rule of the kind has a condition: else nobody need decode arguments for `evaluate`."""
+        """Whether a rule of the kind has a condition. Otherwise `evaluate` needs no arguments."""
         return self._by_kind[kind].reads_arguments
 
     def explain(self, kind: Kind, name: str, arguments: object = None) -> list[RuleTrial]:
-        """Every rule of the kind beside a request, in the order deny, ask, allow, and what is for the rest."""
+        """Try every rule of the kind on a request, in the order deny, ask, allow, default."""
         return self._by_kind[kind].explain(name, arguments)
 
     def evaluate_server_request(self, request: ServerRequest, uri: str | None = None) -> RuleDecision:
-        """The decision on a server request. `uri` is the page it wants visited, or the root it would be
-        told; without it, what the most welcome one would come to."""
+        """The decision on a server request. `uri` is the page to visit, or the root to reveal; without it, the decision
+        for the URI that the rules permit most."""
         if request is ServerRequest.SAMPLING:
             return self._sampling
         if request is ServerRequest.FORM:
@@ -141,17 +142,17 @@ class Rules:
         return (self._pages if request is ServerRequest.URL else self._roots).evaluate(uri, None)
 
     def allows_server_request(self, request: ServerRequest) -> bool:
-        """Whether any such request of the server could come out other than denied."""
+        """Whether some request of this kind would not be denied."""
         return self.evaluate_server_request(request).verdict is not Verdict.DENY
 
     @property
     def has_root_rules(self) -> bool:
-        """Whether there are rules for roots, so that one may come out otherwise than another."""
+        """Whether there are rules for roots, so that roots can differ in their verdicts."""
         return self._roots.has_rules
 
     def has_rule(self, rule: str, kind: str | None = None) -> bool:
-        """Whether a person may still be asked because of the rule of this text. `kind` is that of an entry or of a
-        request: the same words may stand for several. None: for any."""
+        """Whether a rule with this text still asks for confirmation. `kind` is the kind of an entry or of a server
+        request, since rules of several kinds can have the same text; None means any kind."""
         lists = {each.value: some for each, some in self._by_kind.items()}
         lists |= {ServerRequest.URL.value: self._pages, ServerRequest.ROOTS.value: self._roots}
         words = {ServerRequest.SAMPLING.value: self._sampling, ServerRequest.FORM.value: self._form}
@@ -165,7 +166,7 @@ class Rules:
 
 
 class _CompiledRule:
-    """A rule, or what is for the rest. Of several that match, the one with the least `order` decides."""
+    """A rule, or the default. If several match, the one with the lowest `order` decides."""
 
     def __init__(self, place: int, verdict: Verdict, text: str, rule: Rule = _ANYTHING) -> None:
         self.order = (_STRICTEST_FIRST.index(verdict), place)
@@ -176,7 +177,8 @@ class _CompiledRule:
         self.rule = rule
 
     def applies(self, arguments: object) -> bool:
-        """Whether a rule whose pattern matches does so with these arguments: to allow it must be sure."""
+        """Whether a rule whose pattern matches applies with these arguments. An allow rule applies only if its
+        conditions surely hold."""
         if not self.conditional:
             return True
         answer = conditions_hold(self.rule.when, arguments, closed=self.rule.closed)
@@ -184,10 +186,10 @@ class _CompiledRule:
 
 
 class _KindRules:
-    """The rules for one kind; `title` is what people know it by. Names that are denied pass through the same functions
-    as names that no rule matches, so that time does not tell them apart.
+    """The rules for one kind. `title` is the key in the configuration. Denied names pass through the same functions as
+    names that no rule matches, so that response times do not differ.
 
-    `slashes_count`: a URI and the same with a trailing slash are two things that an allow rule may tell apart.
+    `slashes_count`: a trailing slash makes a different URI, which an allow rule may tell apart.
     """
 
     def __init__(
@@ -212,7 +214,7 @@ class _KindRules:
         self.reads_arguments = any(line.conditional for line in self._rules)
 
     def _compiled(self, title: str, verdict: Verdict, rules: Iterable[Rule]) -> list[_CompiledRule]:
-        """The rules of one list in an order that is not that of the file: what needs no arguments comes first."""
+        """The rules of one list, ordered by text and not as in the file; rules without conditions come first."""
         by_text = {f"{title}: {_rule_text(rule)}": rule for rule in rules}
         ordered = sorted(by_text, key=lambda text: (_is_conditional(by_text[text]), text))
         first = len(self._rules)
@@ -224,7 +226,8 @@ class _KindRules:
         variants = self._variants(name)
         if isinstance(variants, str):
             return False
-        shown = [self._is_variant_visible(variant) for variant in variants]  # of all, also after one that is denied
+        # Every variant is evaluated, also after a denied one: response times must not differ.
+        shown = [self._is_variant_visible(variant) for variant in variants]
         return all(shown)
 
     def evaluate(self, name: str, arguments: object) -> RuleDecision:
@@ -236,7 +239,7 @@ class _KindRules:
         lines = [line for each in variants if (line := self._deciding_rule(each, arguments)) is not None]
         deciding = min(lines, key=lambda line: line.order)
         if deciding.verdict is Verdict.DENY and self.reads_arguments:
-            # Of an entry that nobody may see nothing is told, nor that its arguments were looked at.
+            # A hidden entry gets no conditional denial, which would reveal that its arguments were evaluated.
             return RuleDecision(Verdict.DENY, deciding.text, self.is_visible(name))
         return deciding.decision
 
@@ -253,14 +256,14 @@ class _KindRules:
         return [*found, RuleTrial(self._default.text, self._default.verdict, left > 0, why)]
 
     def most_permissive(self) -> RuleDecision:
-        """The best verdict that any name can get. `**` in a deny list leaves no name."""
+        """The most permissive verdict that any name can get. `**` in a deny list denies every name."""
         denied = [line.rule.pattern for line in self._rules if line.verdict is Verdict.DENY]
         if Globs(denied, uris=self._uris).matches_everything():
             return self._rules[0].decision
         return max((*self._rules, self._default), key=lambda line: (line.order[0], -line.order[1])).decision
 
     def decisions(self) -> list[RuleDecision]:
-        """All that may come out, but for what is too long or no page."""
+        """All possible decisions, except those on URIs that are too long and on pages that are not safe."""
         return [line.decision for line in (*self._rules, self._default)]
 
     def unmatched(self, names: Iterable[str]) -> Steps[list[str]]:
@@ -279,7 +282,7 @@ class _KindRules:
         return [line.text for line in self._rules if line.text in left]
 
     def _variants(self, name: str) -> Collection[UriVariant] | str:
-        """The texts as which a server may read the name, or why the name is not compared with patterns."""
+        """The variants of the name that are matched, or the reason why the name is denied without matching."""
         if len(name) > MAX_LENGTH:
             return _TOO_LONG
         if not self._uris:
@@ -290,12 +293,12 @@ class _KindRules:
             return _TOO_MANY_VARIANTS
 
     def _needs_allowing(self, variant: UriVariant) -> bool:
-        """Whether an allow rule for the URI holds only if this variant is allowed too."""
+        """Whether an allow rule for the URI holds only if it also allows this variant."""
         return not (variant.restrict_only or (variant.trimmed and self._slashes_count))
 
     def _matching(self, variant: UriVariant) -> list[_CompiledRule]:
-        """The rules that match, in the order in which they decide. An allow rule for a part of a URI that the variant
-        is without (`x://list?*`) matches the variant."""
+        """The matching rules, in the order in which they decide. An allow rule for a part that the variant lacks
+        (`x://list?*`) matches the variant."""
         if variant.is_whole:
             key = "whole"
         elif not self._needs_allowing(variant):
@@ -315,16 +318,16 @@ class _KindRules:
             if line.verdict is not Verdict.ALLOW or key == "whole":
                 patterns.append((pattern, line))
             elif key != "never allowed":
-                # Who allows `x://a/` has `x://a` in mind.
+                # An allow rule for `x://a/` is meant for `x://a` too.
                 beginnings = [pattern, *(pattern[:at] for at, char in enumerate(pattern) if char == key[:1] != "/")]
-                # Who allows `x://h/a/**` has the folder itself in mind where it is written with a slash.
+                # An allow rule for `x://h/a/**` is meant for the folder itself too, if it is written with a slash.
                 ends = ("", "/", "/**") if key.endswith("/") else ("", "/")
                 found = dict.fromkeys(begin.removesuffix(end) for begin in beginnings for end in ends)
                 patterns += [(each, line) for each in found]
         return _Automaton(patterns, uris=self._uris)
 
     def _deciding_rule(self, variant: UriVariant, arguments: object) -> _CompiledRule | None:
-        """The rule that decides about a variant; None if none has to."""
+        """The rule that decides about a variant; None if the variant cannot restrict and no rule matches."""
         rest = self._default if self._needs_allowing(variant) else None
         for line in self._matching(variant):
             if not line.conditional or line.applies(arguments):
@@ -356,7 +359,7 @@ class _KindRules:
 
 
 class _Automaton:
-    """Patterns in one automaton, each with its rule; several may have the same."""
+    """Patterns in one automaton, each with its rule. Rules may share a pattern."""
 
     def __init__(self, patterns: list[tuple[str, _CompiledRule]], *, uris: bool) -> None:
         self._globs = Globs([pattern for pattern, _ in patterns], uris=uris)
@@ -383,7 +386,7 @@ def _word_decision(title: str, word: Verdict | None, trust: Trust, by_trust: dic
 
 
 def _is_safe_page(uri: str) -> bool:
-    """Whether a browser that is sent there shows a page, and nobody on the way can change it."""
+    """Whether a browser would show a page at this URI that no one on the network path can change."""
     address = parse_address(uri)
     return address is not None and (address.scheme == "https" or (address.scheme == "http" and address.is_loopback()))
 
@@ -396,7 +399,7 @@ def _is_conditional(rule: Rule) -> bool:
 
 
 def _rule_text(rule: Rule) -> str:
-    """All of a rule, so that no two have the same text."""
+    """The text of a rule, complete, so that different rules have different texts."""
     plain = rule.pattern.isprintable() and " " not in rule.pattern and rule.pattern[:1] not in ("", '"')
     text = rule.pattern if plain else _json(rule.pattern)
     if _is_conditional(rule):
@@ -405,7 +408,7 @@ def _rule_text(rule: Rule) -> str:
 
 
 def conditions_text(when: Iterable[Condition]) -> str:
-    """Conditions in the words of the file, as JSON."""
+    """Conditions as JSON, with the keys of the configuration file."""
     return _object((display_path(each.path), _checks(each.checks)) for each in when)
 
 

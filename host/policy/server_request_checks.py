@@ -1,5 +1,5 @@
-"""Checks of server requests before anybody sees them, which refuse or change parts of them by the server's trust: forms
-that ask for secrets, pages whose address hides where it leads, sampling that reaches for more than text.
+"""Checks of server requests before a person or client sees them. By the server's trust level they refuse or change
+forms that ask for secrets, pages whose address is misleading, and sampling requests for more than text.
 
 Source: 2025-11-25, "Elicitation / Security Considerations" (a form MUST NOT ask for sensitive information, clients MUST
 show the full URL and highlight its domain) and "Sampling / Security Considerations".
@@ -20,7 +20,7 @@ from host.jsonrpc.raw import encode, members, string
 from host.protocol.server_requests import ServerRequest, ServerRequestRejected
 
 MAX_TEXT = 4096
-"""Characters of one text of a definition or a server request of an untrusted server; the rest is cut off."""
+"""Characters of one text in a definition or request of an untrusted server; longer texts are cut."""
 MAX_SERVER_REQUEST = 64 * 1024
 """Bytes of a request of a server that is not trusted."""
 
@@ -64,10 +64,10 @@ _INNOCENT = frozenset({("max", "token"), ("max", "tokens"), ("token", "count"), 
 
 
 def check_server_request(request: ServerRequest, params: Mapping[str, Raw], trust: Trust) -> dict[str, Raw]:
-    """The params of a request of a server that is trusted so far, as they may be passed on.
+    """The params of a request as they may be forwarded for a server of this trust level.
 
     Raises:
-        ServerRequestRejected: they may not.
+        ServerRequestRejected: the request may not be forwarded.
     """
     found = dict(params)
     if trust is Trust.TRUSTED:
@@ -91,7 +91,7 @@ def check_server_request(request: ServerRequest, params: Mapping[str, Raw], trus
 
 
 def _secret_field(params: Mapping[str, Raw]) -> str | None:
-    """The name of a field of a form whose name or title is that of a secret."""
+    """The name of a form field whose name or title suggests a secret."""
     try:
         fields = members(members(params["requestedSchema"])["properties"])
     except (KeyError, ValueError):
@@ -101,14 +101,15 @@ def _secret_field(params: Mapping[str, Raw]) -> str | None:
         try:
             titles += [string(each) for member, each in members(schema).items() if member == "title"]
         except ValueError:
-            return name  # what cannot be read is not shown
+            return name  # A field that cannot be parsed is refused.
         if any(names_secret(title) for title in titles):
             return name
     return None
 
 
 def names_secret(title: str) -> bool:
-    """Whether a field of this name is for something that must not be typed into a form: `apiKey`, `user_password`."""
+    """Whether a field of this name asks for a secret, which must not be typed into a form: `apiKey`,
+    `user_password`."""
     words = [word.lower() for word in _WORDS.findall(title)]
     pairs = list(pairwise(words))
     if any(pair in _INNOCENT for pair in pairs):
@@ -118,8 +119,7 @@ def names_secret(title: str) -> bool:
 
 
 def _with_address(message: str, url: str) -> str:
-    """The message with where the page really is, and what its host looks like without disguise. ValueError if the
-    address is none."""
+    """The message with the page's address, and its host in ASCII form. Raises ValueError if the address is invalid."""
     labels = (urlsplit(url).hostname or "").split(".")
     if all(label.isascii() and not label.startswith("xn--") for label in labels):
         return message

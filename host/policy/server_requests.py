@@ -1,7 +1,7 @@
-"""Requests of servers to clients (sampling, elicitation, roots): which of them may be put, and in what form.
+"""Requests of servers to clients (sampling, elicitation, roots): which may be sent, and with what content.
 
-The rules of the server decide, and where they say so, a person. Whatever a person says, `server_request_checks` refuses
-some of them and changes others.
+The rules of the server decide, and a person where a rule says ask. `server_request_checks` refuses or changes some
+requests regardless of a person's answer.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ from host.protocol.server_requests import ServerRequest, ServerRequestRejected
 from host.sanitize import is_light, sanitize_json
 
 MAX_TOKENS = 10**9
-"""Tokens that a sampling request may ask for; what asks for more, or for none, counts as asking for all of them."""
+"""Tokens that a sampling request may ask for. A request for more, or without a number, counts as one for all of
+them."""
 MAX_ROOTS = 1_000
-"""Roots of a client that are judged one by one."""
+"""Roots of a client that are evaluated one by one."""
 NOT_ALLOWED_MESSAGE = "the configuration does not let it ask for this"
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ServerRequestPermit(Permit):
-    """Proof that this request of a server may be put to this client."""
+    """Proof that this request of a server may be sent to this client."""
 
     server: str
     request: ServerRequest
@@ -54,7 +55,7 @@ class ServerRequestPermit(Permit):
 
 
 class ServerRequests:
-    """Those of all servers of one configuration."""
+    """The permissions of all servers of one configuration to send requests to clients."""
 
     def __init__(
         self, policies: Policies, definitions: Definitions, authorizer: Authorizer, decision_log: DecisionLog
@@ -65,7 +66,7 @@ class ServerRequests:
         self._decision_log = decision_log
 
     def allows(self, server: str, request: ServerRequest) -> bool:
-        """Whether the server may ask clients for anything of the kind at all."""
+        """Whether the server may send requests of this kind at all."""
         rules = self._policies.rules_of(server)
         return rules is not None and rules.allows_server_request(request)
 
@@ -82,10 +83,10 @@ class ServerRequests:
         )
 
     def check(self, server: str, request: ServerRequest, params: dict[str, Raw]) -> dict[str, Raw]:
-        """The params of a server's request as they may be passed on.
+        """The params of a server request as they may be forwarded.
 
         Raises:
-            ServerRequestRejected: not at all.
+            ServerRequestRejected: the request may not be forwarded.
         """
         trust = self._policies.trust(server)
         found = check_server_request(request, params, trust)
@@ -102,10 +103,10 @@ class ServerRequests:
     async def admit(
         self, server: str, request: ServerRequest, params: Mapping[str, Raw], caller: Caller
     ) -> ServerRequestPermit:
-        """The permit to send a server's request to a client; a person is asked if the rules say so.
+        """The permit to send a server's request to a client. Waits for a person if the rules say ask.
 
         Raises:
-            Forbidden, Unconfirmed, TooManyRequests, StaleApproval: it may not be put.
+            Forbidden, Unconfirmed, TooManyRequests, StaleApproval: the request may not be sent.
         """
         uri = string(params["url"]) if request is ServerRequest.URL else None
         if not self._policies.has_server(server):
@@ -113,11 +114,11 @@ class ServerRequests:
         if not self.allows(server, request):
             raise Forbidden(server, NOT_ALLOWED_MESSAGE)
         decision = self.evaluate(server, request, uri)
-        if request is ServerRequest.ROOTS:  # each of them is judged when they are known
+        if request is ServerRequest.ROOTS:  # Roots are evaluated one by one when the client has returned them.
             decision = replace(decision, verdict=Verdict.ALLOW)
         if decision.verdict is Verdict.DENY:
             raise Forbidden(server, NOT_ALLOWED_MESSAGE)
-        # The id of a page is ours, and another one each time.
+        # Colonnade gives each page a new id, on which no grant may depend.
         raw_arguments = encode_object({name: each for name, each in params.items() if name != "elicitationId"})
         if request is ServerRequest.SAMPLING:
             self._policies.meter(server).charge_sampling(_tokens(params))
@@ -148,7 +149,7 @@ class ServerRequests:
 
     @contextmanager
     def dispatch(self, permit: ServerRequestPermit) -> Iterator[RequestRecord]:
-        """The request of the permit is sent to the client within the block; see `dispatch`."""
+        """Send the permit's request to the client within this block; see `CallPermit.dispatch`."""
         server, request = permit.server, permit.request
         if permit.access is not None:
             self._authorizer.spend(permit.access, permit.grant)
@@ -160,10 +161,10 @@ class ServerRequests:
             yield request_record
 
     async def filter_roots(self, server: str, answer: Raw, caller: Caller) -> Raw:
-        """A client's answer to a request for its roots, with those that the server may be told.
+        """The client's roots that the server may learn, from the client's result.
 
         Raises:
-            ProtocolViolation: it is no such answer, or holds more than MAX_ROOTS.
+            ProtocolViolation: the result is malformed, or has more than MAX_ROOTS roots.
         """
         rules = self._policies.rules_of(server)
         alike = rules is not None and not rules.has_root_rules
@@ -179,7 +180,7 @@ class ServerRequests:
             raise ProtocolViolation(server, "the client's answer holds no roots") from None
         asked = [each for uri, each in roots if self._root_verdict(server, uri) is Verdict.ASK]
         allowed = asked if asked and await self._roots_allowed(server, asked, caller) else []
-        # Judged after the wait: nothing passes that is denied by now.
+        # Evaluated again after the wait, by the rules of now.
         verdicts = [(self._root_verdict(server, uri), each) for uri, each in roots]
         told = [
             each
@@ -193,7 +194,7 @@ class ServerRequests:
         return Verdict.DENY if rules is None else rules.evaluate_server_request(ServerRequest.ROOTS, uri).verdict
 
     async def _roots_allowed(self, server: str, roots: list[Raw], caller: Caller) -> bool:
-        """Whether a person lets the server know these."""
+        """Whether a person lets the server learn these roots."""
         raw_arguments = encode(roots)
         decision = next(
             decision

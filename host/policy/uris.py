@@ -1,9 +1,9 @@
-"""The URIs that a server may take one URI for.
+"""Variants of a URI: the URIs that servers may take one URI for.
 
-Servers find a file or an entry by a URI in many ways: they decode it before or after they split it, drop the query, the
-fragment or the host, resolve dot segments on the text or on the decoded path. `uri_variants` gives the URI as each of
-them may understand it, so that a rule for `x://a/b` holds for every spelling that some server takes for `x://a/b`. Text
-alone: no rule, no file system and no server is known here.
+Servers find a file or an entry by its URI in many ways: they decode before or after splitting, drop query, fragment or
+host, and resolve dot segments in the text or in the decoded path. `uri_variants` returns the URI as each of them may
+read it, so that a rule for `x://a/b` applies to every spelling that some server takes for `x://a/b`. The variants
+depend on the text alone, not on rules, files or servers.
 
 The parsers considered are those of Python (`urllib.parse`), Go (`net/url` with `path.Clean`), and Node.js, browsers and
 Rust (the WHATWG URL standard).
@@ -20,20 +20,20 @@ from urllib.parse import unquote_to_bytes
 from config.globs import MAX_LENGTH, normalize_case
 
 MAX_VARIANTS = 128
-"""Variants of one URI. No URI in use comes near it; only text made for it does."""
+"""Variants of one URI. URIs in use have far fewer; only crafted ones reach the limit."""
 MAX_VARIANTS_LENGTH = 3 * (MAX_LENGTH + len("file://"))
-"""Characters of all variants of one URI together: each of them is matched against every pattern. The longest path
-without a scheme has three."""
+"""Characters of all variants of one URI together, since each is matched against every pattern. The longest path without
+a scheme has three variants."""
 MAX_ESCAPES = 1024
-"""Percent signs in a URI that is not plain: a path of some hundred characters beyond ASCII has as many."""
+"""Percent signs in a URI that is not plain, as in a path of some hundred characters beyond ASCII."""
 MAX_WORK = 48 * 1024
-"""Characters taken apart for the variants of one URI, where a slash or an escape counts as _PART_WORK characters and a
+"""Characters processed for the variants of one URI, where a slash or an escape counts as _PART_WORK characters and each
 text as _TEXT_WORK more."""
 
 _PART_WORK = 16
 _TEXT_WORK = 384
 _REMEMBERED = 64
-"""Requests judge the same URI several times: for the rules, for what is held back, and for the audit."""
+"""Results kept. One request evaluates the same URI several times: for rules, held definitions and the audit."""
 
 _PARTS = re.compile(r"([^:/?#]*:)?(//[^/?#]*)?([^?#]*)(.*)", re.DOTALL)
 _DEFAULT_PORTS = {"file": "", "ftp": ":21", "http": ":80", "https": ":443", "ws": ":80", "wss": ":443"}
@@ -43,16 +43,16 @@ _HOST = re.compile(r"([^/?#]*)(.*)", re.DOTALL)
 _DRIVE = re.compile(r"[A-Za-z][:|]")
 _ESCAPED_DOT = re.compile("%2e", re.IGNORECASE)
 _CONTROLS = "".join(map(chr, range(0x21)))
-# What `str.strip` of Python, `trim` of JavaScript and `url.parse` of Node.js take off besides.
+# Further characters that `str.strip` of Python, `trim` of JavaScript and `url.parse` of Node.js remove
 _BLANKS = _CONTROLS + "".join(filter(str.isspace, map(chr, range(0x21, 0x3001)))) + "\ufeff"
 _LINE_ENDS = str.maketrans({"\t": None, "\r": None, "\n": None})
-# All parsers but Go's leave tabs and line ends out; those of WHATWG take a backslash for a slash besides.
+# All parsers but Go's remove tabs and line ends; WHATWG parsers also take a backslash for a slash.
 _AS_BROWSERS_DO = str.maketrans({"\\": "/", "\t": None, "\r": None, "\n": None})
 _ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _DECODABLE = re.compile(r"%[0-9A-Fa-f]{2}|[\\\t\r\n]")
-# Schemes whose parameters, from a `;` in the last segment, `urllib.parse.urlparse` takes off the path.
+# Schemes for which `urllib.parse.urlparse` splits parameters, from a `;` in the last segment, from the path
 _PARAMETERS = ("ftp:", "hdl:", "http:", "https:", "prospero:", "rtsp:", "rtspu:", "sftp:", "shttp:", "sip:", "sips:")
-# What every parser reads in one way: nothing encoded, no empty segment, no dot at the end, no query or fragment.
+# URIs that every parser reads alike: nothing encoded, no empty segment, no dot at the end, no query or fragment
 _PLAIN = re.compile(
     r"(?:file://|(?!file:)[a-z][a-z0-9+-]*://[a-z0-9-]+(?:\.[a-z0-9-]+)*)"
     r"(?:/(?!\.\.?(?:/|$))[\w.~!$&'()*+,=:@-]+)+(?<!\.)",
@@ -64,31 +64,31 @@ _Parts = tuple[str, str, str, str]
 
 
 class UriVariant(NamedTuple):
-    """A URI as some servers understand another one. Scheme and host are in lower case, as they are in patterns."""
+    """One reading of a URI. Scheme and host are in lower case, as in patterns."""
 
     text: str
     cut_at: str = ""
-    """`?`, `#`, `;` or NUL, if the URI is left out from such a character on. Empty: nothing is left out."""
+    """`?`, `#`, `;` or NUL, if this reading ends before such a character; empty if it is not cut."""
     trimmed: bool = False
-    """Whether slashes at the end of the path are left out."""
+    """Whether slashes at the end of the path are removed."""
     restrict_only: bool = False
-    """Whether this is the understanding of too few servers to be needed for an allow rule to hold."""
+    """Whether so few servers read the URI like this that an allow rule need not match this variant."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is all of the URI, as an allow rule has to allow it."""
+        """Whether the variant is the whole URI, which an allow rule must match."""
         return not (self.cut_at or self.trimmed or self.restrict_only)
 
 
 class TooManyVariants(ValueError):
-    """The URI can be understood in more ways than the limits of this file admit."""
+    """The URI has more variants than the limits permit."""
 
 
 def uri_variants(uri: str) -> tuple[UriVariant, ...]:
-    """The URI as it is written, and as servers may understand it. The order depends on nothing but the URI.
+    """The URI as written, and as servers may read it. The order depends on the URI alone.
 
     Raises:
-        TooManyVariants: there are too many to look at each of them.
+        TooManyVariants: there are more variants than the limits permit.
     """
     found = _variants(uri)
     if found is None:
@@ -97,13 +97,13 @@ def uri_variants(uri: str) -> tuple[UriVariant, ...]:
 
 
 def is_plain(uri: str) -> bool:
-    """Whether the URI is of the form that everybody reads in one way, which takes little time to find out."""
+    """Whether all parsers read the URI alike, by a quick test of its form."""
     return _PLAIN.fullmatch(uri) is not None
 
 
 @lru_cache(_REMEMBERED)
 def _variants(uri: str) -> tuple[UriVariant, ...] | None:
-    """See `uri_variants`; None if there are too many. An exception would not be remembered."""
+    """See `uri_variants`; None if there are too many (the cache does not keep exceptions)."""
     if is_plain(uri):
         return (UriVariant(normalize_case(uri)),)
     if uri.count("%") > MAX_ESCAPES:
@@ -137,17 +137,17 @@ class _Variants:
         self._work = MAX_WORK
 
     def spend(self, text: str) -> None:
-        """Account for the work that a text makes before it is done.
+        """Account for the work on a text before it is done.
 
         Raises:
-            TooManyVariants: there was too much of it.
+            TooManyVariants: the limit is exceeded.
         """
         self._work -= _TEXT_WORK + len(text) + _PART_WORK * (text.count("/") + text.count("%"))
         if self._work < 0:
             raise TooManyVariants
 
     def reduced(self) -> tuple[UriVariant, ...]:
-        """All variants but those that another one of the same text makes superfluous."""
+        """All variants, without those that a stricter variant of the same text makes redundant."""
         whole = {each.text for each in self._found if each.is_whole}
         needed = {each.text for each in self._found if not each.restrict_only}
         return tuple(
@@ -158,7 +158,7 @@ class _Variants:
         )
 
     def add_forms(self, parts: _Parts, cut_at: str, restrict_only: bool) -> None:
-        """Add a URI, and it with its path resolved, trimmed and in the other places where it may be."""
+        """Add a URI, and its forms with the path resolved, trimmed, and in other places."""
         if (parts, cut_at, restrict_only) in self._seen:
             return
         self._seen.add((parts, cut_at, restrict_only))
@@ -172,11 +172,13 @@ class _Variants:
             self._add_path(other_scheme, other_authority, other_path, rest, cut_at, restrict_only=True)
         everything = f"{authority[2:]}{path}{rest}"
         if not {".", ".."}.isdisjoint(everything.split("/")):
-            # A server that does not parse the URI takes all of it for a path: the host is a folder, `?` ends nothing.
+            # A server that does not parse the URI takes all of it for a path: the host is a folder, and `?` ends
+            # nothing.
             begin, everything = f"{scheme}{authority[:2]}", _resolved(everything)
             self._add(begin + everything, cut_at, restrict_only=restrict_only)
             self._add(begin + everything.rstrip("/"), cut_at, restrict_only=True)
-            if path != text and ".." in text.split("/"):  # the scheme is a folder as any other then, and can be left
+            # The scheme is then a folder like any other, and `..` can leave it.
+            if path != text and ".." in text.split("/"):
                 self.add_forms(("", "", _resolved(text), ""), cut_at, restrict_only=True)
 
     def _add_path(self, scheme: str, authority: str, path: str, rest: str, cut_at: str, restrict_only: bool) -> None:
@@ -186,11 +188,11 @@ class _Variants:
         add(path)
         trimmed = path.rstrip("/")
         if trimmed != path:
-            # The slash of a root is no trailing slash; and who keeps the query mostly keeps the slash before it.
+            # The slash of a root is not a trailing one. Servers that keep the query mostly keep the slash before it.
             add(trimmed, trimmed=True, restrict_only=restrict_only or not trimmed or bool(rest))
         elif not path and authority:
             add("/", restrict_only=True)
-        bare = path.rstrip(f"/.{_BLANKS}")  # the file systems of Windows ignore dots and blanks at the end of a name
+        bare = path.rstrip(f"/.{_BLANKS}")  # Windows ignores dots and blanks at the end of a name
         if bare != trimmed:
             add(bare, restrict_only=True)
 
@@ -205,8 +207,8 @@ class _Variants:
 
 
 def _written(uri: str) -> Iterator[tuple[str, bool]]:
-    """The URI, decoded and decoded twice, as it stands and as WHATWG parsers write it; with whether it is decoded
-    twice."""
+    """The URI as written, decoded, and decoded twice, each in its own form and as WHATWG parsers write it; with whether
+    it was decoded twice."""
     decoded = _decoded(uri)
     once = [each for text in (uri, *decoded) for each in _spelled(text)]
     yield from ((text, False) for text in dict.fromkeys(once))
@@ -223,7 +225,7 @@ def _spelled(text: str) -> Iterator[str]:
 
 
 def _decoded(text: str) -> tuple[str, ...]:
-    """The text percent-decoded, as it stands and with the characters replaced that parsers replace."""
+    """The percent-decoded text, as it is and with the characters replaced that parsers replace."""
     if not _DECODABLE.search(text):
         return ()
     decoded = _unquoted(text)
@@ -231,12 +233,13 @@ def _decoded(text: str) -> tuple[str, ...]:
 
 
 def _unquoted(text: str) -> str:
-    """The text as `urllib.parse.unquote` decodes it, which takes a hundred times as long for `%` without digits."""
+    """The text as `urllib.parse.unquote` decodes it; that function takes a hundred times as long for `%` without
+    digits."""
     return _ESCAPES.sub(lambda found: unquote_to_bytes(found[0]).decode("utf-8", "replace"), text)
 
 
 def _decoded_parts(parts: _Parts) -> Iterator[_Parts]:
-    """The parts, each decoded for itself; see `_decoded`. Some programs leave the authority as it is."""
+    """The parts, each decoded separately; see `_decoded`. Some programs do not decode the authority."""
     if any(map(_DECODABLE.search, parts)):
         scheme, authority, path, rest = map(_unquoted, parts)
         yield scheme, parts[1], path, rest
@@ -246,8 +249,8 @@ def _decoded_parts(parts: _Parts) -> Iterator[_Parts]:
 
 
 def _heads(text: str) -> Iterator[tuple[str, str, bool]]:
-    """The text, and what is left of it before a character at which it may be split: with that character, and whether
-    that is unusual."""
+    """The text, and its beginnings before each character at which servers may split: with that character, and whether
+    splitting there is unusual."""
     yield text, "", False
     for mark in "#?":
         first, last = text.find(mark), text.rfind(mark)
@@ -260,14 +263,14 @@ def _heads(text: str) -> Iterator[tuple[str, str, bool]]:
     if parameters >= 0:
         begin = f"{scheme}{authority}{path[:parameters]}"
         yield begin, ";", scheme.lower() not in _PARAMETERS
-    before, nul, _ = text.partition("\0")  # ends a path in C
+    before, nul, _ = text.partition("\0")  # NUL ends a path in C
     if nul:
         yield before, nul, False
 
 
 def _as_parsers_write(cleaned: str) -> str:
-    """The URI, stripped of what parsers leave out, as WHATWG parsers write it down ("URL writing"), as far as that can
-    make two spellings one: servers look resources up by it. Dot segments are left."""
+    """The URI, without characters that parsers drop, as WHATWG parsers write it ("URL writing"), as far as this can
+    equate two spellings: servers look resources up by it. Dot segments stay."""
     scheme, colon, rest = cleaned.partition(":")
     scheme = scheme.lower()
     if scheme not in _DEFAULT_PORTS or not colon:
@@ -282,8 +285,8 @@ def _as_parsers_write(cleaned: str) -> str:
 
 
 def _without_dot_segments(uri: str) -> str:
-    """The URI as WHATWG parsers resolve its path: before it is decoded, but `%2e` is a dot; `..` goes back over empty
-    segments as over others; a drive letter of a file is written with a colon, and `..` does not go back over it."""
+    """The URI with its path resolved as WHATWG parsers do: before decoding, but `%2e` counts as a dot; `..` also
+    removes empty segments; a drive letter is written with a colon, and `..` does not remove it."""
     scheme, authority, path, rest = _split(uri)
     if not path.startswith("/"):
         return uri
@@ -304,15 +307,16 @@ def _without_dot_segments(uri: str) -> str:
 
 
 def _other_places(scheme: str, authority: str, path: str) -> Iterator[tuple[str, str, str]]:
-    """Other schemes and authorities, each with its path, that a server may take the URI to have. `authority` begins
-    with `//`, or is empty; `path` is resolved."""
+    """Other schemes and authorities, each with its path, for which a server may take the URI. `authority` begins with
+    `//`, or is empty; `path` is resolved."""
     host = authority[2:]
     if "@" in host:
         yield scheme, f"//{host.rpartition('@')[2]}", path
-    if scheme.lower() == "file:" and host:  # most programs ignore it; some take all after `file://` for the path
+    # Most programs ignore the host; some take everything after `file://` for the path
+    if scheme.lower() == "file:" and host:
         yield scheme, "//", path
         yield scheme, "//", f"/{host}{path}"
-    elif not scheme and host:  # the same of a text that may be a path, and that many put `file://` before
+    elif not scheme and host:  # Likewise for a text that may be a path, before which many programs put `file://`
         for each in (path or "/", f"/{host}{path}"):
             yield "", "", each
             yield "file:", "//", each
@@ -324,7 +328,7 @@ def _other_places(scheme: str, authority: str, path: str) -> Iterator[tuple[str,
     elif path and not authority:
         if scheme:
             yield scheme, f"//{path.partition('/')[0]}", "".join(path.partition("/")[1:])
-        else:  # a path, relative to a folder that the server knows
+        else:  # A path relative to a folder of the server's choice
             yield "", "", f"/{path}"
 
 
@@ -335,7 +339,7 @@ def _split(uri: str) -> _Parts:
 
 def _resolved(path: str) -> str:
     """The path without `.`, `..` and empty segments, as `path.Clean` and operating systems resolve it, but with its
-    slash at the end."""
+    trailing slash."""
     kept: list[str] = []
     segments = path.split("/")
     for segment in segments:
