@@ -349,7 +349,7 @@ def _walked_back(old: list[str], new: list[str], rounds: list[dict[int, int]]) -
 
 
 def _cut(text: str, first: bool, last: bool) -> str:
-    """An unchanged stretch with its middle left out; the `first` one without its beginning, the `last` without its end."""
+    """An unchanged stretch with its middle left out; the `first` without its beginning, the `last` without its end."""
     head = "" if first else "\n".join(text.split("\n", _CONTEXT_LINES)[:_CONTEXT_LINES])[:_CONTEXT]
     tail = "" if last else "\n".join(text.rsplit("\n", _CONTEXT_LINES)[-_CONTEXT_LINES:])[-_CONTEXT:]
     if len(head) + len(tail) + len(ELLIPSIS) + 2 >= len(text):

@@ -176,4 +176,4 @@ def test_the_inspector_is_told_that_it_cannot_be_asked(clients: Path, here: Sett
     found = inspector(here.host.url, era, *call)
     said = json.dumps(found)
     assert "error" in found or found["result"]["isError"], said
-    assert "does not support elicitation" in said or "declares no capability" in said
+    assert "does not support elicitation" in said or "capability that the request does not declare" in said
