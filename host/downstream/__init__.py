@@ -1,1 +1,1 @@
-"""The side of the clients: transports, sessions and streams. The layers below know none of these."""
+"""Downstream: the clients' side, with transports, sessions and streams. The layers below do not import it."""

@@ -1,6 +1,5 @@
-"""The detached calls of the host: starts and runs them, attaches requests to them, and finds them again for the clients
-that come for them. It limits how many there are, for how long they are kept, and how much memory they hold.
-"""
+"""The store of detached calls: starts them, attaches requests to them, and finds them again for their clients. It
+limits their number, their lifetime, and the memory they hold."""
 
 from __future__ import annotations
 
@@ -39,45 +38,45 @@ from host.router.router import EXPIRED_STATE_MESSAGE
 
 MAX_PARKED = 1000
 MAX_PARKED_PER_OWNER = 200
-"""Calls that may wait for their clients, of all owners and of one."""
+"""Calls that may wait for their clients: of all owners, and of one."""
 MAX_REPLAYS = 1000
 MAX_REPLAY_BYTES = 16 * 1024 * 1024
-"""Delivered results that can be had again, and their bytes; beyond that the oldest are forgotten before their time."""
+"""Delivered results that are kept for a repeated request, and their bytes; beyond that the oldest are dropped early."""
 MAX_TASKS = 1000
 MAX_TASKS_PER_OWNER = 200
-"""Calls that are tasks or may become some and whose work has not ended, of all owners and of one."""
+"""Unfinished calls that are tasks or may become tasks: of all owners, and of one."""
 MAX_KEPT_BYTES = 64 * 1024 * 1024
-"""Bytes of all tasks that are over; beyond that the oldest are forgotten before their time."""
+"""Bytes of all finished tasks; beyond that the oldest are dropped early."""
 KEPT_OVERHEAD_BYTES = 8 * 1024
-"""Bytes that a task that is over counts for besides its result: this limits their number, too."""
+"""Bytes that a finished task counts for besides its result, which limits the number of tasks."""
 
 T = TypeVar("T", bound=Hashable)
 Work: TypeAlias = Callable[[DetachedCall], Awaitable[Raw]]
 
 
 class UnknownState(InvalidParams):
-    """The state names no call, another owner's, or a round that is over or never was."""
+    """The state names no call, another owner's call, or a round that is over or never existed."""
 
     def __init__(self) -> None:
         super().__init__(EXPIRED_STATE_MESSAGE)
 
 
 class SupersededState(InvalidParams):
-    """A newer request with the same state carries the call on."""
+    """A newer request with the same state has continued the call."""
 
     def __init__(self) -> None:
         super().__init__("another request with this requestState has taken over")
 
 
 class UnknownTask(InvalidParams):
-    """This owner has no task of that id, or not any more."""
+    """This owner has no task of that id."""
 
     def __init__(self) -> None:
         super().__init__("there is no such task (any more)")
 
 
 class InternalFailure(ColonnadeError):
-    """The work raised an exception that is no answer."""
+    """The work raised an exception that is not a response."""
 
     code = INTERNAL_ERROR
 
@@ -95,7 +94,7 @@ class MemoryNeeded(ColonnadeError):
 
 
 class AnswerTooLarge(ColonnadeError):
-    """There is no memory to keep the answer until its client fetches it."""
+    """There is no memory to keep the result until its client fetches it."""
 
     code = TooLarge.code
 
@@ -108,7 +107,7 @@ class CallStore:
 
     Args:
         nursery: where the calls run. Cancelling it ends them all.
-        crashed: called with every exception of a work that is no answer; must not wait.
+        crashed: called with every unexpected exception of a call's work; must not wait.
     """
 
     def __init__(self, nursery: trio.Nursery, crashed: Callable[[Exception], None], memory: Budget) -> None:
@@ -129,7 +128,7 @@ class CallStore:
 
     @property
     def tasks(self) -> int:
-        """Number of calls that are tasks or may become some, and whose work has not ended."""
+        """Number of unfinished calls that are tasks or may become tasks."""
         return len(self._working)
 
     def start(
@@ -145,14 +144,14 @@ class CallStore:
         """Start a call of `owner`. Its work takes its first step at the next checkpoint.
 
         Args:
-            work: run once. Its exception is the call's error; the call is its way to the client.
-            may_park: whether its client answers server requests by sending the request again.
+            work: run once. Its exception is the call's error; the call is its client handle.
+            may_park: whether its client answers server requests by repeating the request.
             task: None if it cannot become a task.
-            identity: the access token whose clients are charged with what the call holds.
+            identity: the access token whose clients are charged for the call's memory.
             size: bytes of the request, which the work holds until its end.
 
         Raises:
-            TooManyRequests: too many calls are under way, or there is no memory for this one.
+            TooManyRequests: too many calls are unfinished, or there is no memory for this one.
         """
         if may_park and not self._parking.has_room(owner, max_total=MAX_PARKED, max_per_owner=MAX_PARKED_PER_OWNER):
             text = "too many calls whose servers may send requests are in progress; finish or cancel some first"
@@ -164,7 +163,7 @@ class CallStore:
         call = DetachedCall(owner, self._parking.drop, may_park=may_park, options=task, size=size)
         drop = partial(_give_way, call)
         try:
-            if task is None:  # its request is charged with what it holds until it is parked
+            if task is None:  # until the call is parked, its request is charged for the memory
                 call.held = self._memory.hold(client_owner(identity), Use.PARKED, drop=drop)
             else:
                 call.held = self._memory.hold(client_owner(identity), Use.TASKS, size, drop)
@@ -190,7 +189,7 @@ class CallStore:
         identity: str | None = None,
         size: int = 0,
     ) -> Outcome:
-        """Start a call as `start` does, and `attend` it with the request that it came with.
+        """Start a call as `start` does, and `attend` it with its own request.
 
         Args:
             tell: takes the notifications of the call while this request is attached; must not wait.
@@ -208,14 +207,15 @@ class CallStore:
         tell: Callable[[Notification], None],
         token: Id | None = None,
     ) -> Outcome:
-        """Go on with a parked call, with the answers by their keys: attach this request and wait for its answer. Where
-        an answer is missing, or is no JSON object, its server request comes back at once under the same key; answers to
-        anything else are ignored.
+        """Continue a parked call with the client's answers, by key: attach this request and wait for the result. If an
+        answer is missing or is no JSON object, its server request is returned again at once, under the same key;
+        answers to other keys are ignored.
 
-        The state before the newest one gets the newest server requests again: the response with them may be lost.
+        The state before the newest one returns the newest server requests again, since the response with them may be
+        lost.
 
         Raises:
-            UnknownState: the state is not (or no longer) good.
+            UnknownState: the state is not valid (any more).
             Exception: as `attend` does.
         """
         await trio.lowlevel.checkpoint()
@@ -226,18 +226,18 @@ class CallStore:
             return _delivered(call)
         if call.outcome is None:
             if state.round == call.round:
-                call.take(answers)  # whatever is still open then is old enough to be handed over at once
+                call.take(answers)  # requests that are still open are old enough to be handed over at once
             elif (again := call.hand_over_again()) is not None:
                 return again
         return await self.attend(call, AttachedRequest(state.round, tell, token))
 
     async def attend(self, call: DetachedCall, request: AttachedRequest) -> Outcome:
-        """Attach a request to a call, and wait for its answer. Cancelling this cancels the call, unless it has become a
-        task, or a newer request is attached.
+        """Attach a request to a call, and wait for the result. Cancelling this cancels the call, unless it has become a
+        task or a newer request is attached.
 
         Raises:
             SupersededState: another request came with the same state while this one waited.
-            UnknownState: the call has ended meanwhile, since the host is stopping.
+            UnknownState: the call has ended because the host is stopping.
             TooManyRequests: there is no memory to park the call.
             ColonnadeError: what the work raised.
         """
@@ -255,7 +255,7 @@ class CallStore:
                     await call.changed.wait()
             raise SupersededState
         finally:
-            if call.attached is request:  # its client has left, and nobody else knows of the call
+            if call.attached is request:  # the client has left, and no other request can reach the call
                 call.attached = None
                 if call.is_task:
                     self._forget_state(call)
@@ -264,7 +264,7 @@ class CallStore:
                     call.life.cancel("the client no longer waits")
 
     def _hand_over(self, call: DetachedCall) -> RequestsToClient:
-        """Park the call. It is now charged with its request by itself.
+        """Park the call. From now on the call itself is charged for the memory of its request.
 
         Raises:
             TooManyRequests: there is no memory for that.
@@ -282,7 +282,7 @@ class CallStore:
     def _deliver(self, call: DetachedCall, request: AttachedRequest) -> Raw | Task:
         call.attached = None
         self._parking.drop(call)
-        if call.state_id in self._parked:  # otherwise nobody can come for it again
+        if call.state_id in self._parked:  # otherwise no request can reach it again
             call.delivered = request.round
             call.expire_state_at(trio.current_time() + REPLAY_LIFETIME)
             if not call.is_task:
@@ -295,7 +295,7 @@ class CallStore:
         """The task of this owner and id.
 
         Raises:
-            UnknownTask: there is none, whether there was one, it is another's, or it is no task yet.
+            UnknownTask: there is none: it never existed, is gone, belongs to another owner, or is not a task yet.
         """
         call = self._tasks.get(owner, {}).get(id)
         if call is None or not call.is_found:
@@ -316,18 +316,18 @@ class CallStore:
                         outcome = await work(call)
                     except ColonnadeError as problem:
                         outcome = fit_to_keep(problem)
-                    except Exception as problem:  # noqa: BLE001 - its client gets an error that says nothing of it
+                    except Exception as problem:  # noqa: BLE001 - the client gets an internal error without details
                         self._crashed(problem)
                         outcome = InternalFailure()
                     call.end(self._charged(call, outcome))
                     del outcome  # there may have been no memory for it
                 self._working.drop(call)
-                del work  # it holds the whole request
+                del work  # the work holds the whole request
                 if call.is_found:
                     size = KEPT_OVERHEAD_BYTES + size_of(call.result if call.error is None else call.error)
                     for old in self._kept.add(call, size, max_bytes=MAX_KEPT_BYTES):
                         old.life.cancel("the tasks that are over hold too much")
-                if call.is_kept:  # from here on the deadline of its life says for how long
+                if call.is_kept:  # from now on the deadline of its life limits how long it is kept
                     await trio.sleep_forever()
         finally:
             call.end(None, "its lifetime was up before it was done" if call.life.cancelled_caught else None)
@@ -344,12 +344,12 @@ class CallStore:
                     del self._tasks[call.owner]
 
     def _charged(self, call: DetachedCall, outcome: Raw | ColonnadeError) -> Raw | ColonnadeError:
-        """The outcome, if it is the answer to a request, or there is memory to keep it; else the error that says so."""
+        """The outcome, if it is delivered now or there is memory to keep it; otherwise an error that says so."""
         try:
             call.held.resize(size_of(outcome) if call.is_kept else 0)
         except OverBudget:
             return AnswerTooLarge()
-        # One that is kept keeps no buffer of its server alive.
+        # A kept result must not keep a receive buffer alive.
         return outcome.copy() if isinstance(outcome, Raw) and call.is_kept else outcome
 
     def _forget_state(self, call: DetachedCall) -> None:
@@ -361,12 +361,13 @@ def _delivered(call: DetachedCall) -> Raw | Task:
     outcome = call.outcome
     assert outcome is not None
     if isinstance(outcome, ColonnadeError):
-        raise copy_of(outcome)  # the one that is kept must not hold the stacks of all who got it
+        raise copy_of(outcome)  # the kept exception must not collect the stacks of all requests that got it
     return outcome
 
 
 def _give_way(call: DetachedCall) -> None:
-    """The memory is needed elsewhere: a call that may become a task fails, any other is forgotten."""
+    """Give up the call's memory, which is needed elsewhere: a call that may become a task fails, any other is
+    dropped."""
     call.held.release()
     if call.id and not call.is_over:
         call.working.cancel("its memory is needed elsewhere")
@@ -377,14 +378,14 @@ def _give_way(call: DetachedCall) -> None:
 
 @asynccontextmanager
 async def open_call_store(crashed: Callable[[Exception], None], memory: Budget) -> AsyncIterator[CallStore]:
-    """The detached calls of the block; see `CallStore`. When it ends, they are cancelled."""
+    """A `CallStore` for the block. At its end all calls are cancelled."""
     async with trio.open_nursery() as nursery:
         yield CallStore(nursery, crashed, memory)
         nursery.cancel_scope.cancel("the host is stopping")
 
 
 class ByOwner(Generic[T]):
-    """Things, counted by their owners."""
+    """Objects, counted by owner."""
 
     def __init__(self) -> None:
         self._owners: dict[T, Hashable] = {}
@@ -394,8 +395,7 @@ class ByOwner(Generic[T]):
         return len(self._owners)
 
     def has_room(self, owner: Hashable, *, max_total: int, max_per_owner: int) -> bool:
-        """Whether this owner may have one more, where all have `max_total` together and each has `max_per_owner` at
-        most."""
+        """Whether this owner may have one more, within `max_total` for all owners and `max_per_owner` for each."""
         return len(self._owners) < max_total and self._counts.get(owner, 0) < max_per_owner
 
     def add(self, thing: T, owner: Hashable) -> None:
@@ -403,7 +403,7 @@ class ByOwner(Generic[T]):
         self._counts[owner] = self._counts.get(owner, 0) + 1
 
     def drop(self, thing: T) -> None:
-        """Count it no more; nothing happens if it is not counted."""
+        """Stop counting the object; no effect if it is not counted."""
         if thing not in self._owners:
             return
         owner = self._owners.pop(thing)
@@ -413,7 +413,7 @@ class ByOwner(Generic[T]):
 
 
 class KeptResults(Generic[T]):
-    """Things that hold memory until they are dropped."""
+    """Objects that hold memory until they are dropped."""
 
     def __init__(self) -> None:
         self._sizes: dict[T, int] = {}
@@ -423,14 +423,14 @@ class KeptResults(Generic[T]):
         return len(self._sizes)
 
     def add(self, thing: T, size: int, *, max_bytes: int, max_count: float = math.inf) -> list[T]:
-        """Keep one more.
+        """Keep one more object.
 
         Args:
-            size: what it holds, in bytes.
+            size: bytes that it holds.
 
         Returns:
-            Those that were dropped for it, oldest first. The newest is kept whatever its size: nobody could ever have
-            it otherwise.
+            The objects that were dropped for it, oldest first. The newest is kept whatever its size; otherwise its
+            client could never get it.
         """
         self._sizes[thing] = size
         self._bytes += size
@@ -442,13 +442,12 @@ class KeptResults(Generic[T]):
         return dropped
 
     def drop(self, thing: T) -> None:
-        """Keep it no more; nothing happens if it is not kept."""
+        """Stop keeping the object; no effect if it is not kept."""
         self._bytes -= self._sizes.pop(thing, 0)
 
 
 def fit_to_keep(error: ColonnadeError) -> ColonnadeError:
-    """The same error, without the stack that it was raised in and the buffer that its data lies in. Raise copies of
-    it."""
+    """A copy of the error without its stack and without the buffer of its data. Raise copies of this one."""
     fit = copy_of(error)
     if fit.data is not None:
         fit.data = fit.data.copy()
@@ -456,7 +455,7 @@ def fit_to_keep(error: ColonnadeError) -> ColonnadeError:
 
 
 def size_of(outcome: Raw | ColonnadeError | None) -> int:
-    """The bytes that an outcome holds: a result, or the data of an error."""
+    """Bytes that an outcome holds: a result, or the data of an error."""
     if isinstance(outcome, ColonnadeError):
         outcome = outcome.data
     return 0 if outcome is None else memoryview(outcome).nbytes

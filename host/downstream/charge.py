@@ -1,8 +1,8 @@
-"""Memory charged for one request of a client: its body while it arrives, its copies while it is carried out, its answer
-until it is taken.
+"""Memory charged for one request of a client: its body while it arrives, its copies while it is processed, its response
+until the client has taken it.
 
-When the memory is needed elsewhere, the block that runs at that moment is cancelled (`droppable`), and the request is
-answered with an error that says how far it came.
+When the memory is needed elsewhere, the block that runs at that moment is cancelled (`droppable`), and the request gets
+an error that says how far it came.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from host.jsonrpc.messages import ErrorBody, Failure, Id
 from host.memory import Budget, Holding, Owner, Use
 
 COPIES = 3
-"""Copies of a request that exist while a server works on it (measured): as the client sent it, as it is sent on, and as
-the transport to the server holds it."""
+"""Copies of a request that exist while a server works on it (measured): as received, as sent on, and in the transport
+to the server."""
 
 
 NO_MEMORY_MESSAGE = "the memory for requests is used up (memory); nothing was carried out, try again later"
@@ -29,12 +29,12 @@ ANSWER_TOO_LARGE_MESSAGE = "the request was carried out, but there is no memory 
 
 
 def answer_too_large(id: Id | None, size: int) -> Failure:
-    """The answer in place of one that takes too much memory."""
+    """The error in place of a response that needs too much memory."""
     return Failure(ErrorBody(TooLarge.code, ANSWER_TOO_LARGE_MESSAGE.format(size=size)), id)
 
 
 def memory_cancelled(id: Id | None) -> Failure:
-    """The answer to a request that was called off for its memory."""
+    """The error for a request that was cancelled because its memory was needed elsewhere."""
     return Failure(ErrorBody(Unavailable.code, CANCELLED_MESSAGE), id)
 
 
@@ -50,11 +50,11 @@ class RequestCharge:
 
     @property
     def dropped(self) -> bool:
-        """The memory was needed elsewhere."""
+        """Whether the charge was dropped because the memory was needed elsewhere."""
         return self._held.dropped
 
     def add_request_bytes(self, size: int) -> None:
-        """So many bytes more of the request have come.
+        """Charge `size` further bytes of the request.
 
         Raises:
             OverBudget: they do not fit.
@@ -63,7 +63,7 @@ class RequestCharge:
         self._body += size
 
     def begin_processing(self) -> None:
-        """The request is whole, and is about to be carried out.
+        """Charge the copies of a complete request that is about to be processed.
 
         Raises:
             OverBudget: its copies do not fit.
@@ -71,7 +71,7 @@ class RequestCharge:
         self._held.resize(COPIES * self._body)
 
     def set_answer_size(self, size: int) -> None:
-        """There is an answer of so many bytes. What was dropped before is charged anew: an error needs little.
+        """Charge a response of `size` bytes instead. A dropped charge is charged anew: an error needs little.
 
         Raises:
             OverBudget: it does not fit.
@@ -81,12 +81,12 @@ class RequestCharge:
         self._held.resize(self._body + size)
 
     def touch(self) -> None:
-        """A part of the answer was taken."""
+        """Record that the client has taken a part of the response."""
         self._held.touch()
 
     @contextmanager
     def droppable(self) -> Iterator[trio.CancelScope]:
-        """The block is cancelled when the memory is needed elsewhere."""
+        """Context manager whose block is cancelled when the memory is needed elsewhere."""
         with trio.CancelScope() as scope:
             if self.dropped:
                 scope.cancel()

@@ -1,18 +1,17 @@
-"""Calls that run on their own: they may outlive the request that they came with.
+"""Detached calls: calls that may outlive the request that began them.
 
 A `DetachedCall` runs in a trio task of its own from its first step, since a trio task cannot change its nursery. The
-request that it came with is attached to it and waits for its answer. Two things can answer that request before the call
-is over:
+request that began it is attached and waits for the result. Two things can answer that request before the call is over:
 
-- A server request. The client can only be asked by ending its request with everything that the server wants to know,
-  and with a `ParkedCallState`. The call is then *parked*: it waits, under a deadline, for the request that brings the
-  answers and this state, and that request is attached in its turn. (2026-07-28, "Multi Round-Trip Requests")
+- A server request. The client can be asked only by ending its request with all open server requests and a
+  `ParkedCallState`. The call is then *parked*: it waits, under a deadline, for the request that returns the answers and
+  this state, and that request is attached next. (2026-07-28, "Multi Round-Trip Requests")
 - The call becomes a *task*. The client finds it by its id, with its server requests and its result, until its lifetime
-  is up. (2025-11-25, "Tasks"; the tasks extension beside 2026-07-28)
+  is over. (2025-11-25, "Tasks"; the tasks extension beside 2026-07-28)
 
-The work runs once, whatever is sent again. Its result is kept for a limited time and within limits, for the client
-that fetches it. This file knows no transport, no ids of requests, no dialect of tasks and no servers. It seals nothing:
-whoever hands out a `ParkedCallState` binds it to the request that it is for.
+The work runs once, however often a request is repeated. Its result is kept for a limited time and within limits, until
+the client fetches it. This module knows no transports, request ids, task dialects or servers. It does not seal states:
+the module that sends a `ParkedCallState` binds it to the request.
 """
 
 from __future__ import annotations
@@ -38,17 +37,17 @@ from host.protocol.tasks import Status, Task, iso_timestamp
 from host.wire.link import LinkLost
 
 GATHER_DELAY = 0.02
-"""Seconds that a server request waits for others to go with it: servers send several at once."""
+"""Seconds that a server request waits for further ones to send along, since servers send several at once."""
 PARKED_LIFETIME = 600.0
-"""Seconds for which a call waits for its client to come back."""
+"""Seconds for which a parked call waits for its client."""
 REPLAY_LIFETIME = 60.0
-"""Seconds for which an answer that was delivered can be had again: its response may have been lost on the way."""
+"""Seconds for which a delivered result can be fetched again, since its response may have been lost."""
 MIN_TTL_MS = 1_000
 MAX_TTL_MS = 86_400_000
 DEFAULT_TTL_MS = 3_600_000
-"""Milliseconds that a task lives: the least and the most that a client gets, and what it gets if it does not say."""
+"""Lifetime of a task in milliseconds: minimum, maximum, and default."""
 POLL_INTERVAL_MS = 500
-"""Milliseconds that a client should let pass before it asks for the status of its task again."""
+"""Milliseconds between two status requests that a client is advised to keep."""
 
 MethodAndParams: TypeAlias = tuple[str, dict[str, Raw]]
 """The method and the params of a server request."""
@@ -56,7 +55,7 @@ MethodAndParams: TypeAlias = tuple[str, dict[str, Raw]]
 
 @dataclass(frozen=True, slots=True)
 class ParkedCallState:
-    """Names one round of one parked call. The request that brings it goes on there."""
+    """Identifies one round of a parked call. The request that returns it continues there."""
 
     call_id: str
     """128 random bits, base64url."""
@@ -66,7 +65,7 @@ class ParkedCallState:
 
 @dataclass(frozen=True, slots=True)
 class RequestsToClient:
-    """The call is parked: it waits for its client."""
+    """Result for an attached request when its call was parked: the open server requests."""
 
     state: ParkedCallState
     requests: Mapping[str, MethodAndParams]
@@ -74,11 +73,11 @@ class RequestsToClient:
 
 
 Outcome: TypeAlias = Raw | RequestsToClient | Task
-"""The answer to an attached request: the result of the call, its server requests, or the task that it has become."""
+"""Result for an attached request: the result of the call, its server requests, or the task that it has become."""
 
 
 class OpenServerRequest:
-    """A server request that waits for its client's answer."""
+    """A server request that waits for the client's answer."""
 
     __slots__ = ("_end", "_ended", "asked", "since")
 
@@ -92,14 +91,14 @@ class OpenServerRequest:
         """Wait for the answer, as the client sent it: a JSON object.
 
         Raises:
-            LinkLost: the server request ended without one.
-            Exception: what it was refused with.
+            LinkLost: the server request ended without an answer.
+            Exception: the one it was refused with.
         """
         await self._ended.wait()
         if self._end is None:
             raise LinkLost("what this belongs to ended before the client answered")
         if isinstance(self._end, Exception):
-            raise copy_of(self._end)  # it would hold its own stack, which holds this
+            raise copy_of(self._end)  # raising the kept exception would add stacks to it, which hold it in turn
         return self._end
 
     def end(self, end: Raw | Exception | None) -> None:
@@ -112,35 +111,35 @@ class TaskOptions:
     """Settings of a call that may become a task."""
 
     server: str
-    """Id of the server that it is for, fit for a header: the task's id begins with it."""
+    """Id of the server, fit for a header: the task's id begins with it."""
     on_status: Callable[[DetachedCall], None]
-    """Called when the task's status changes, or it has one more server request; must not wait."""
+    """Called when the task's status changes, or it has a further server request; must not wait."""
     ttl_ms: int | None = None
-    """Lifetime that the client asks for, from now; None if it does not."""
+    """Lifetime that the client requests, from now; None if it requests none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttachedRequest:
-    """A request that waits for the answer of a call."""
+    """A request that waits for the result of a call."""
 
     round: int
-    """The round of the state that it brought; 0 for the call's first request."""
+    """The round of the state that it returned; 0 for the call's first request."""
     tell: Callable[[Notification], None]
     token: Id | None
 
 
 class DetachedCall:
-    """One call that runs on its own. Implements `host.exchange.ClientHandle` for its work.
+    """One call with a trio task of its own. Implements `host.exchange.ClientHandle` for its work.
 
     Args:
         on_task: called when it becomes a task; must not wait.
-        may_park: whether its client answers server requests by sending the request again.
+        may_park: whether its client answers server requests by repeating the request.
         options: None if it cannot become a task.
         size: bytes of the request, which the work holds until its end.
     """
 
     held: Holding
-    """The memory that it is charged with: its request, while no other charge counts that; then its result."""
+    """The memory that it is charged for: its request, while no other charge counts that; then its result."""
 
     def __init__(
         self,
@@ -154,18 +153,19 @@ class DetachedCall:
         self.owner = owner
         self.size = size
         self.result: Raw | None = None
-        """The result of its work. A call that ended with neither result nor error was cancelled."""
+        """Result of its work. A call that ended with neither result nor error was cancelled."""
         self.error: ColonnadeError | None = None
-        """The exception of its work. Raise a copy: the exception itself must not keep the stacks of all who got it."""
+        """Exception of its work. Raise a copy, so that this one does not collect the stacks of every request that gets
+        it."""
         self.is_over = False
         self.life = trio.CancelScope()
-        """Around everything that is done for it. Its deadline is that of what is kept."""
+        """Scope around everything that is done for the call. Its deadline ends the time for which results are kept."""
         self.working = trio.CancelScope()
-        """Around its work."""
+        """Scope around its work."""
         self._open: dict[str, OpenServerRequest] = {}
         self._last_key = 0
         self.changed = trio.Event()
-        """Set at the next change; then there is another one."""
+        """Set at the next change, and then replaced."""
 
         # As a parked call
         self.may_park = may_park
@@ -175,19 +175,19 @@ class DetachedCall:
         self.round = 0
         """Number of the newest round, 0 before the first."""
         self.delivered: int | None = None
-        """The round whose request got the answer first; None as long as none did."""
+        """The round whose request first got the result; None until then."""
         self.state_deadline = math.inf
-        """When the state is good for nothing any more. Until the call is a task, it is the deadline of its life."""
+        """Time at which the state expires. Until the call is a task, it is also the deadline of its life."""
         self._handed_over: dict[str, MethodAndParams] = {}
         self._last_progress = -math.inf
 
         # As a task
         self.id = ""
-        """The id of the task for its client; empty if the call cannot become a task."""
+        """Id of the task for its client; empty if the call cannot become a task."""
         self.created: Task | None = None
         """The task as it was when the call became one; None until then."""
         self.notices: Callable[[Notification], None] | None = None
-        """Takes the notifications of its work while it is a task; must not wait. None if nobody wants them."""
+        """Takes the notifications of its work while it is a task; must not wait. None if nobody subscribes."""
         self._on_task = on_task
         self._on_status = None if options is None else options.on_status
         self._message: str | None = None
@@ -198,7 +198,7 @@ class DetachedCall:
             self._ends_at = trio.current_time() + self._ttl_ms / 1000
             self._created = self._updated = iso_timestamp(time.time())
 
-    # Its work's way to the client
+    # Client handle of its work
 
     def notify(self, notice: Notification) -> None:
         if self.is_over:
@@ -213,7 +213,7 @@ class DetachedCall:
                 request.tell(Notification(PROGRESS, encode_object({**found, PROGRESS_TOKEN: encode(request.token)})))
 
     async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
-        """As of any client handle. It has no progress: `report` gets none.
+        """As in any client handle, but without progress: `report` is never called.
 
         Raises:
             InvalidParams: `_meta` is no object.
@@ -231,7 +231,7 @@ class DetachedCall:
             self._tell_status()
             return await server_request.answer()
         finally:
-            self._end_request(key)  # if it still is open, it is withdrawn
+            self._end_request(key)  # a request that is still open is withdrawn
 
     def _progress(self, notice: Notification) -> dict[str, Raw] | None:
         """The members of a progress notification, if its value is greater than the last one's: it must increase under
@@ -259,7 +259,8 @@ class DetachedCall:
         return None if found is None else found.asked
 
     async def next_server_request(self, known: Collection[str]) -> str | None:
-        """Wait for an open server request that is not among `known`: the oldest one's key; None if the call is over."""
+        """Wait for an open server request that is not among `known`, and return the oldest one's key; None if the call
+        is over."""
         await trio.lowlevel.checkpoint()
         while not self.is_over:
             for key in self._open:
@@ -269,17 +270,18 @@ class DetachedCall:
         return None
 
     async def wait_withdrawn(self, key: str) -> None:
-        """Wait until this server request is open no more: it was answered, or withdrawn."""
+        """Wait until this server request is not open any more: it was answered, or withdrawn."""
         await trio.lowlevel.checkpoint()
         while key in self._open:
             await self.changed.wait()
 
     def answer(self, key: str, answer: Raw) -> bool:
-        """Answer a server request. False if none of that key is open, or the answer is no object; then it stays."""
+        """Answer a server request. False if none of that key is open, or if the answer is no object; then it stays
+        open."""
         return is_object(answer) and self._end_request(key, answer)
 
     def refuse(self, key: str, problem: Exception) -> None:
-        """Have a server request raise `problem`; nothing happens if none of that key is open.
+        """Make a server request raise `problem`; no effect if none of that key is open.
 
         Args:
             problem: PeerError or BrokenAnswer, as `ClientHandle.request` raises it.
@@ -287,7 +289,7 @@ class DetachedCall:
         self._end_request(key, problem)
 
     def _end_requests(self) -> None:
-        """There will be no answers."""
+        """End all open server requests without answers."""
         for request in self._open.values():
             request.end(None)
         self._open.clear()
@@ -306,7 +308,7 @@ class DetachedCall:
     # Its end
 
     def end(self, outcome: Raw | ColonnadeError | None, message: str | None = None) -> None:
-        """The call is over: it notifies and requests nothing more. Only the first end counts.
+        """End the call: it notifies and requests nothing more. Only the first end counts.
 
         Args:
             outcome: None if it was cancelled.
@@ -323,12 +325,12 @@ class DetachedCall:
             self.result = outcome
         self._end_requests()
         self._tell_status()
-        # What is kept from here on keeps no buffer of a server and nothing of its client alive.
+        # A kept call must not keep a receive buffer or parts of its client alive.
         self._handed_over = {}
         self.notices = self._on_status = None
 
     def cancel(self) -> bool:
-        """Cancel the work. The call is over at once, while the work may take a moment to end. False if it was over."""
+        """Cancel the work. The call is over at once, though the work may take a moment to end. False if it was over."""
         if self.is_over:
             return False
         self.working.cancel("nobody wants its result any more")
@@ -337,7 +339,7 @@ class DetachedCall:
 
     @property
     def is_kept(self) -> bool:
-        """Whether there is a client that may still come for its result."""
+        """Whether a client may still fetch its result."""
         return self.is_task or self.round > 0
 
     def _tell_status(self) -> None:
@@ -348,7 +350,7 @@ class DetachedCall:
                 self._on_status(self)
 
     def _wake(self) -> None:
-        """Have everybody look again who waits for a change."""
+        """Wake every waiter for a change."""
         self.changed.set()
         self.changed = trio.Event()
 
@@ -356,26 +358,26 @@ class DetachedCall:
 
     @property
     def outcome(self) -> Raw | ColonnadeError | Task | None:
-        """The answer to the attached request, and to those that come with its state; None as long as there is none."""
+        """The answer to the attached request and to later ones with its state; None until there is one."""
         if self.created is not None:
             return self.created
         return self.result if self.error is None else self.error
 
     def attach(self, request: AttachedRequest) -> None:
-        """Have this request, and no other, wait for the call from now on."""
+        """Make this request the only one that waits for the call."""
         self.attached = request
         self._wake()
         self.expire_state_at(math.inf)
 
     @property
     def hand_over_at(self) -> float:
-        """When the open server requests are to be handed over to the client; never, if there is none."""
+        """Time at which the open server requests are to be handed to the client; infinite if there is none."""
         for oldest in self._open.values():
             return oldest.since + GATHER_DELAY
         return math.inf
 
     def hand_over(self) -> RequestsToClient:
-        """Give all open server requests to the client. From now on the call waits for the client."""
+        """Hand all open server requests to the client. From now on the call waits for the client."""
         assert self.state_id is not None
         self.round += 1
         self._handed_over = dict(self.server_requests)
@@ -384,7 +386,7 @@ class DetachedCall:
         return RequestsToClient(ParkedCallState(self.state_id, self.round), self._handed_over)
 
     def hand_over_again(self) -> RequestsToClient | None:
-        """The newest round once more, without the server requests that have ended since; None if all of them have."""
+        """The newest round again, without the server requests that have ended since; None if all of them have."""
         assert self.state_id is not None
         left = {key: asked for key, asked in self._handed_over.items() if key in self._open}
         if not left:
@@ -393,7 +395,7 @@ class DetachedCall:
         return RequestsToClient(ParkedCallState(self.state_id, self.round), left)
 
     def take(self, answers: Mapping[str, Raw]) -> None:
-        """Answer the server requests of the newest round. Answers to anything else are ignored."""
+        """Answer the server requests of the newest round; answers to other keys are ignored."""
         for key in self._handed_over:
             if key in answers:
                 self.answer(key, answers[key])
@@ -404,8 +406,8 @@ class DetachedCall:
             self.life.deadline = deadline
 
     def goes_on_at(self, number: int) -> bool:
-        """Whether the state of this round is good now: the newest, and the one before it until the newest is used."""
-        # A deadline counts from its moment on, even where the call's own task has not noticed yet.
+        """Whether the state of this round is valid: the newest one, and the one before it until the newest is used."""
+        # A deadline counts from its time on, even if the call's own task has not run yet.
         if self.life.cancel_called or trio.current_time() >= self.state_deadline:
             return False
         if self.delivered is not None:
@@ -421,12 +423,12 @@ class DetachedCall:
 
     @property
     def is_found(self) -> bool:
-        """Whether its client can find it as a task. Its deadline counts from its moment on."""
+        """Whether its client can find it as a task. Its deadline counts from its time on."""
         return self.is_task and not self.life.cancel_called
 
     @property
     def task(self) -> Task:
-        """The task now. COMPLETED is any that has a result: what kind of result, the dialects judge by."""
+        """The present state of the task. COMPLETED: there is a result; the dialects distinguish kinds of results."""
         return Task(self.id, self._status, self._created, self._updated, self._ttl_ms, POLL_INTERVAL_MS, self._message)
 
     @property
@@ -438,9 +440,9 @@ class DetachedCall:
         return Status.CANCELLED if self.result is None else Status.COMPLETED
 
     def become_task(self) -> None:
-        """Be a task for the client from now on: that is the answer to its request, whose open server requests end.
-        Nothing happens if the call is a task or is over. If its lifetime is up, it stays a plain call: whoever waits
-        for that gets its result."""
+        """Become a task for the client: this is the answer to its request, and the request's open server requests end.
+        No effect if the call is a task or is over. If its lifetime is over, it stays a plain call, and a waiting
+        request gets its result."""
         if self.is_task or self.is_over or trio.current_time() >= self._ends_at:
             return
         self._end_requests()

@@ -1,6 +1,5 @@
-"""One session on one channel that carries messages both ways, in order: standard input and output, or the one event
-stream of the transport of old. What comes in is taken here; how it goes out is the transport's to say.
-"""
+"""One session on one channel that carries messages both ways in order: standard input and output, or the one event
+stream of the 2024-11-05 transport. This module takes incoming messages; the transport writes outgoing ones."""
 
 from __future__ import annotations
 
@@ -32,13 +31,13 @@ from host.protocol.stateless import has_envelope
 
 
 class DuplexSession:
-    """The session's end of it.
+    """The session's end of the channel.
 
     Args:
-        say: puts a message on the channel without waiting; False if there is no room, or nobody.
-        send: the same for what must not be lost: it waits for its turn.
+        say: puts a message on the channel without waiting; False if there is no room, or no reader.
+        send: puts a message on the channel that must not be lost, waiting for its turn.
         nursery: holds a task for each request.
-        stateless: answers the requests that say everything about themselves; None where there are none.
+        stateless: answers stateless requests; None if the channel has none.
     """
 
     def __init__(
@@ -52,18 +51,18 @@ class DuplexSession:
         self._session = session
         self._stateless = stateless
         self._open_handshakes = 0
-        """Handshakes under way: their client may not wait for the answer."""
+        """Handshakes in progress: a client need not wait for the response before it sends requests."""
         self._enqueue = enqueue
         self._send = send
         self._nursery = nursery
 
     def on_received(self, received: ParsedInput) -> None:
-        """One message from the client, or a batch of them if its revision has batches."""
+        """Take one message from the client, or a batch if its revision has batches."""
         for message in self._session.messages_in(received)[0]:
             self._dispatch(message)
 
     def reject(self, why: str) -> None:
-        """A message could not be parsed at all."""
+        """Answer a message that could not be parsed at all."""
         self._enqueue(Failure(ErrorBody(PARSE_ERROR, why)))
 
     def _dispatch(self, message: Message | Malformed) -> None:
@@ -79,7 +78,7 @@ class DuplexSession:
     def _on_request(self, request: Request) -> None:
         if request.id in self._session.serving:
             self._enqueue(Failure(ErrorBody(INVALID_REQUEST, "this id is in flight already"), request.id))
-        # In a batch `initialize` cannot be the first: which revision has batches is known only after it.
+        # In a batch `initialize` cannot be the first: the revision, and with it batches, is known only afterwards.
         elif request.method == INITIALIZE and self._session.opening is None:
             self._open_handshakes += 1
             scope = self._session.begin(request)
@@ -135,7 +134,8 @@ class DuplexSession:
             answer = await opening
         finally:
             self._open_handshakes -= 1
-            self._session.serving.end(request.id, scope)  # noted for its id alone: this is never called off
+            # Registered for its id alone; this request cannot be cancelled.
+            self._session.serving.end(request.id, scope)
         await self._send(answer)
 
     async def _answer(self, request: Request, scope: trio.CancelScope, charge: RequestCharge) -> None:

@@ -1,5 +1,4 @@
-"""Parts that every way of answering a request shares: how params are decoded, and how an error becomes the
-answer."""
+"""Parts common to all ways of answering a request: decoding of params, and translation of errors to responses."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from host.jsonrpc.messages import INTERNAL_ERROR, ErrorBody, Failure, Request, S
 
 
 def params_of(request: Request) -> dict[str, Raw]:
-    """The members of its params.
+    """The members of a request's params.
 
     Raises:
         InvalidParams: they are no object.
@@ -34,12 +33,11 @@ async def errors_as_answers(
     client_name: str,
     body_of: Callable[[ColonnadeError], ErrorBody] = error_body,
 ) -> Success | Failure:
-    """The answer to the request: what `work` gives, or why it gives nothing. `client_name` is who asked, for the
-    log."""
+    """The response to the request: the result of `work`, or its error. `client_name` is for the log."""
     try:
         return Success(request.id, await work(request))
     except ColonnadeError as error:
         return Failure(body_of(error), request.id)
-    except Exception as problem:  # noqa: BLE001 - one request's trouble must not reach any other
+    except Exception as problem:  # noqa: BLE001 - an error in one request must not affect any other.
         journal.note(InternalError(f"{request.method[:80]} for {client_name}", problem))
         return Failure(ErrorBody(INTERNAL_ERROR, INTERNAL_ERROR_MESSAGE), request.id)

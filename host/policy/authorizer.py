@@ -104,7 +104,7 @@ class Authorizer:
             return
         again = replace(grant, id=new_id(), expires=time.time() + RENEWED_GRANT_LIFE, retry=True)
         self._renewals[again.id] = renewals
-        run_inline(self.grants.add(again))  # A grant for one call is kept in memory, so this does not wait.
+        run_inline(self.grants.add(again))  # a grant for one call is kept in memory, so this does not wait
 
     def client_can_confirm(self, caller: Caller) -> bool:
         """Whether the caller itself may be asked for confirmation."""

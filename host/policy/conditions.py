@@ -37,7 +37,7 @@ _INDEX = re.compile(r"0|[1-9][0-9]*")
 _ESCAPE = re.compile(r"%(?:u[0-9A-Fa-f]{4}|[0-9A-Fa-f]{2})")
 _WIDE_ESCAPE = re.compile(r"%u[0-9A-Fa-f]{4}")
 _ODD_SEGMENT = re.compile(r"[. ]*")
-_UNSEEN = ("Cc", "Cf", "Cs")  # Categories of characters that some systems drop or cannot store
+_UNSEEN = ("Cc", "Cf", "Cs")  # categories of characters that some systems drop or cannot store
 
 _URL = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*)://)?([^/?#]*)(.*)", re.DOTALL)
 _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
@@ -166,7 +166,7 @@ def parse_address(text: str) -> Address | None:
     scheme, authority, rest = _URL.fullmatch(text).groups("")  # type: ignore[union-attr]  # the pattern matches any text
     if (scheme and scheme.lower() not in _WEB_SCHEMES) or (rest and not scheme):
         return None
-    if rest[:1] in ("?", "#") and "@" in rest:  # Some parsers end the user name here.
+    if rest[:1] in ("?", "#") and "@" in rest:  # some parsers end the user name here
         return None
     found = _AUTHORITY.fullmatch(authority)
     if found is None or int(found[2] or 0) > 0xFFFF:
@@ -255,7 +255,7 @@ def _type_of(value: object) -> str:
 
 def _eq(wanted: object, value: object) -> bool | None:
     if wanted is None:
-        return value is None  # No server takes any other value for null.
+        return value is None  # no server takes any other value for null
     return value == wanted if _type_of(value) == _type_of(wanted) else None
 
 

@@ -149,7 +149,7 @@ class ConfirmationQueue:
         if client is not None and len(context.raw_arguments) > MAX_FORM_TEXT:
             client = None
         if not self.can_be_answered() and client is None:
-            if not confirmation.waiters:  # Others may have begun to wait while a channel was attached, and wait still.
+            if not confirmation.waiters:  # others may have begun to wait while a channel was attached, and wait still
                 self._refuse(key, confirmation, "nobody was there to answer")
             raise self._unconfirmed(access, "and nobody is there who could answer")
         waiter = _Waiter()
@@ -251,7 +251,7 @@ class ConfirmationQueue:
             waiter.grant = grant
             waiter.settled.set()
         if answer is ConfirmationAnswer.ONCE and going:
-            self.grants.reserve(grant)  # The grant is for the waiting call; another call must not take it first.
+            self.grants.reserve(grant)  # the grant is for the waiting call; another call must not take it first
         if not confirmation.waiters:
             self._remove(key, confirmation)
         self.release_covered()
@@ -315,7 +315,7 @@ class ConfirmationQueue:
             text = f"too many confirmations about {access.server} wait for a person's answer already; try again later"
             raise TooManyRequests(text, data=encode({"retryAfterMs": int(self.spec.timeout * 1000)}))
         now = time.time()
-        former = self._refused.pop(key, None)  # A person may have read the former id, and can still answer with it.
+        former = self._refused.pop(key, None)  # a person may have read the former id, and can still answer with it
         id = secrets.token_hex(4) if former is None else former.id
         confirmation = PendingConfirmation(id, access, context, now, now + self.spec.timeout)
         self._record("ask", confirmation, {})
@@ -351,7 +351,7 @@ class ConfirmationQueue:
         ):
             answer = ConfirmationAnswer(choice)
         if waiter in confirmation.waiters:
-            confirmation.waiters.remove(waiter)  # The answer of a client's own user is for this call alone.
+            confirmation.waiters.remove(waiter)  # the answer of a client's own user is for this call alone
             confirmation.waiters.insert(0, waiter)
             try:
                 # Nothing lasting, so nothing is stored
@@ -378,12 +378,12 @@ class ConfirmationQueue:
 
     def _remove_waiter(self, key: Hashable, confirmation: PendingConfirmation, waiter: _Waiter) -> None:
         if waiter.grant is not None and waiter.grant.scope is Scope.ONCE and not waiter.collected:
-            self.grants.withdraw(waiter.grant)  # The call was cancelled after the answer was given.
+            self.grants.withdraw(waiter.grant)  # the call was cancelled after the answer was given
         if waiter in confirmation.waiters:
             confirmation.waiters.remove(waiter)
             if (
                 not confirmation.waiters and self._open.get(key) is confirmation
-            ):  # The call was cancelled, and its confirmation with it.
+            ):  # the call was cancelled, and its confirmation with it
                 self._record("answer", confirmation, {"answer": "withdrawn"})
                 del self._open[key]
             self.on_change()

@@ -305,7 +305,7 @@ class DecisionLog:
     def _fields(self, record: AuditRecord) -> dict[str, object]:
         raw_arguments = bytes(record.raw_arguments)
         arguments: dict[str, object] = {
-            "digest": f"sha256:{hashlib.sha256(raw_arguments).hexdigest()}",  # Digest of the exact bytes that are sent
+            "digest": f"sha256:{hashlib.sha256(raw_arguments).hexdigest()}",  # digest of the exact bytes that are sent
             "shape": shape_of(decode_arguments(record.raw_arguments))
             if len(raw_arguments) <= LONGEST_DECODED
             else shape_of_long(raw_arguments),

@@ -279,7 +279,7 @@ class Definitions:
         except TooManyVariants:
             texts = []
         if not texts:
-            return held[0]  # Too many to match: any of them might.
+            return held[0]  # too many to match: any of them might
         if len(texts) * len(held) > MAX_HELD_MATCHES:
             return held[0]
         found = matching_templates(held, texts)
@@ -407,7 +407,7 @@ class _HeldUris:
         # No generator here: it would take a further step for each text.
         found = min(filter(None, map(self._by_text.get, texts)), default=None)
         if found is None and not texts:
-            return next(iter(self._by_text.values()), self._unknown)  # Any of them may be the one.
+            return next(iter(self._by_text.values()), self._unknown)  # any of them may be the one
         return found or self._unknown
 
 

@@ -171,7 +171,7 @@ def _resolved(command: str, env: dict[str, str], cwd: str) -> str | None:
         try:
             if os.path.isfile(path) and os.access(path, os.X_OK):
                 return os.path.realpath(path)
-        except ValueError:  # The path contains a NUL: the keeper cannot start it either.
+        except ValueError:  # the path contains a NUL: the keeper cannot start it either
             return None
     return None
 
@@ -310,7 +310,7 @@ def _edits(old: list[str], new: list[str]) -> Pieces | None:
     """
     if not old or not new:
         return [("removed", old), ("added", new)]
-    reach = {1: 0}  # The furthest position in `old` on each diagonal
+    reach = {1: 0}  # the furthest position in `old` on each diagonal
     rounds: list[dict[int, int]] = []
     steps = 0
     for edits in range(len(old) + len(new) + 1):

@@ -303,7 +303,7 @@ class Gate:
         return Admission(decision, epoch, access, grant)
 
     def _call_permit(self, exchange: Exchange, server: str, kind: Kind, name: str, admission: Admission) -> CallPermit:
-        if not self.policies.has_server(server):  # A reload may have removed it while a person was asked.
+        if not self.policies.has_server(server):  # a reload may have removed it while a person was asked
             raise stale_approval(server, kind.value, name)
         meter, record = self.policies.meter(server), RequestRecord(self.decision_log)
         return CallPermit(ISSUER, self, exchange, server, kind, name, admission, meter, record)

@@ -223,7 +223,7 @@ class Grants:
         if self._own.pop(id, None) is not None:
             return True
         if id not in self._stored and not is_current:
-            yield from self._read()  # Another process may just have stored it.
+            yield from self._read()  # another process may just have stored it
         if id not in self._stored:
             return False
         self._drop([id])

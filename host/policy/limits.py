@@ -94,7 +94,7 @@ class Meter:
             with trio.move_on_after(QUEUE_TIMEOUT):
                 await place.wait()
         except BaseException:
-            if place.is_set():  # The call got its turn and was cancelled at the same moment
+            if place.is_set():  # the call got its turn and was cancelled at the same moment
                 used.undo()
             raise
         finally:

@@ -440,7 +440,7 @@ class Pins:
             if approved is not None and approved.fingerprint == fingerprint:
                 if self.status(server, kind, name) is PinStatus.APPROVED:
                     raise StaleDecision(f"{_named(server, kind, name)} is approved as it is: take that back instead")
-                approved = None  # Approved by trust, not by a person
+                approved = None  # approved by trust, not by a person
             offered = item.offered
             if offered is None or offered.fingerprint != fingerprint:
                 offered = OfferedDefinition(fingerprint, offer.raw.decode(), self._wall())
@@ -479,7 +479,7 @@ class Pins:
     def _hold(self, server: str, kind: str, name: str, decide: _Decide) -> Steps[None]:
         plan = None
         if self._lost is None:
-            with suppress(StaleDecision):  # A first answer from memory, before the store is read again
+            with suppress(StaleDecision):  # a first answer from memory, before the store is read again
                 plan = self._plan(server, decide)
                 self._apply(plan)
         return self._store_hold((server, kind, name), decide, plan)
@@ -500,7 +500,7 @@ class Pins:
             except StateError:
                 return
             except StaleDecision:
-                pass  # The stored or the offered definition of now holds the item anyway.
+                pass  # the stored or the offered definition of now holds the item anyway
             self._unstored_holds.pop(key, None)
         self._unstored = None
 
@@ -574,7 +574,7 @@ class Pins:
 
         stored = yield from self._db.write(change)
         if stored:
-            self._raws.clear()  # The status of every offered item may have changed.
+            self._raws.clear()  # the status of every offered item may have changed
         return stored
 
     # What is stored
@@ -609,7 +609,7 @@ class Pins:
             yield None
             changed.setdefault((server, kind), {})[name] = item
         if self._revision != known:
-            return  # This process wrote meanwhile: its items are read again.
+            return  # this process wrote meanwhile: its items are read again
         before = self._servers
         if found.complete:
             self._servers = {}
@@ -740,7 +740,7 @@ def _passes(kind: str, item: StoredItem, offer: _Offer, trust: Trust) -> bool:
     if kind == LAUNCH:
         was, now = _launch(item), _launch_in(offer.raw.decode())
         if was is not None and was.declared != now.declared:
-            return True  # The owner edited the configuration
+            return True  # the owner edited the configuration
         if was is None or (item.approved is not None and was.program is None):
             return not item.closed
     return not item.closed and (trust is Trust.TRUSTED or (trust is Trust.STANDARD and item.approved is None))
@@ -822,7 +822,7 @@ def _status_of(item: StoredItem | None, offer: _Offer | None, trust: Trust, *, l
     if item is None or item.approved is None:
         return PinStatus.NEW
     if trust is Trust.UNTRUSTED and item.approved.by in (BY_TRUST, BY_FIRST_SIGHT):
-        return PinStatus.NEW  # Approved under a higher trust level, not by a person
+        return PinStatus.NEW  # approved under a higher trust level, not by a person
     offered = item.last if offer is None else offer.fingerprint
     return PinStatus.APPROVED if item.approved.fingerprint == offered else PinStatus.CHANGED
 

@@ -101,7 +101,7 @@ def _secret_field(params: Mapping[str, Raw]) -> str | None:
         try:
             titles += [string(each) for member, each in members(schema).items() if member == "title"]
         except ValueError:
-            return name  # A field that cannot be parsed is refused.
+            return name  # a field that cannot be parsed is refused
         if any(names_secret(title) for title in titles):
             return name
     return None

@@ -114,7 +114,7 @@ class ServerRequests:
         if not self.allows(server, request):
             raise Forbidden(server, NOT_ALLOWED_MESSAGE)
         decision = self.evaluate(server, request, uri)
-        if request is ServerRequest.ROOTS:  # Roots are evaluated one by one when the client has returned them.
+        if request is ServerRequest.ROOTS:  # roots are evaluated one by one when the client has returned them
             decision = replace(decision, verdict=Verdict.ALLOW)
         if decision.verdict is Verdict.DENY:
             raise Forbidden(server, NOT_ALLOWED_MESSAGE)

@@ -192,7 +192,7 @@ class _Variants:
             add(trimmed, trimmed=True, restrict_only=restrict_only or not trimmed or bool(rest))
         elif not path and authority:
             add("/", restrict_only=True)
-        bare = path.rstrip(f"/.{_BLANKS}")  # Windows ignores dots and blanks at the end of a name
+        bare = path.rstrip(f"/.{_BLANKS}")  # windows ignores dots and blanks at the end of a name
         if bare != trimmed:
             add(bare, restrict_only=True)
 
@@ -316,7 +316,7 @@ def _other_places(scheme: str, authority: str, path: str) -> Iterator[tuple[str,
     if scheme.lower() == "file:" and host:
         yield scheme, "//", path
         yield scheme, "//", f"/{host}{path}"
-    elif not scheme and host:  # Likewise for a text that may be a path, before which many programs put `file://`
+    elif not scheme and host:  # likewise for a text that may be a path, before which many programs put `file://`
         for each in (path or "/", f"/{host}{path}"):
             yield "", "", each
             yield "file:", "//", each
@@ -328,7 +328,7 @@ def _other_places(scheme: str, authority: str, path: str) -> Iterator[tuple[str,
     elif path and not authority:
         if scheme:
             yield scheme, f"//{path.partition('/')[0]}", "".join(path.partition("/")[1:])
-        else:  # A path relative to a folder of the server's choice
+        else:  # a path relative to a folder of the server's choice
             yield "", "", f"/{path}"
 
 

@@ -1,1 +1,1 @@
-"""Clients over HTTP: Streamable HTTP with and without sessions, the older HTTP+SSE, and what all requests pass."""
+"""Clients over HTTP: Streamable HTTP with and without sessions, the older HTTP+SSE, and the checks of all requests."""

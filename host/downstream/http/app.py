@@ -1,12 +1,12 @@
-"""Everything that is served over HTTP, as one ASGI app: who may come in, and which door leads where.
+"""The ASGI app of everything that is served over HTTP: checks of each request, and routing.
 
     /mcp  /mcp/<server>           Streamable HTTP (streamable.py)
-    /sse  /message                the transport of 2024-11-05 (sse.py), and the same for one server: /sse/<server>
+    /sse  /message                the transport of 2024-11-05 (sse.py); for one server: /sse/<server>
     GET  /status                  the servers and their states
-    /console  /api                the web console, if it is served here: a door of its own, which takes no token
-    GET  /healthz                 says that this process serves; the only one that asks for no token
+    /console  /api                the web console, if it is served here; it has checks of its own and takes no token
+    GET  /healthz                 reports that this process serves; the only path besides that needs no token
 
-When all connections are in use, /healthz still answers: a full server is alive, and restarting it would help nobody.
+When all connections are in use, /healthz still answers: a full host is alive, and a restart would not help.
 
 Every request passes the same checks in the same order: Host and Origin, token, path, HTTP method; then those of its
 transport.
@@ -63,9 +63,9 @@ async def open_http_endpoint(
     *,
     memory: Budget,
 ) -> AsyncIterator[ASGIApp]:
-    """The app, for the block; `console` answers the paths below CONSOLE_PREFIX, and those below API_PREFIX that are no
-    endpoint. Afterwards no session, stream or call of it is left. When `stop` is set, the standing streams end, since
-    nothing else would end them; calls go on."""
+    """The app, for the block. `console` answers paths below CONSOLE_PREFIX, and paths below API_PREFIX that are no
+    endpoint. At the end no session, stream or call is left. Setting `stop` ends the standing streams, which would not
+    end otherwise; calls continue."""
     async with trio.open_nursery() as nursery:
         replies = Replies(nursery, lambda problem: journal.note(InternalError("an answer's event stream", problem)))
         streams = OpenStreams()
@@ -131,13 +131,13 @@ class HttpApp:
     async def _route(
         self, scope: Scope, headers: Headers, cors_headers: dict[str, str], receive: Receive, send: Send
     ) -> None:
-        # The path as it was sent: spellings that only mean the same after decoding are no path of ours.
+        # The path as it was sent: a spelling that is equal only after decoding is a different path.
         path = scope["raw_path"].decode("latin-1")
         method = scope["method"]
         if path == "/healthz" and method in ("GET", "HEAD"):
             await respond(send, 200, {"content-type": "text/plain"}, b"ok\n")
             return
-        if method == "OPTIONS":  # carries no token: browsers see to that
+        if method == "OPTIONS":  # browsers send no token with a preflight
             await self._preflight(headers, send)
             return
         identity = self._guard.authenticate(headers)
@@ -158,11 +158,12 @@ class HttpApp:
             await serve(HttpRequest(method, endpoint, query, headers, identity, cors_headers, receive, send, charge))
 
     def _is_of_console(self, path: str) -> bool:
-        # `listen.path` may be /api or below it: then an endpoint is one.
+        # `listen.path` may be /api or below it; then the endpoint has precedence.
         return _is_below(path, CONSOLE_PREFIX) or (_is_below(path, API_PREFIX) and self._find_handler(path) is None)
 
     def _find_handler(self, path: str) -> tuple[Callable[[HttpRequest], Awaitable[None]], str | None] | None:
-        """The handler of an endpoint's path, and the one server whose own endpoint it is; None if it is no endpoint."""
+        """The handler of an endpoint's path, with the server if it is one server's endpoint; None if the path is no
+        endpoint."""
         for base, serve in self._doors.items():
             if path == base:
                 return serve, None

@@ -1,8 +1,8 @@
-"""Places for streams that stand open outside any call, shared among identities on all transports.
+"""Limits of streams that stay open without a call, shared fairly among identities on all transports.
 
-Such a stream holds a connection for as long as its client likes. Their number is therefore bounded, for each transport
-and for all of them, so that connections are left for messages. When it is reached, the identity with the most streams
-loses its oldest one to a newcomer of an identity with fewer; without such an identity the newcomer is refused.
+Such a stream holds a connection for as long as its client likes. Their number is limited, for each transport and for
+all of them, so that connections are left for messages. At the limit, the identity with the most streams loses its
+oldest one to a new stream of an identity with fewer; without such an identity the new stream is refused.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from host.jsonrpc.messages import Id
 MAX_STREAMS = 400
 """Streams of one transport."""
 MAX_TOTAL = 800
-"""Streams of all transports; a listener has 1,000 connections, and messages need some."""
+"""Streams of all transports. A listener has 1,000 connections, and messages need some."""
 
 
 class Transport(Enum):
     STREAMABLE = auto()
-    """Standing streams of sessions over Streamable HTTP."""
+    """Standing streams of Streamable HTTP sessions."""
     SSE = auto()
-    """Streams over HTTP+SSE, each of which is a session."""
+    """HTTP+SSE streams, each of which is a session."""
     LISTEN = auto()
     """`subscriptions/listen`."""
 
@@ -43,7 +43,7 @@ class _Stream:
 
 
 class OpenStreams:
-    """The streams that are open now, oldest first."""
+    """The open streams, oldest first."""
 
     def __init__(self) -> None:
         self._open: dict[_Stream, None] = {}
@@ -61,15 +61,16 @@ class OpenStreams:
         in_use: Callable[[], bool] = lambda: False,
         id: Id | None = None,
     ) -> Iterator[None]:
-        """A place for one stream, for the block.
+        """Context manager that reserves a place for one stream.
 
         Args:
-            end: ends the stream in order, because another identity gets its place. The place is free from then on.
-            in_use: whether more than the stream would end with it; such a stream is the last of its identity to go.
-            id: of the request that a refusal answers.
+            end: ends the stream in order, because another identity gets its place; the place is free from then on.
+            in_use: whether more than the stream would end with it; such a stream is the last of its identity to be
+                ended.
+            id: request id for a refusal.
 
         Raises:
-            Rejected: there is no place, and no other identity has more than this one.
+            Rejected: there is no place, and no other identity has more streams than this one.
         """
         if not (self._has_room(identity, transport) and self._has_room(identity, None)):
             why = "all event streams of this server are in use; close one, or try again later"
@@ -82,7 +83,8 @@ class OpenStreams:
             self._open.pop(stream, None)
 
     def _has_room(self, identity: str | None, transport: Transport | None) -> bool:
-        """Whether one more may open, of one transport or of all (None); ends another identity's stream if need be."""
+        """Whether one more stream may open, of one transport or of all (None); ends another identity's stream if
+        necessary."""
         counted = [stream for stream in self._open if transport is None or stream.transport is transport]
         if len(counted) < (MAX_TOTAL if transport is None else MAX_STREAMS):
             return True

@@ -1,10 +1,10 @@
-"""How an answer leaves over HTTP: as one JSON body, or as an event stream if anything came before it.
+"""Replies over HTTP: one JSON body, or an event stream if other messages come before the answer.
 
-Which of the two is decided at the first byte, not before: the answer alone goes out as JSON; progress, or a call that
-takes longer than a moment, opens the stream. Until then a reply costs no task.
+The form is decided at the first byte: an answer alone is sent as JSON; progress, or a call that takes longer than a
+moment, opens the stream. Until then a reply has no task.
 
 A stream outlives its connection. Its events carry ids and are kept for a while, so that a client whose connection broke
-goes on where it was (2025-11-25, "Resumability and Redelivery"); whoever reads it last is its one reader.
+can resume it (2025-11-25, "Resumability and Redelivery"); the newest reader replaces the former one.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from host.wire.asgi import HEARTBEAT_INTERVAL, Send, respond, send_body, start_r
 from host.wire.sse import format_comment, format_event, format_priming
 
 STREAM_DELAY = 0.5
-"""Seconds of silence after which a reply becomes a stream: from then on it can be resumed."""
+"""Seconds of silence after which a reply becomes a stream, and can be resumed from then on."""
 STREAM_DEADLINE = 10.0
-"""The same where nothing is ever resumed: as late as a sign of life may come, for until then an error that has a status
-of its own still gets it."""
+"""Seconds of silence after which a reply becomes a stream that cannot be resumed. As late as a first byte may come:
+until then an error can still have an HTTP status of its own."""
 RETRY = 1000
-"""Milliseconds after which a client whose stream broke may come back."""
+"""Milliseconds after which a client should reconnect to a broken stream."""
 KEEP_FINISHED = 300.0
 """Seconds for which a finished stream can be resumed."""
 MAX_KEPT = 1024 * 1024
-"""Bytes that one stream keeps at most, beyond which its oldest events go; and that the finished streams of one session
-keep together, beyond which the oldest go."""
+"""Bytes that one stream keeps at most, dropping its oldest events; and that the finished streams of one session keep
+together, dropping the oldest streams."""
 MAX_FINISHED = 100
 """Finished streams that one session keeps at most."""
 
@@ -47,23 +47,23 @@ STREAM_HEADERS = {
 async def send_answer(
     send: Send, headers: Mapping[str, str], answer: Success | Failure, charge: RequestCharge, status: int = 200
 ) -> None:
-    """One answer as the whole body. Where there is no memory for it, an error that says so takes its place; a client
-    that does not take it is cut off when its memory is needed elsewhere."""
+    """Send one answer as the whole body. If there is no memory for it, an error replaces it. A client that does not
+    read it is disconnected when its memory is needed elsewhere."""
     data = write(answer)
     try:
         charge.set_answer_size(len(data))
     except OverBudget:
         data = write(answer_too_large(answer.id, len(data)))
-    del answer  # it holds what the server sent
+    del answer  # the answer holds the server's buffer
     with charge.droppable():
         await respond(send, status, {**headers, "content-type": "application/json"}, data, charge.touch)
 
 
 class EventStream:
-    """The events of one reply, numbered from 0. `name` is None where the client's revision knows no resuming: such a
-    stream has one reader, and keeps nothing that was read.
+    """The events of one reply, numbered from 0. `name` is None if the client's revision has no resuming: such a stream
+    has one reader, and drops events once they are read.
 
-    `size` is how many bytes are kept, `unread` how many of them the present reader, or the next, has not taken yet.
+    `size`: bytes kept; `unread`: those among them that the present or next reader has not taken yet.
 
     Args:
         memory, owner: what the events are charged to, until `close`.
@@ -85,11 +85,11 @@ class EventStream:
         self._readers = 0
         if primes and name is not None:
             first = format_priming(f"{name}-0", RETRY)
-            self._uncharged = len(first)  # so that a stream can always be begun
+            self._uncharged = len(first)  # a stream can always be begun, so its first event is not charged
             self._append(first)
 
     def add(self, data: bytes) -> None:
-        """One more message for whoever reads.
+        """Add one message.
 
         Raises:
             OverBudget: there is no memory for it.
@@ -102,12 +102,12 @@ class EventStream:
             self.forget_one()
 
     def has_room(self, size: int) -> bool:
-        """Whether so much can be added without pushing out what is not read yet."""
+        """Whether `size` bytes can be added without dropping unread events."""
         return not self.unread or self.unread + size <= MAX_KEPT
 
     def enqueue(self, message: Notification | Request) -> bool:
-        """Add a message that may be missed; False, and nothing is added, while its reader is far behind, or where there
-        is no memory for it."""
+        """Add a message that may be missed; returns False without adding it if the reader is far behind or there is no
+        memory."""
         if self.unread > MAX_KEPT // 2:
             return False
         try:
@@ -117,7 +117,7 @@ class EventStream:
         return True
 
     def answer(self, answer: Success | Failure) -> None:
-        """Add an answer; where there is no memory for it, an error that says so."""
+        """Add an answer, or, if there is no memory for it, an error that says so."""
         data = write(answer)
         try:
             self.add(data)
@@ -125,14 +125,14 @@ class EventStream:
             try:
                 self.add(write(answer_too_large(answer.id, len(data))))
             except OverBudget:
-                self.discard()  # its client sees the stream break off
+                self.discard()  # the client sees the stream break off
 
     async def wait_activity(self) -> None:
         """Wait until something is added or taken, or `wake` is called."""
         await self._moved.park()
 
     def wake(self) -> None:
-        """Let whoever waits look again."""
+        """Wake the waiters."""
         self._moved.unpark_all()
 
     def end(self) -> None:
@@ -141,21 +141,21 @@ class EventStream:
         self._moved.unpark_all()
 
     def detach_reader(self) -> None:
-        """The present reader stops; another one will read."""
+        """Detach the present reader; another one will follow."""
         self._readers += 1
         self._moved.unpark_all()
 
     def reopen(self) -> None:
-        """The client has resumed the stream."""
+        """Record that the client has resumed the stream."""
         self.ended_at = None
         self._held.idle = False
 
     def has_after(self, number: int) -> bool:
-        """Whether everything that came after event `number` is still here."""
+        """Whether every event after event `number` is still kept."""
         return self._first - 1 <= number < self._first + len(self._events)
 
     def forget_one(self) -> None:
-        """Forget the oldest event."""
+        """Drop the oldest event."""
         size = self._without_first()
         self._held.grow(min(self._uncharged - size, 0))
         self._uncharged = 0
@@ -170,12 +170,12 @@ class EventStream:
         return size
 
     def forget_read(self) -> None:
-        """Forget what its reader has taken: it could only be had again by resuming."""
+        """Drop the events that the reader has taken, which only resuming would need."""
         while self._events and self._first < self._at:
             self.forget_one()
 
     def discard(self) -> None:
-        """Forget everything, and cut off whoever still reads."""
+        """Drop all events, and disconnect the reader."""
         while self._events:
             self.forget_one()
         self._held.resize(0)
@@ -183,27 +183,27 @@ class EventStream:
             self._pouring.cancel("the memory of the stream is needed elsewhere")
 
     def close(self) -> None:
-        """No client can resume it: it is charged only while a client reads it."""
+        """End resuming: from now on the stream is charged only while a client reads it."""
         self._closed = True
         if self._pouring is None:
             self._events.clear()
             self._held.release()
 
     def reader_gone(self) -> None:
-        """Its reader is gone, and comes back only if the stream can be resumed."""
+        """Record that the reader is gone; one can follow only if the stream can be resumed."""
         if self._name is None:
             self.close()
 
     def _drop_for_memory(self) -> None:
-        """Give memory back: what is only kept for a reader that resumes, or else what a reader does not take."""
+        """Release memory: events that are kept for resuming, or else those that the reader does not take."""
         before = self._held.size
         self.forget_read()
         if self._held.size > before // 2:
             self.discard()
 
     async def write_events(self, send: Send, after: int) -> None:
-        """Send every event after `after`, and those still to come, to the end; or until another reader takes over. A
-        reader that is cut off (`discard`) is left with half an answer, so that it knows."""
+        """Send every event after `after`, and those still to come, until the end of the stream or until another reader
+        takes over. After `discard` the reader's response is cut off, so that the client notices."""
         with trio.CancelScope() as scope:
             self._pouring = scope
             try:
@@ -239,7 +239,7 @@ class EventStream:
         self._at += 1
         self.unread -= len(data)
         if self._name is None:
-            self._without_first()  # nobody comes back for it; it is charged until it was sent
+            self._without_first()  # it cannot be resumed; charged until it was sent
         self._moved.unpark_all()
         return data
 
@@ -251,7 +251,7 @@ class EventStream:
 
 
 class History:
-    """The streams of one session that can be resumed."""
+    """The resumable streams of one session."""
 
     def __init__(self, memory: Budget, owner: Owner) -> None:
         self._memory = memory
@@ -270,14 +270,14 @@ class History:
         return stream
 
     def close(self) -> None:
-        """The session is over: nobody comes back for any of it."""
+        """End resuming for all streams, because the session is over."""
         self._closed = True
         for stream in self._streams.values():
             stream.close()
         self._streams.clear()
 
     def resume(self, last_event_id: str) -> tuple[EventStream, int] | None:
-        """The stream an event id belongs to and the number of that event; None if it is not, or no longer, here."""
+        """The stream of an event id, and the number of that event; None if they are not kept (any more)."""
         name, _, number = last_event_id.partition("-")
         stream = self._streams.get(name)
         if stream is None or not (number.isascii() and number.isdigit() and len(number) < 10):
@@ -285,7 +285,7 @@ class History:
         return (stream, int(number)) if stream.has_after(int(number)) else None
 
     def sweep(self) -> None:
-        """Forget finished streams: those that are too old, and the oldest while they are too many or too large."""
+        """Drop finished streams: expired ones, and the oldest while there are too many or too large ones."""
         now = trio.current_time()
         finished = [(name, stream) for name, stream in self._streams.items() if stream.ended_at is not None]
         size = sum(stream.size for _, stream in finished)
@@ -297,7 +297,7 @@ class History:
 
 
 class Replies:
-    """The replies under way. Its nursery holds a task for each that has become a stream, and one clock for all."""
+    """The replies in progress. Its nursery holds a task for each that has become a stream, and one clock for all."""
 
     def __init__(self, nursery: trio.Nursery, crashed: Callable[[Exception], None]) -> None:
         self._nursery = nursery
@@ -313,11 +313,11 @@ class Replies:
         open_after: float = STREAM_DELAY,
         leaving: Callable[[], Awaitable[None]] | None = None,
     ) -> Reply:
-        """A reply that becomes a stream after so many seconds without a word.
+        """A reply that becomes a stream after so many seconds of silence.
 
         Args:
-            leaving: acts when the client leaves; runs from the first tick of the clock on, or from the first word: most
-                replies are over before that, and cost no task.
+            leaving: called when the client disconnects. It is watched from the first tick of the clock or the first
+                message on: most replies are over before that, and need no task.
         """
         reply = Reply(send, headers, begin_stream, self._start, leaving)
         self._due[reply] = trio.current_time() + open_after
@@ -334,12 +334,11 @@ class Replies:
     async def _guarded(self, pour: Callable[[], Awaitable[None]]) -> None:
         try:
             await pour()
-        except Exception as problem:  # noqa: BLE001 - one reply's trouble must not reach any other
+        except Exception as problem:  # noqa: BLE001 - an error in one reply must not affect any other.
             self._crashed(problem)
 
     async def run(self) -> None:
-        """Open the stream of every reply that has been silent for too long, and see whose client leaves, until
-        cancelled."""
+        """Turn every reply that was silent for too long into a stream, and watch for disconnects, until cancelled."""
         while True:
             if not self._due:
                 self._some = trio.Event()
@@ -365,7 +364,7 @@ class Reply:
         leaving: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.attended = trio.CancelScope()
-        """Around what watches for the client's leaving."""
+        """Scope around the watch for the client's disconnect."""
         self._leaving = leaving
         self._send = send
         self._headers = headers
@@ -377,12 +376,12 @@ class Reply:
         self._sent = trio.Event()
 
     def enqueue(self, message: Notification | Request) -> bool:
-        """Send a message before the answer; False, and nothing, after it. Never waits. What would push out what is
-        not read yet is not said: a server that asks is told that nobody listens."""
+        """Send a message before the answer; returns False after the answer. Never waits. A message that would displace
+        unread ones is refused, and a server that sent it gets an error."""
         if self._ended:
             return False
         stream, data = self.open(), write(message)
-        kept_free = MAX_KEPT // 2 if isinstance(message, Notification) else 0  # for server requests
+        kept_free = MAX_KEPT // 2 if isinstance(message, Notification) else 0  # the kept half is for server requests
         if not stream.has_room(kept_free + len(data)):
             return False
         try:
@@ -392,14 +391,14 @@ class Reply:
         return True
 
     async def add(self, answer: Success | Failure) -> None:
-        """One of several answers, if the POST held several requests. While the client has much to read, it waits."""
+        """Add one of several answers of a batch. Waits while the client has much to read."""
         stream, size = self.open(), len(write(answer))
         while not self._sent.is_set() and not stream.has_room(size):
             await stream.wait_activity()
         stream.answer(answer)
 
     def open(self) -> EventStream:
-        """Make it a stream, if it is none yet."""
+        """Make the reply a stream, if it is not one yet."""
         if self._stream is None:
             self._stream = self._begin_stream()
             self._start_soon(partial(self._write_stream, self._stream))
@@ -407,7 +406,7 @@ class Reply:
         return self._stream
 
     def watch_client(self) -> None:
-        """From now on it is seen when the client leaves."""
+        """Watch for the client's disconnect from now on."""
         leaving, self._leaving = self._leaving, None
         if leaving is not None:
             self._start_soon(partial(self._watch_client, leaving))
@@ -417,9 +416,9 @@ class Reply:
             await leaving()
 
     async def finish(self, answer: Success | Failure | None, charge: RequestCharge, status: int = 200) -> None:
-        """Send the answer and end. None: there is nothing (more) to answer: the client called its request off, say.
-        `status` is for an answer that nothing came before. A client that does not take it is cut off when its memory
-        is needed elsewhere."""
+        """Send the answer and end the reply. None: there is no (further) answer, for instance because the client
+        cancelled its request. `status` is for an answer without earlier messages. A client that does not read it is
+        disconnected when its memory is needed elsewhere."""
         self._ended = True
         if answer is not None and self._stream is None:
             sending = send_answer(self._send, self._headers, answer, charge, status)
@@ -434,7 +433,7 @@ class Reply:
         await self._sent.wait()
 
     def client_gone(self) -> None:
-        """The client is gone: nothing is sent any more, and nothing of what it has not read yet."""
+        """Drop everything that the client has not read, since it is gone, and send nothing more."""
         self._ended = True
         self._pouring.cancel("its client has left")
 

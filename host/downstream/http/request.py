@@ -1,5 +1,4 @@
-"""Parts that all transports over HTTP share: a request that passed the checks, how its message is read, and how it is
-refused."""
+"""Parts common to the HTTP transports: a checked request, reading of its message, and refusal."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ JSON = {"content-type": "application/json"}
 
 
 class Rejected(Exception):
-    """The HTTP answer is a refusal; `id` is echoed where there is one."""
+    """Refusal of an HTTP request; `id` is echoed if it is known."""
 
     def __init__(
         self, refusal: Refusal, code: int = INVALID_REQUEST, id: Id | None = None, data: Raw | None = None
@@ -48,17 +47,17 @@ class Rejected(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One HTTP request that has passed the door."""
+    """One HTTP request that has passed the checks of the app."""
 
     method: str
     endpoint: str | None
-    """The one server whose own endpoint is asked, or None for the endpoint of all servers."""
+    """The server whose own endpoint is addressed, or None for the endpoint of all servers."""
     query: str
     headers: Headers
     identity: str | None
-    """The name of the token that it came with; None if nobody needs one."""
+    """The name of its access token; None if the endpoint requires none."""
     cors_headers: Mapping[str, str]
-    """Headers for every answer: those that let a page of a listed origin read it."""
+    """Headers for every response that let a page of a configured origin read it."""
     receive: Receive
     send: Send
     charge: RequestCharge
@@ -68,12 +67,12 @@ class HttpRequest:
 
 
 async def read_charged_body(receive: Receive, charge: RequestCharge) -> bytes:
-    """The whole body, within the limits of size, time and memory. Memory is charged as the bytes come: what a client
-    only announces takes none.
+    """Read the whole body, within the limits of size, time and memory. Memory is charged as bytes arrive: an announced
+    length alone takes none.
 
     Raises:
-        Rejected: it is too long, or too slow, or there is no memory for it.
-        ClientGone: it will not come.
+        Rejected: the body is too long or too slow, or there is no memory for it.
+        ClientGone: the client disconnected.
     """
     data = b""
     with charge.droppable() as dropping:
@@ -96,11 +95,11 @@ async def read_charged_body(receive: Receive, charge: RequestCharge) -> bytes:
 async def read_message(
     receive: Receive, reader: MessageReader, charge: RequestCharge, identity: str | None = None
 ) -> ParsedInput:
-    """The message, or the batch, that is the body. For `identity` see `MessageReader.read`.
+    """Read and parse the body: a message or a batch. For `identity` see `MessageReader.read`.
 
     Raises:
         Rejected: the body is too long or too slow, there is no memory for it, or too many large ones are being read.
-        ClientGone: the client has left.
+        ClientGone: the client disconnected.
     """
     data = await read_charged_body(receive, charge)
     if not is_heavy(data):

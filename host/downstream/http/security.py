@@ -1,11 +1,10 @@
-"""Checks of an HTTP request before a byte of its body is read: from a page that may ask, to a name that is ours,
-with a token that we gave, in a form we take. Pure: headers in; a refusal, nothing or a name out.
+"""Checks of an HTTP request before its body is read: Origin, Host, token, media types. Pure functions of the headers.
 
-A web page may make any browser send requests to a loopback port. Its Origin says where it is from; a page that
-re-points its own name at 127.0.0.1 is known by its Host. So both are held against lists that are always on, and a body
-must be declared as JSON, which a page cannot do without asking (2025-11-25, "Transports / Security Warning").
+A web page can make any browser send requests to a loopback port. Origin names the page's site; a page that points its
+own name at 127.0.0.1 is recognized by Host. Both are compared with lists that are always on, and a body must be
+declared as JSON, which a page cannot do without a preflight (2025-11-25, "Transports / Security Warning").
 
-A token is looked for in the Authorization header alone, never in the address: addresses end up in logs.
+A token is accepted in the Authorization header only, never in the URL, because URLs end up in logs.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ ALLOWED_HEADERS = (
     "accept, authorization, content-type, last-event-id, mcp-method, mcp-name, mcp-protocol-version, mcp-session-id"
 )
 _PARAM_HEADER = re.compile(r"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]+")
-"""A header that repeats an argument of a tool: which ones there are, is for the tools to say."""
+"""Headers that repeat a tool's arguments; the tools define which."""
 ALLOWED_METHODS = "GET, POST, DELETE, OPTIONS"
 EXPOSED_HEADERS = "mcp-session-id, mcp-protocol-version, www-authenticate"
 
@@ -43,7 +42,7 @@ CHALLENGE = 'Bearer realm="colonnade"'
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An HTTP answer instead of a service."""
+    """HTTP response that refuses a request."""
 
     status: int
     why: str
@@ -51,7 +50,7 @@ class Refusal:
 
 
 class RequestGuard:
-    """Holds requests against the addresses we are known by, the pages that may ask and the tokens we gave."""
+    """Compares requests with the host's own addresses, the permitted origins and the access tokens."""
 
     def __init__(self, listen: Listen) -> None:
         self._hosts = frozenset((*(host.lower() for host in listen.hosts), *_literal(listen.address.host)))
@@ -59,13 +58,13 @@ class RequestGuard:
         self._tokens = tuple((name, _digest(token.reveal())) for name, token in listen.tokens.items())
 
     def check(self, headers: Headers) -> Refusal | None:
-        """Why the request may not come in at all, whatever it asks for."""
+        """Refusal by Host and Origin, whatever the request is for; None if it passes."""
         return self._refuse_host(headers.all("host")) or self._refuse_origin(headers.all("origin"))
 
     def authenticate(self, headers: Headers) -> str | Refusal | None:
-        """The name of the token that the request carries; None if no tokens are configured and so nobody is asked.
+        """The name of the request's token; None if no tokens are configured.
 
-        A refusal repeats nothing of what was sent (RFC 6750, 3). A preflight carries no token and needs none.
+        A refusal repeats nothing of the request (RFC 6750, 3). A preflight carries no token and needs none.
         """
         if not self._tokens:
             return None
@@ -78,13 +77,13 @@ class RequestGuard:
         return self._name(found[1]) or _unauthorized("this token is not known here", ', error="invalid_token"')
 
     def _name(self, token: str) -> str | None:
-        # All are looked at whichever fits, and digests compared: the time this takes says nothing about any token.
+        # All digests are compared, even after a match: the time must not reveal anything about a token.
         digest = _digest(token)
         fitting = [name for name, known in self._tokens if compare_digest(known, digest)]
         return fitting[0] if fitting else None
 
     def cross_origin(self, headers: Headers) -> dict[str, str]:
-        """The headers that let a page of a listed origin read the answer; none for all others."""
+        """Headers that let a page of a configured origin read the response; empty for all others."""
         origin = headers.one("origin")
         if origin is None or origin.lower() not in self._origins:
             return {}
@@ -95,7 +94,7 @@ class RequestGuard:
         }
 
     def preflight(self, headers: Headers) -> dict[str, str] | Refusal:
-        """The answer to a browser that asks whether a page may ask."""
+        """Response to a preflight."""
         allowed = self.cross_origin(headers)
         if not allowed:
             return Refusal(403, "this origin is not listed under listen.origins")
@@ -128,7 +127,7 @@ class RequestGuard:
 
 
 def _literal(host: str) -> Iterable[str]:
-    """How the address we listen at is written as a Host; nothing if it stands for all addresses."""
+    """The listening address as a Host value; nothing if it stands for all addresses."""
     address = ip_address(host)
     if address.is_unspecified:
         return ()
@@ -144,12 +143,12 @@ def _unauthorized(why: str, error: str = "") -> Refusal:
 
 
 def refuse_body(headers: Headers) -> Refusal | None:
-    """Why the body of this POST is not read."""
+    """Refusal of a POST by its body's headers; None if the body may be read."""
     if not _is_json(headers.one("content-type")):
         return Refusal(415, "expected Content-Type: application/json")
     if any(coding.lower() != "identity" for coding in headers.all("content-encoding")):
         return Refusal(415, "compressed bodies are not accepted")
-    # No more digits are looked at than are needed: Python does not convert thousands of them.
+    # Only the first digits are converted: Python refuses to convert thousands of them.
     length = _LENGTH.fullmatch(headers.one("content-length") or "")
     if length is not None and int(length[1][:12]) > MAX_BODY:
         return Refusal(413, f"a message is at most {MAX_BODY} bytes")
@@ -157,7 +156,7 @@ def refuse_body(headers: Headers) -> Refusal | None:
 
 
 def refuse_accept(headers: Headers, *wanted: str) -> Refusal | None:
-    """Why the client could not read our answer. No Accept header at all means that it takes anything."""
+    """Refusal if the client does not accept the response's media type. Without an Accept header it accepts all."""
     given = headers.all("accept")
     if not given or _accepts(tuple(given), wanted):
         return None
@@ -171,7 +170,7 @@ def _accepts(given: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
 
 
 def _accepts_type(taken: Mapping[str, bool], kind: str) -> bool:
-    """The quality of a media type: its own entry counts before those with wildcards (RFC 9110, 12.5.1)."""
+    """Whether a media type is accepted: its own entry takes precedence over wildcards (RFC 9110, 12.5.1)."""
     ranges = (kind, f"{kind.split('/')[0]}/*", "*/*")
     return next((taken[each] for each in ranges if each in taken), False)
 

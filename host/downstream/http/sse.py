@@ -1,11 +1,11 @@
-"""The transport of 2024-11-05, for clients that know no other ("Transports / HTTP with SSE").
+"""The transport of 2024-11-05 ("Transports / HTTP with SSE"), for clients that support no later one.
 
-    GET   /sse                         the one stream of a session: its first event says where to send messages, and
-                                       everything we say follows, answers included
-    POST  /message?session_id=...      a message of the client; its answer comes on the stream
-    POST  /message                     a request without a session; its answer is the body
+    GET   /sse                         the one stream of a session: its first event names the URL for messages;
+                                       every message of ours follows, including responses
+    POST  /message?session_id=...      a message of the client; its response is sent on the stream
+    POST  /message                     a request without a session; its response is the body
 
-The stream is the session: when it ends, the session does, with everything that is in flight.
+The stream is the session: its end ends the session and everything in flight.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SESSION = "session_id"
 
 
 class HttpSse:
-    """When `stop` is set, the streams end."""
+    """Setting `stop` ends the streams."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class HttpSse:
                     with session.standing.attached(outgoing.enqueue):
                         await outgoing.write_events(http_request.send)
                 finally:
-                    del self._open[id]  # before its nursery is gone, which takes in what is sent to it
+                    del self._open[id]  # before its nursery is closed, which still takes messages
                     outgoing.held.release()
 
     async def serve_message(self, http_request: HttpRequest) -> None:
@@ -115,7 +115,7 @@ class HttpSse:
             return
         self._find(http_request, named)
         received = await read_message(http_request.receive, self._reader, http_request.charge, http_request.identity)
-        session, channel = self._find(http_request, named)  # again: it may have ended meanwhile
+        session, channel = self._find(http_request, named)  # looked up again, because it may have ended meanwhile
         message = received.message
         if isinstance(message, Malformed) and not message.answers and not session.sends_batches:
             raise Rejected(Refusal(400, message.why), message.code, message.id)
@@ -129,8 +129,8 @@ class HttpSse:
         return found
 
     async def _answer_alone(self, http_request: HttpRequest) -> None:
-        """A message of nobody's session: who sends it can be told nothing but the answer, and nowhere else, so a client
-        that leaves calls its request off."""
+        """Answer a message without a session. Its client can be sent nothing but the response, on this connection, so a
+        disconnect cancels the request."""
         message = (
             await read_message(http_request.receive, self._reader, http_request.charge, http_request.identity)
         ).message
@@ -158,8 +158,8 @@ class HttpSse:
 
 
 class _EventQueue:
-    """Messages that wait to be read by the client of a session. It is charged until it was taken; when the memory is
-    needed elsewhere, the session ends.
+    """Messages for a session's client to read. They are charged until they were taken; when their memory is needed
+    elsewhere, the session ends.
 
     Args:
         scope: holds the session.
@@ -184,7 +184,7 @@ class _EventQueue:
         self._moved.unpark_all()
 
     def enqueue(self, message: Message) -> bool:
-        """Send a message that must not wait. A client that reads too slowly misses it."""
+        """Add a message without waiting; dropped if the client reads too slowly."""
         if self._size > MAX_KEPT:
             return False
         try:
@@ -194,8 +194,8 @@ class _EventQueue:
         return True
 
     async def send(self, message: Message) -> None:
-        """Send a message that is never lost: while the client does not read, it waits. An answer for which there is no
-        memory becomes an error that says so."""
+        """Add a message that must not be lost; waits while the client does not read. An answer without memory for it
+        becomes an error that says so."""
         while self._size > MAX_KEPT:
             await self._moved.park()
         data = write(message)
@@ -208,7 +208,7 @@ class _EventQueue:
         await trio.lowlevel.checkpoint()
 
     async def ping(self) -> None:
-        """A sign of life, for clients and for what stands between them and us."""
+        """Send a keep-alive comment, for clients and proxies."""
         while True:
             await trio.sleep(PING_INTERVAL)
             if not self._waiting:

@@ -1,7 +1,7 @@
-"""Stateless requests over HTTP (2026-07-28, "Transports / Streamable HTTP"): each POST stands for itself.
+"""Stateless requests over HTTP (2026-07-28, "Transports / Streamable HTTP"): each POST is independent.
 
-What the headers say must be what the body says; only the body counts. Everything that has a status of its own is
-refused before the first byte of an answer. A client that leaves has called its request off.
+Headers must agree with the body, and only the body is used. Errors with an HTTP status of their own are found before
+the first byte of a response. A disconnect cancels the request.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _STATUSES = {
 
 
 class StatelessHttp:
-    """Serves them. When `stop` is set, whoever only listens is told that it is over."""
+    """Serves stateless requests. Setting `stop` ends `subscriptions/listen` streams with a final message."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class StatelessHttp:
         self._streams = streams
 
     async def serve(self, http_request: HttpRequest, request: Request) -> None:
-        """One request, which says that it is stateless.
+        """Serve one stateless request.
 
         Raises:
             Rejected: it is refused with a status.
@@ -76,9 +76,8 @@ class StatelessHttp:
     async def _judged(
         self, http_request: HttpRequest, request: Request, client: StatelessClient
     ) -> tuple[Mapping[str, Raw], Envelope, ResolvedName | None]:
-        """The statements of a request about itself, once everything that may be wrong with it has been looked for, in
-        this order: the envelope, the headers, the revision, the headers of a tool's own. A method that there is not is
-        refused by whoever answers. And the tool that it calls, if it calls one."""
+        """Check a request in this order: envelope, headers, revision, and the headers of the tool's parameters. Returns
+        its params, its envelope, and the tool that it calls, if any. Unknown methods are refused later."""
         target = None
         try:
             params = params_of(request)
@@ -108,7 +107,7 @@ class StatelessHttp:
             http_request.send, http_request.cors_headers, partial(self._stream, http_request), STREAM_DEADLINE, leaving
         )
         if can_answer_requests(stated.abilities):
-            # At once: a server request may end this request, and a client that has left never sends it again.
+            # At once: a server request may end this request, and a client that has left never repeats it.
             reply.watch_client()
         answer: Success | Failure | None = None
         try:
@@ -122,7 +121,7 @@ class StatelessHttp:
             reply.client_gone()
             return
         finishing = reply.finish(answer, http_request.charge, _status(answer))
-        del answer  # while its client takes it, nothing else may keep what the server sent
+        del answer  # while the client reads it, nothing else may keep the server's buffer
         await finishing
 
     async def _listen(
@@ -165,12 +164,13 @@ class StatelessHttp:
         stream.end()
 
     def _stream(self, http_request: HttpRequest) -> EventStream:
-        """Such a stream cannot be resumed."""
+        """A stream that cannot be resumed."""
         return EventStream(None, self._memory, client_owner(http_request.identity), primes=False)
 
 
 def _client_of(http_request: HttpRequest) -> StatelessClient:
-    """All requests with one token are one client; without a token, each request is a client of its own."""
+    """The client of a request: requests with the same token share one; a request without a token is a client of its
+    own."""
     if http_request.identity is None:
         return StatelessClient("a stateless client", http_request.endpoint, None, None, object())
     return StatelessClient(
