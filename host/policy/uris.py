@@ -192,7 +192,7 @@ class _Variants:
             add(trimmed, trimmed=True, restrict_only=restrict_only or not trimmed or bool(rest))
         elif not path and authority:
             add("/", restrict_only=True)
-        bare = path.rstrip(f"/.{_BLANKS}")  # windows ignores dots and blanks at the end of a name
+        bare = path.rstrip(f"/.{_BLANKS}")  # Windows ignores dots and blanks at the end of a name
         if bare != trimmed:
             add(bare, restrict_only=True)
 
