@@ -1,4 +1,4 @@
-"""The views of the lists that one client was shown, and the notifications that are due when they change."""
+"""The list views that one client has seen, and the notifications that are due when they change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from host.protocol.methods import LIST_METHODS, Kind
 from host.router.router import Router
 
 SPACING = 0.5
-"""Seconds between two rounds of list_changed for one client; changes in between are one."""
+"""Seconds between two rounds of list_changed for one client; changes in between are combined."""
 
 Send = Callable[[Notification], Awaitable[None]]
 
@@ -21,14 +21,15 @@ _Views = dict[Kind, bytes]
 
 
 async def track_changes(router: Router, caller: Caller) -> ListChanges:
-    """Those for a caller who knows every list as it is now, but for those that are being judged anew: it is told of
-    these when that is done, and need not wait for it."""
+    """Changes for a caller that knows every present list. Lists that are being evaluated again are excepted: the caller
+    is notified of these afterwards, so that it need not wait now."""
     judged = [kind for kind in Kind if router.catalog.is_evaluated(kind, caller.endpoint)]
     return ListChanges(router, caller, {kind: (await router.lists.view(caller, kind)).digest for kind in judged})
 
 
 class ListChanges:
-    """Those for one caller. It is told again only when its view differs from what it has been shown or told."""
+    """Pending list changes of one caller. It is notified only if its view differs from the one that it last saw or was
+    notified of."""
 
     def __init__(self, router: Router, caller: Caller, known: _Views) -> None:
         self._router = router
@@ -37,19 +38,20 @@ class ListChanges:
         self._told: set[Kind] = set()
 
     def mark_listed(self, kind: Kind) -> None:
-        """The caller has just been shown the list as it was made last."""
+        """Record that the caller has just received this list."""
         view = self._router.lists.last_view(self._caller, kind)
         if view is not None:
             self._known[kind] = view.digest
             self._told.discard(kind)
 
     async def notify_changes(self, send: Send, lists: Collection[str] | None = None) -> None:
-        """Tell it of every list that is no longer as it knows it, until cancelled.
+        """Notify the caller of every changed list, until cancelled.
 
         Args:
-            lists: the notices that it wants; None for all.
+            lists: the notifications that it subscribes to; None for all.
         """
-        for kind in self._told:  # told on a stream that is no more, and never asked for since: perhaps it was not heard
+        # Notified on a stream that has ended, and not listed since: the notification may have been lost
+        for kind in self._told:
             self._known.pop(kind, None)
         version = 0
         while True:
@@ -57,13 +59,13 @@ class ListChanges:
             due = await self._due(lists)
             for method, views in due.items():
                 await send(Notification(method))
-                self._known |= views  # only now: a client that leaves in between has not been told
+                self._known |= views  # only now: a client that leaves in between was not notified
                 self._told |= views.keys()
             if due:
                 await trio.sleep(SPACING)
 
     async def _due(self, lists: Collection[str] | None) -> dict[str, _Views]:
-        """The notices that are due, and what the client knows once it has got them."""
+        """The notifications that are due, and the views that the client knows after them."""
         due: dict[str, _Views] = {}
         for kind, listing in LIST_METHODS.items():
             if lists is not None and listing.list_changed not in lists:

@@ -1,6 +1,5 @@
-"""One `subscriptions/listen`: what its client asked to be told of, from the acknowledgement to the end
-(2026-07-28, "Subscriptions"). How it travels, and when it ends, is the transport's to say.
-"""
+"""One `subscriptions/listen` stream, from its acknowledgement to its end (2026-07-28, "Subscriptions"). The transport
+sends its messages and decides when it ends."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from host.wire.asgi import cancel_when
 from host.wire.link import LinkLost
 
 AGREEMENT_TIMEOUT = 0.5
-"""Seconds in which servers may agree to tell of resources before the acknowledgement goes out without them."""
+"""Seconds in which servers may accept resource subscriptions before the acknowledgement is sent without them."""
 
 Enqueue = Callable[[Notification], bool]
 """Puts a notification on the stream without waiting; False if its client does not read."""
@@ -32,7 +31,7 @@ Enqueue = Callable[[Notification], bool]
 
 class _ListenHandle:
     """Sends notifications to the stream, tagged with the subscription's id. Implements `host.exchange.ClientHandle`,
-    but nobody is asked by it."""
+    but takes no requests."""
 
     def __init__(self, id: Id, enqueue: Enqueue) -> None:
         self._id = id
@@ -41,14 +40,14 @@ class _ListenHandle:
         self.overflowed = trio.Event()
 
     def acknowledge(self, granted: Filter) -> None:
-        """Nothing may come before this."""
+        """Send the acknowledgement, before which no notification may be sent."""
         early, self._early = self._early or [], None
         self._enqueue_or_overflow(acknowledgement(self._id, granted))
         for notice in early:
             self.forward(notice)
 
     def notify(self, notice: Notification) -> None:
-        if notice.method == RESOURCE_UPDATED:  # what else its servers say to it belongs to no subscription
+        if notice.method == RESOURCE_UPDATED:  # other notifications of its servers belong to no subscription
             self.forward(notice)
 
     def forward(self, notice: Notification) -> None:
@@ -79,8 +78,8 @@ async def listen(
     enqueue: Enqueue,
     stop: trio.Event,
 ) -> None:
-    """Tell the client of request `id` of everything that it wants and can have, until `stop` is set, or until it reads
-    too slowly: what it then missed it finds by asking again. Cancelling this ends it without a word."""
+    """Send the client of request `id` the notifications of its filter, until `stop` is set or the client reads too
+    slowly: it must then list again to find missed changes. Cancelling this ends the stream without a final message."""
     listener = _ListenHandle(id, enqueue)
     caller = client.caller(abilities, listener)
     changes = await track_changes(router, caller)
@@ -102,11 +101,11 @@ async def listen(
 
 
 def requested_filter(params: Mapping[str, Raw], abilities: Abilities) -> Filter:
-    """The events that a subscription asks for.
+    """The filter that a subscription requests.
 
     Raises:
-        InvalidParams: it does not say so.
-        MissingAbility: it names tasks, and declares that it knows none.
+        InvalidParams: it is missing or malformed.
+        MissingAbility: it names tasks, and the request does not declare the extension.
     """
     requested = filter_of(params)
     if requested.tasks:
@@ -115,7 +114,7 @@ def requested_filter(params: Mapping[str, Raw], abilities: Abilities) -> Filter:
 
 
 class _StreamWatches:
-    """The resources that one subscription names, each asked of its server."""
+    """The resources that one subscription names, each subscribed at its server."""
 
     def __init__(self, router: Router, caller: Caller, uris: tuple[str, ...]) -> None:
         self._router = router
@@ -130,7 +129,8 @@ class _StreamWatches:
         self.settled.set()
 
     def agreed_uris(self) -> tuple[str, ...]:
-        """Those whose server has agreed, or has not yet answered but says that it tells of such changes."""
+        """The resources whose server has accepted, or has not answered yet but declares that it supports
+        subscriptions."""
         return tuple(
             uri
             for uri, agreed in self._agreed.items()

@@ -1,7 +1,8 @@
-"""Reading of clients' messages. Light ones are read at once; heavy ones are checked in another process, some at a time.
+"""Parsing of clients' messages. Light ones are parsed at once; heavy ones are checked in a worker process, a few at a
+time.
 
-Checking a heavy message takes up to half a second of processor time, which the event loop has not got, nor the
-interpreter for so long: see `host/worker.py`. What the check leaves to be done is short, and a worker thread does it.
+Checking a heavy message takes up to half a second of processor time. The event loop and the interpreter cannot be
+blocked for so long: see `host/worker.py`. The rest after the check is short, and runs in a worker thread.
 """
 
 from __future__ import annotations
@@ -19,21 +20,22 @@ from host.jsonrpc.strict import is_heavy
 from host.worker import run_in_worker
 
 LARGE_BYTES = 512 * 1024
-"""Heavy messages of this size or more are large; the others are read beside them, and never wait for them."""
+"""Heavy messages of at least this size are large. Smaller heavy ones have slots of their own, and never wait for large
+ones."""
 MAX_LARGE = 3
 MAX_LARGE_PER_CLIENT = 2
-"""Large messages that are read at once; of one identity."""
+"""Large messages of one identity that are parsed at once."""
 MAX_SMALL = 1
-"""Heavy messages below LARGE_BYTES that are read at once."""
+"""Heavy messages below LARGE_BYTES that are parsed at once."""
 QUEUE_TIMEOUT = 10.0
-"""Seconds that a heavy message waits for its turn."""
+"""Seconds that a heavy message waits for a slot."""
 SWITCH_INTERVAL = 0.001
-"""Seconds that a worker thread may keep the interpreter. The loop gives it up at every system call and has to get it
-back each time, so Python's 5 ms would cost each request tens of milliseconds while a large result is looked through."""
+"""Seconds that a worker thread may hold the interpreter. The loop releases it at every system call and must get it back
+each time; with Python's 5 ms each request would wait tens of milliseconds while a large result is checked."""
 
 
 def share_interpreter() -> None:
-    """Have worker threads give the interpreter back to the event loop soon."""
+    """Make worker threads return the interpreter to the event loop soon."""
     sys.setswitchinterval(SWITCH_INTERVAL)
 
 
@@ -45,7 +47,7 @@ class _ParseSlots:
         self._of_one = of_one
         self._taken: Counter[str | None] = Counter()
         self._waiting: dict[str | None, deque[trio.Event]] = {}
-        """By identity; the first has the next turn, and goes to the end when it has had it."""
+        """Waiting calls by identity. The first identity is next, and moves to the end after its turn."""
 
     @asynccontextmanager
     async def slot(self, identity: str | None, patience: float) -> AsyncIterator[None]:
@@ -92,14 +94,14 @@ class MessageReader:
         self._small = _ParseSlots(MAX_SMALL, MAX_SMALL)
 
     async def read(self, data: bytes, patience: float = QUEUE_TIMEOUT, identity: str | None = None) -> ParsedInput:
-        """Read what a client sent. A wait for a turn can be cancelled; a reading that has begun may end
-        first, see `run_in_worker`.
+        """Parse a client's message. Waiting for a slot can be cancelled; a check that has begun may first run to its
+        end, see `run_in_worker`.
 
         Args:
-            identity: the name of the client's token; all clients without one share None.
+            identity: name of the client's token; all clients without one share None.
 
         Raises:
-            TooManyRequests: too many heavy messages were being read for `patience` seconds.
+            TooManyRequests: no slot was free for `patience` seconds.
         """
         if not is_heavy(data):
             return receive(data)

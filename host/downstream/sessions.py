@@ -1,8 +1,8 @@
-"""A session: the state that a handshake client and Colonnade share between two messages, over stdio or HTTP.
+"""Sessions: the state that Colonnade shares with a handshake client between messages, over stdio or HTTP.
 
-A session turns a request into an exchange, answers what belongs to the hop itself (initialize, ping, cancels), puts
-server requests to its client, and tells it when its own view of the lists has changed. It knows no transport:
-streams and status codes are for the transports.
+A session turns a request into an exchange, answers the requests of the hop itself (initialize, ping, cancellations),
+sends server requests to its client, and notifies it when its view of the lists has changed. Streams and status codes
+belong to the transports.
 """
 
 from __future__ import annotations
@@ -58,21 +58,21 @@ from host.version import VERSION
 from host.wire.link import LinkLost
 
 MAX_IN_FLIGHT = 1000
-"""Requests of one session that are under way at once."""
+"""Requests of one session in flight."""
 MAX_KEPT_NOTICES = 1000
-"""Notices that wait for a client that does not listen at the moment; beyond that the oldest are lost."""
+"""Notifications kept for a client that does not listen at the moment; beyond that the oldest are dropped."""
 
 Say = Callable[[Notification | Request], bool]
 """Puts a message on a client's stream without waiting; False if that stream is closed or full."""
 
 
 class StandingStream:
-    """Messages to a client outside any request: sent now, if the client listens. Of notices that only say that
-    something changed, the newest of each waits until it does.
+    """Messages to a client outside any request: sent at once if the client listens. Notifications that only report a
+    change are kept until it does, the newest of each.
 
     Args:
-        memory, owner: what those that wait are charged to, until `close`. When the memory is needed elsewhere, they are
-            forgotten.
+        memory, owner: what kept notifications are charged to, until `close`. When the memory is needed elsewhere, they
+            are dropped.
     """
 
     def __init__(self, memory: Budget, owner: Owner) -> None:
@@ -81,16 +81,16 @@ class StandingStream:
         self._say: Say | None = None
         self._kept: dict[bytes, Notification] = {}
         self._held: Holding | None = None
-        """None while nothing waits: a client that holds nothing has no share of the budget."""
+        """None while nothing is kept: a client that holds no memory has no share of the budget."""
         self._closed = False
 
     def enqueue(self, message: Notification | Request) -> bool:
-        """Whether it was said."""
+        """Send a message; returns False if the client does not listen."""
         return self._say is not None and self._say(message)
 
     def notify(self, notice: Notification) -> None:
-        """Say it now or later; of several of the same thing that wait, only the newest is said. Where there is no
-        memory for it, it is lost, and an older one stays."""
+        """Send a notification now or later; of several with the same subject only the newest is kept. Without memory
+        for it, it is dropped, and an older one stays."""
         if self._closed or (not self._kept and self.enqueue(notice)):
             return
         key = _subject(notice)
@@ -107,7 +107,7 @@ class StandingStream:
 
     @contextmanager
     def attached(self, say: Say) -> Iterator[None]:
-        """The client listens for the block; what waited is said first."""
+        """Attach the client's stream for the block; kept notifications are sent first."""
         self._say = say
         self._flush()
         try:
@@ -124,7 +124,7 @@ class StandingStream:
             self._forget(key)
 
     def close(self) -> None:
-        """The client is gone: nothing waits for it any more."""
+        """Drop everything that is kept, because the client is gone."""
         self._closed = True
         self._give_way()
 
@@ -135,7 +135,7 @@ class StandingStream:
             self._held.grow(more)
 
     def _forget(self, key: bytes) -> None:
-        notice = self._kept.pop(key, None)  # None: to say it took memory, for which all of them gave way
+        notice = self._kept.pop(key, None)  # none: sending needed memory, for which all kept ones were dropped
         if notice is not None:
             self._charge(-_size(key, notice))
         if not self._kept:
@@ -149,8 +149,8 @@ class StandingStream:
 
 
 def _subject(notice: Notification) -> bytes:
-    """The subject of a notice: one that comes later with the same subject says all that this one says. Whatever else a
-    server writes into its notices that a resource changed, they are about the resource."""
+    """The subject of a notification: a later one with the same subject replaces it. For updates of a resource it is the
+    URI, whatever else a server adds."""
     about = notice.params or b""
     if notice.method == RESOURCE_UPDATED:
         about = members(about)["uri"]
@@ -162,26 +162,26 @@ def _size(key: bytes, notice: Notification) -> int:
 
 
 class _RequestHandle:
-    """A way to the session's client. Implements `host.exchange.ClientHandle`. `scope` holds the request that it is for;
-    None where it is for none."""
+    """A handle of the session's client. Implements `host.exchange.ClientHandle`. `scope` holds the request that it is
+    for; None if it is for none."""
 
     def __init__(self, session: Session, say: Say, scope: trio.CancelScope | None) -> None:
         self._session = session
         self._say = say
         self._scope = scope
         self.task: str | None = None
-        """The task whose result the request waits for: what is asked meanwhile says so."""
+        """The task whose result the request waits for; server requests sent meanwhile name it."""
 
     def notify(self, notice: Notification) -> None:
         standing = self._scope is None
         if self._scope is not None and self._scope.cancel_called:
-            return  # the client has called it off and wants nothing more of it
+            return  # the client has cancelled the request and wants nothing more of it
         if notice.method == LOG_MESSAGE:
             level = self._session.level
-            # A client that never set a level gets what its own requests cause, and nothing else.
+            # A client that never set a level gets the log messages of its own requests, and no others.
             if is_at_least(notice, level or DEFAULT_LEVEL) and (level is not None or not standing):
                 self._say(notice)
-        elif standing and notice.method == PROGRESS:  # of a task: the next report says it as well
+        elif standing and notice.method == PROGRESS:  # progress of a task is not kept: the next report replaces it
             self._session.standing.enqueue(notice)
         elif standing:
             self._session.standing.notify(notice)
@@ -218,8 +218,8 @@ class _RequestHandle:
 
 
 class Session:
-    """One client at one endpoint. `opening` is what it said in its handshake, None before; `identity` is the name of
-    the token it came with, to which everything here belongs."""
+    """One client at one endpoint. `opening` is its `initialize` request, None before; `identity` is the name of its
+    token, the owner of everything here."""
 
     def __init__(
         self,
@@ -240,14 +240,14 @@ class Session:
         self.asking: OutstandingRequests[object] = OutstandingRequests()
         self.standing = StandingStream(memory, client_owner(identity))
         self.standing_events: EventStream | None = None
-        """Where that goes over Streamable HTTP."""
+        """The standing stream over Streamable HTTP."""
         self.level: str | None = None
-        """The log level that the client asked for."""
+        """The log level that the client set."""
         self.history = History(memory, client_owner(identity))
         self.ended = trio.Event()
         self.last_used = trio.current_time()
         self.mark = object()
-        """Stands for the client, in every way that it speaks; see `Caller.key`."""
+        """Identifies the client on every way that it sends requests; see `Caller.key`."""
         self._name = name
         self._caller = Caller(name, endpoint, identity, key=self.mark)
         self._router = router
@@ -258,15 +258,15 @@ class Session:
         self._initialized = trio.Event()
         self._changes: ListChanges | None = None
         self._streams: dict[trio.CancelScope, Say] = {}
-        """Those of the requests under way, by their scopes."""
+        """Streams of the requests in flight, by scope."""
 
     def open(self, request: Request) -> Awaitable[Success | Failure]:
-        """Begin to answer `initialize`, and give what makes the answer: the session is open if that succeeds. Requests
-        that come from now on wait for it. Never called off (2025-11-25, "Cancellation")."""
+        """Begin to answer `initialize`, and return an awaitable of the response; the session is open if it succeeds.
+        Requests that arrive from now on wait for it. It cannot be cancelled (2025-11-25, "Cancellation")."""
         begun: InitializeRequest | Exception
         try:
             begun = self._begin_opening(request)
-        except Exception as problem:  # noqa: BLE001 - answered below, as what goes wrong with any other request
+        except Exception as problem:  # noqa: BLE001 - answered below, like any other failed request
             begun = problem
 
         async def initialize(_: Request) -> Raw:
@@ -277,18 +277,19 @@ class Session:
         return errors_as_answers(request, initialize, self._journal, self._name)
 
     def belongs_to(self, endpoint: str | None, identity: str | None) -> bool:
-        """Whether whoever comes so may use it: at another endpoint, or for another owner, it does not exist."""
+        """Whether the endpoint and identity are the session's own; for all others it does not exist."""
         return self.endpoint == endpoint and self.identity == identity
 
     def skip_handshake(self) -> None:
-        """Its client sends one request and no handshake: it can be told nothing but the answer. Whoever has a name has
-        the dedicated instances of that name."""
+        """Serve a client that sends a request without a handshake: it can be sent nothing but the response. A client
+        with a token has the dedicated instances of that token."""
         self._begun = True
         self._ready.set()
         self._caller = Caller(self._name, self.endpoint, self.identity, instance_key=self.identity, key=self.mark)
 
     def begin(self, request: Request) -> trio.CancelScope:
-        """Note a request as soon as it is read: a cancel may be the next thing that is. `answer` must follow."""
+        """Register a request as soon as it is parsed, because its cancellation may be the next message. `answer` must
+        follow."""
         scope = trio.CancelScope()
         self.serving.begin(request.id, scope)
         if self.ended.is_set():
@@ -296,8 +297,8 @@ class Session:
         return scope
 
     async def answer(self, request: Request, scope: trio.CancelScope, say: Say) -> Success | Failure | None:
-        """The answer to a request that was begun; None if the client called it off, which is answered with nothing.
-        `enqueue` puts on the request's own stream what comes before the answer."""
+        """The response to a request that was begun; None if the client cancelled it, which gets no response. `enqueue`
+        sends the messages before the response on the request's own stream."""
         handle = _RequestHandle(self, say, scope)
         self._streams[scope] = say
         answer: Success | Failure | None = None
@@ -314,7 +315,7 @@ class Session:
             self.last_used = trio.current_time()
 
     def send_anywhere(self, message: Notification | Request) -> None:
-        """Say it on whichever stream of the client is open: what it must hear though the stream for it is gone."""
+        """Send a message on any open stream of the client, if the stream it belongs to is gone."""
         for say in (self.standing.enqueue, *reversed(self._streams.values())):
             if say(message):
                 return
@@ -332,19 +333,19 @@ class Session:
         return self.opening is not None and self.opening.revision.has_batches
 
     def messages_in(self, received: ParsedInput) -> tuple[list[Message | Malformed], bool]:
-        """The messages of a body, and whether they were a batch, which clients of one revision only may send."""
+        """The messages of a body, and whether they were a batch, which clients of only one revision may send."""
         if received.batch is not None and self.sends_batches:
             return received.batch, True
         return [received.message], False
 
     def check_flood(self, request: Request) -> Failure | None:
-        """The answer to a request that is one too many for the session at once."""
+        """The refusal of a request beyond the session's limit; None if it may run."""
         if len(self.serving) < MAX_IN_FLIGHT:
             return None
         return Failure(ErrorBody(TOO_MANY_REQUESTS, f"more than {MAX_IN_FLIGHT} requests at once"), request.id)
 
     def on_notification(self, notice: Notification) -> None:
-        """Take a notification. Unknown ones mean nothing to us."""
+        """Take a notification. Unknown ones are ignored."""
         if notice.method == CANCELLED:
             scope = self.serving.cancelled_by(notice)
             if scope is not None:
@@ -358,23 +359,23 @@ class Session:
             self._initialized.set()
 
     def on_response(self, answer: Success | Failure | Malformed) -> None:
-        """Take the client's answer to a server request. An answer that nobody waits for is dropped."""
+        """Take the client's response to a server request. A response that no request waits for is dropped."""
         self.asking.on_response(answer)
 
     def end(self) -> None:
-        """The client is gone for good: nobody waits for what is in flight, and nothing more is said."""
+        """End the session: cancel what is in flight, and send nothing more."""
         self.ended.set()
         for scope in self.serving:
             scope.cancel("the client has ended its session")
         self.asking.fail_all(LinkLost("the client has ended its session"))
         self._router.forget(self._caller)
-        # Whoever still holds on to the session shall not hold on to what it kept.
+        # A reference to the session must not keep its memory alive.
         self.history.close()
         self.standing.close()
         self._changes = None
 
     async def notify_changes(self, send: Send) -> None:
-        """Tell the client of every list that is no longer as it knows it, until cancelled."""
+        """Notify the client of every changed list, until cancelled."""
 
         async def sent(notice: Notification) -> None:
             await send(notice)
@@ -386,7 +387,7 @@ class Session:
             await self._changes.notify_changes(sent)
 
     async def serve_single_client(self) -> None:
-        """Once the client is there: it is the only one there can be."""
+        """Serve the only client that there can be, once it is there."""
         await self._initialized.wait()
         await self._ready.wait()
         self._router.serve_only(self._caller)
@@ -426,7 +427,8 @@ class Session:
         if not self._begun:
             raise InvalidRequest("send initialize first")
         if self.opening is None:
-            await self._ready.wait()  # a client that does not wait for the answer to initialize is served all the same
+            # A client that does not wait for the response to initialize is served all the same
+            await self._ready.wait()
         params = params_of(request)
         target = None
         if request.method in TARGETED:
@@ -446,15 +448,15 @@ class Session:
             self.level = level_of(params)
         listing = LIST_METHOD_BY_NAME.get(request.method)
         if listing is not None and "cursor" not in params and self._changes is not None:
-            self._changes.mark_listed(listing.kind)  # a cursor may show a list of the past
+            self._changes.mark_listed(listing.kind)  # a cursor may show a former list
         return answer.result
 
 
 MAX_SESSIONS = 1000
 OLD_STREAM_GRACE = 1.0
-"""Seconds in which the former stream of a session may still end when its client opens another."""
+"""Seconds for which the former standing stream of a session may take to end when its client opens another."""
 IDLE_TIMEOUT = 3600.0
-"""Seconds after which a session that is not used any more may be forgotten."""
+"""Seconds after which an unused session may be removed."""
 
 
 def draft_session(
@@ -466,14 +468,14 @@ def draft_session(
     tasks: Tasks,
     memory: Budget,
 ) -> tuple[str, Session]:
-    """A session and its id, which is 192 random bits; `kind` is for its name in the log."""
+    """A session and its id of 192 random bits. `kind` is for its name in the log."""
     id = secrets.token_urlsafe(24)
     name = f"{kind} {id[:6]}" if identity is None else f"{identity}, {kind} {id[:6]}"
     return id, Session(name, endpoint, router, journal, identity, tasks, memory=memory)
 
 
 class Sessions:
-    """The open HTTP sessions by id. An id is 192 random bits, known to nobody but its client."""
+    """The open HTTP sessions by id. An id has 192 random bits, and only its client knows it."""
 
     def __init__(self, router: Router, journal: Journal, tasks: Tasks, memory: Budget) -> None:
         self._router = router
@@ -490,18 +492,18 @@ class Sessions:
         return len(self._open)
 
     def draft(self, endpoint: str | None, identity: str | None) -> tuple[str, Session]:
-        """A session that is not yet known by its id."""
+        """A session that cannot be found by its id yet."""
         return draft_session("session", endpoint, identity, self._router, self._journal, self._tasks, self._memory)
 
     def add(self, id: str, session: Session) -> bool:
-        """Make the session known by its id. False if there are too many, and none that makes room for it."""
+        """Register the session by its id. False if there are too many, and none can be removed for it."""
         if len(self._open) >= MAX_SESSIONS and not self._forget_one(session.identity):
             return False
         self._open[id] = session
         return True
 
     def find(self, id: str, endpoint: str | None, identity: str | None) -> Session | None:
-        """The session with this id at this endpoint; an id of another endpoint, or of another owner, is none."""
+        """The session with this id; None if it belongs to another endpoint or identity."""
         session = self._open.get(id)
         if session is None or not session.belongs_to(endpoint, identity):
             return None
@@ -512,9 +514,9 @@ class Sessions:
         self._open.pop(id).end()
 
     async def listen(self, id: str, scope: trio.CancelScope, *, takes_over: bool = False) -> bool:
-        """Note that the client opens its stream for what we say unasked. False if it has one already: one whose end is
-        only on its way to us is waited for. `takes_over`: the client goes on with that very stream, so the former
-        reader is cut off if it does not end by itself. `scope` is what holds the new one."""
+        """Register the client's standing stream. False if there is one already; a former one that is about to end is
+        waited for. `takes_over`: the client resumes that very stream, so the former reader is disconnected if it does
+        not end by itself. `scope` holds the new one."""
         with trio.move_on_after(OLD_STREAM_GRACE):
             while id in self._listening:
                 await self._listening[id][0].wait()
@@ -533,7 +535,7 @@ class Sessions:
             self._open[id].last_used = trio.current_time()
 
     def sweep(self) -> None:
-        """Forget the sessions that have been idle for too long, and of the others the streams nobody came back for."""
+        """Remove sessions that were idle for too long, and expired streams of the others."""
         for id, session in list(self._open.items()):
             session.history.sweep()
             if self._idle(id, session) and trio.current_time() - session.last_used > IDLE_TIMEOUT:
@@ -543,9 +545,9 @@ class Sessions:
         return not len(session.serving) and id not in self._listening
 
     def _forget_one(self, newcomer: str | None) -> bool:
-        """Forget one session for one of `newcomer`: the oldest idle one of the identity with the most idle ones. An
-        identity with fewer sessions than the newcomer loses none. If none is idle, one that is used makes room, if its
-        identity has the most sessions by far: one identity's many are no other's trouble."""
+        """Remove one session for one of `newcomer`: the oldest idle one of the identity with the most idle ones. An
+        identity with fewer sessions than the newcomer loses none. If none is idle, one in use is removed if its
+        identity has by far the most sessions, so that one identity's many sessions do not exclude others."""
         held = Counter(session.identity for session in self._open.values())
         idle = [
             (session.last_used, id)
@@ -560,7 +562,7 @@ class Sessions:
         if count <= held[newcomer] + 1:
             return False
         used = [
-            (len(session.serving) > 0, session.last_used, id)  # those that only listen go first
+            (len(session.serving) > 0, session.last_used, id)  # sessions that only listen are removed first
             for id, session in self._open.items()
             if session.identity == most
         ]

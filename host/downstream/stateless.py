@@ -1,10 +1,9 @@
-"""Answers requests that say everything about themselves (2026-07-28), over HTTP and stdio alike.
+"""Stateless requests (2026-07-28): their responses, over HTTP and stdio alike.
 
-There is no session: who asks, what it can and what it wants of the log stand in each request. What a server asks in the
-middle of its work is the client's to answer with its next request, which the state that it brings back makes the same
-call again: one that is parked here, one that its server goes on with itself, or one that is sent once more after the
-user has visited pages. In each case the state is sealed, and good for nothing but the same request of the same client;
-where it makes us send a call again, once.
+There is no session: client, capabilities and log level are in each request. A server request is returned to the client,
+which answers it with its next request. The state in that request identifies the call: a parked one, one that its server
+continues itself, or one that is sent again after the user has visited pages. Each state is sealed, and valid only for
+the same request of the same client; a state that makes Colonnade send a call again is valid once.
 """
 
 from __future__ import annotations
@@ -57,14 +56,14 @@ from host.version import VERSION
 from host.wire.link import LinkLost
 
 SUPPORTED_METHODS = frozenset({DISCOVER, COMPLETION_COMPLETE, *RETRIABLE_METHODS, *LIST_METHOD_BY_NAME, *IN_EXTENSION})
-"""The methods that are answered here; no other has an answer but the one that only listens."""
+"""Methods that are answered here; besides these only `subscriptions/listen` is served."""
 MAX_CANONICAL = 16 * 1024
-"""Bytes of a member up to which another spelling of it counts as the same when a request is sent again."""
+"""Bytes of a member up to which other spellings of it count as equal when a request is repeated."""
 STATE_LIFETIME = 3600.0
-"""Seconds for which the state of a server's own can be brought back."""
+"""Seconds for which a server's own state can be returned."""
 MAX_SPENT = 10_000
 MAX_SPENT_PER_OWNER = 1000
-"""States that were used and whose time is not over. With more of them, none that can be used once is taken."""
+"""Spent states that are not expired. Beyond that, no state that is valid once is accepted."""
 
 Tell = Callable[[Notification], object]
 """Puts a notification on the stream of a request, without waiting."""
@@ -82,21 +81,21 @@ class StatelessClient:
     session: Hashable | None = None
 
     def caller(self, abilities: Abilities, handle: ClientHandle) -> Caller:
-        """The caller of one request; `handle` is for what is said to it outside the answer."""
+        """The caller of one request. `handle` is for notifications outside the response."""
         return Caller(
             self.name, self.endpoint, self.identity, abilities, self.instance, handle, self.mark, session=self.session
         )
 
 
 class _RequestHandle:
-    """The way to the client of one request, which can be asked nothing. Implements `host.exchange.ClientHandle`."""
+    """The client handle of one request, which takes no server requests. Implements `host.exchange.ClientHandle`."""
 
     def __init__(self, tell: Tell, level: str | None) -> None:
         self._tell = tell
         self._level = level
 
     def notify(self, notice: Notification) -> None:
-        # Log messages are for requests that ask for them (2026-07-28, "Logging").
+        # Log messages are sent for requests that ask for them (2026-07-28, "Logging").
         if notice.method != LOG_MESSAGE or (self._level is not None and is_at_least(notice, self._level)):
             self._tell(notice)
 
@@ -105,7 +104,7 @@ class _RequestHandle:
 
 
 class _StateBinding:
-    """The binding of a state: this request without its `_meta`, of this client, at this endpoint."""
+    """What a state is bound to: this request without its `_meta`, of this client, at this endpoint."""
 
     def __init__(self, caller: Caller, method: str, params: Mapping[str, Raw]) -> None:
         self._caller = caller
@@ -114,7 +113,7 @@ class _StateBinding:
 
     @cached_property
     def digest(self) -> bytes:
-        """Equal for equal requests, however they are written."""
+        """Digest that is equal for equal requests, whatever their encoding."""
         asked = {name: _canonical(each) for name, each in self._params.items() if name != META}
         stated = [self._caller.endpoint, self._caller.identity, self._method, sorted(asked.items())]
         return hashlib.sha256(json.dumps(stated).encode()).digest()
@@ -125,20 +124,20 @@ class _MrtrRequest:
     """One request of a call that may take several."""
 
     asked: dict[str, Raw]
-    """Its params, without what it brings of the turn before."""
+    """Its params, without what it returns of the previous round."""
     bound: _StateBinding
     at: ParkedCallState | MrtrRound | Answer
-    """Where it goes on; an answer if it goes nowhere."""
+    """Where it continues; an answer if it cannot."""
     answers: Mapping[str, Raw]
 
 
 class _SpentStates:
-    """States that may be used once. Those that were are remembered until they would be too old anyway, and those of a
-    former process, of which nobody knows, count as used."""
+    """States that are valid once. A spent one is remembered until its lifetime is over. States of a former process
+    count as spent, because their use is unknown."""
 
     def __init__(self) -> None:
         self._mark = secrets.token_urlsafe(8) + "."
-        """How all ids of this process begin."""
+        """Prefix of all ids of this process."""
         self._until: dict[str, float] = {}  # in the order of the times, since all have the same life
         self._by_owner: ByOwner[str] = ByOwner()
 
@@ -146,11 +145,11 @@ class _SpentStates:
         return self._mark + secrets.token_urlsafe(16)
 
     def spend(self, id: str, owner: Hashable) -> None:
-        """Use the state of this id.
+        """Spend the state of this id.
 
         Raises:
-            InvalidParams: it was used before, or may have been.
-            TooManyRequests: so many were that this one could not be remembered.
+            InvalidParams: it was spent before, or may have been.
+            TooManyRequests: there are too many spent ones to remember this one.
         """
         now = trio.current_time()
         while self._until and self._until[oldest := next(iter(self._until))] <= now:
@@ -165,7 +164,8 @@ class _SpentStates:
 
 
 class Stateless:
-    """Answers them. Calls that may outlive their requests are started in `calls`; `tasks` answers about tasks."""
+    """Answers stateless requests. Calls that may outlive their requests are started in `calls`; `tasks` answers
+    requests about tasks."""
 
     def __init__(self, router: Router, journal: Journal, calls: CallStore, tasks: Tasks, seal: Seal) -> None:
         self._router = router
@@ -184,13 +184,13 @@ class Stateless:
         tell: Tell,
         target: ResolvedName | None = None,
     ) -> Success | Failure:
-        """The answer to one request. Cancelling this calls it off.
+        """The response to one request. Cancelling this cancels the request.
 
         Args:
             params: the members of the request's params (`error_answers.params_of`).
-            stated: the envelope that they have.
-            tell: takes the notifications that come before the answer; later ones are dropped.
-            target: what the request names, if the transport had to resolve it.
+            stated: their envelope.
+            tell: takes the notifications before the response; later ones are dropped.
+            target: the entry that the request names, if the transport had to resolve it.
         """
         work = partial(self._result, params, stated, client, _RequestHandle(tell, stated.level), target)
         return await errors_as_answers(request, work, self._journal, client.name, as_stateless_error)
@@ -254,7 +254,7 @@ class Stateless:
             exchange = Exchange(request, asked, caller, handle, stated.level, at, None, target)
             return self._written(request.method, await self._router.answer(exchange), bound)
 
-        async def work(call: DetachedCall) -> Raw:  # holds no handle of the request, which the call may outlive
+        async def work(call: DetachedCall) -> Raw:  # it holds no handle of the request, which the call may outlive
             on_task_created = None if task is None else call.become_task
             exchange = Exchange(request, asked, caller, call, stated.level, at, on_task_created, target)
             return self._written(request.method, await self._router.answer(exchange), bound)
@@ -265,14 +265,14 @@ class Stateless:
         )
         return self._outcome(await begun, bound)
 
-    # The state that a client brings back
+    # The state that a client returns
 
     def _turn(self, request: Request, params: Mapping[str, Raw], caller: Caller) -> _MrtrRequest:
-        """Decode the request and find out what it continues. Nothing is sent to a server before.
+        """Decode the request and find the call that it continues. Nothing is sent to a server before.
 
         Raises:
-            InvalidParams: what it brings is not well-formed, or not for this request of this client, or too old, or
-                was good for one request that came before.
+            InvalidParams: the state or the answers are malformed, belong to another request or client, are expired, or
+                were spent.
             TooManyRequests: see `_SpentStates`.
             Forbidden, MissingAbility: see `_url_answers`.
         """
@@ -284,7 +284,7 @@ class Stateless:
     def _at(
         self, retry: Retry, bound: _StateBinding, method: str, caller: Caller
     ) -> ParkedCallState | MrtrRound | Answer:
-        """Where the request goes on; raises as `_turn` does."""
+        """The place where the request continues; raises as `_turn` does."""
         if retry.state is None:
             return MrtrRound(None, retry.answers, None)
         try:
@@ -327,8 +327,8 @@ class Stateless:
 
 
 _Pages: TypeAlias = tuple[str, str, str, dict[str, dict[str, Raw]]]
-"""The content of a state with which a call is sent once more: "pages", its id, the server, and the pages by the keys of
-the answers to them."""
+"""Content of a state with which a call is sent again: "pages", its id, the server, and the pages by the keys of their
+answers."""
 
 
 def _url_answers(
@@ -341,8 +341,8 @@ def _url_answers(
     """The outcome of a call whose user must visit these pages first: the call is sent again once all were visited.
 
     Raises:
-        Forbidden: the user did not want to visit one.
-        MissingAbility: there is one left, and the client does not say any more that it shows pages.
+        Forbidden: the user declined to visit one.
+        MissingAbility: a page is left, and the request no longer declares that its client shows pages.
     """
     if any(key in answers and not _is_accepted(answers[key]) for key in pages):
         refusal = Forbidden(server, f"{server} wants a web page to be visited first, and it was not visited")
@@ -364,24 +364,24 @@ def _is_accepted(answer: Raw) -> bool:
 
 
 def _canonical(raw: Raw) -> str:
-    if len(raw) > MAX_CANONICAL:  # its client sends it again as it was
+    if len(raw) > MAX_CANONICAL:  # the client must repeat it literally
         return hashlib.sha256(bytes(raw)).hexdigest()
     try:
         return msgspec.json.encode(value(raw), order="sorted").decode()
-    except (ValueError, UnicodeError, RecursionError):  # what cannot be decoded must be written as it was
+    except (ValueError, UnicodeError, RecursionError):  # text that cannot be decoded must be repeated literally
         return bytes(raw).decode()
 
 
 def can_answer_requests(abilities: Abilities) -> bool:
-    """Whether there is any server request that such a client can answer."""
+    """Whether such a client can answer any server request."""
     return abilities.roots or abilities.sampling or abilities.form or abilities.url
 
 
 def _check_can_answer(asked: Mapping[str, tuple[str, Mapping[str, Raw]]], abilities: Abilities) -> None:
-    """A call goes on with requests that each speak for themselves.
+    """Check that the client can answer these server requests; each request of a call declares its own capabilities.
 
     Raises:
-        MissingAbility: this one declares less than the one that began it, and too little for what is asked now.
+        MissingAbility: this request declares too little, though the one that began the call may have declared more.
     """
     for method, params in asked.values():
         try:

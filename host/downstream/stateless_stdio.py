@@ -1,7 +1,7 @@
 """Stateless requests over stdio (2026-07-28, "Transports / stdio"), beside a session or instead of one.
 
-There is one client, whichever way it speaks; ids are of one space for both. A cancel ends a request without a word,
-and whoever only listens is told when that is over.
+There is one client with one space of request ids, whatever era its requests have. A cancelled request gets no response;
+a `subscriptions/listen` gets a final message when it ends.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from host.protocol.subscriptions import LISTEN, Filter, listen_result, with_subs
 from host.router.router import Router
 
 LISTEN_END_TIMEOUT = 2.0
-"""Seconds for telling whoever listens that it is over."""
+"""Seconds for the final messages of open subscriptions."""
 
 
 class StatelessStdio:
-    """The stateless requests of the one client; `session` is what it is where it shakes hands."""
+    """The stateless requests of the one client. `session` serves its handshake requests."""
 
     def __init__(self, router: Router, stateless: Stateless, session: Session, stop: trio.Event) -> None:
         self._router = router
@@ -41,7 +41,7 @@ class StatelessStdio:
         self._client = StatelessClient("stdio, stateless", None, None, session, session.mark, session.mark)
 
     async def run(self) -> None:
-        """Hold what only listens, until `stop` is set and all of it has been told so, if its client reads that."""
+        """Hold the open subscriptions, until `stop` is set and each has got its final message, if its client reads."""
         async with trio.open_nursery() as self._listeners:
             await self._stop.wait()
             self._listeners.cancel_scope.deadline = trio.current_time() + LISTEN_END_TIMEOUT
@@ -53,14 +53,14 @@ class StatelessStdio:
         say: Callable[[Message], bool],
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
-        """Answer a request that the session has begun (`Session.begin`); nothing if its client calls it off.
+        """Answer a request that the session has begun (`Session.begin`); no response if its client cancels it.
 
         Args:
             say: puts a message on the channel without waiting; False if there is no room.
-            send: the same for what must not be lost.
+            send: puts a message on the channel that must not be lost.
         """
         self._meet()
-        if scope.cancel_called:  # before anything was begun: what needs no wait would be answered all the same
+        if scope.cancel_called:  # cancelled before it began: a response without a wait would be sent all the same
             self._session.serving.end(request.id, scope)
             return
         try:
@@ -119,12 +119,12 @@ class StatelessStdio:
         finally:
             self._session.serving.end(id, scope)
         if not scope.cancelled_caught:
-            # Some clients take the one for the end, some the other; the result must come first.
+            # Some clients take the one message for the end, some the other; the result must come first.
             await send(Success(id, listen_result(id)))
             await send(with_subscription_id(cancel_notification(id, "the subscription has ended"), id))
 
     def _meet(self) -> None:
-        """The client is there: it is the only one there can be."""
+        """Record that the only client is there."""
         if not self._met and self._session.opening is None:
             self._router.serve_only(self._client.caller(NO_ABILITIES, NoClient()))
         self._met = True

@@ -1,7 +1,7 @@
 """Colonnade as a stdio server: one client, one session, one JSON message a line (2025-11-25, "Transports / stdio").
 
-Standard output belongs to the protocol: whatever else writes to descriptor 1 ends up on standard error. When the client
-closes our input it is gone: its calls are called off and the host stops.
+Standard output belongs to the protocol: other output to descriptor 1 goes to standard error. When the client closes our
+input, its calls are cancelled and the host stops.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ DRAIN_TIMEOUT = 2.0
 
 @contextmanager
 def own_stdout() -> Iterator[int]:
-    """A descriptor for the protocol that is our standard output; descriptor 1 is standard error meanwhile, so that no
-    stray print can get between two messages."""
+    """A descriptor for the protocol on our standard output. Descriptor 1 is standard error meanwhile, so that no stray
+    print gets between two messages."""
     protocol = os.dup(1)
     os.dup2(2, 1)
     try:
@@ -42,7 +42,7 @@ def own_stdout() -> Iterator[int]:
 async def serve_stdio(session: Session, stateless: StatelessStdio, stdin: int, stdout: int) -> None:
     """Serve the one client until it closes our input, or stops reading our output, or until `stateless` has ended."""
     async with _unblocked(stdin, stdout):
-        # Only this client can wait for this client: however long it does not read, nobody else is the worse for it.
+        # No timeout: a client that does not read delays only itself.
         stdio = _Stdio(LineWriter(stdout, timeout=math.inf))
         async with trio.open_nursery() as nursery:
             channel = DuplexSession(session, stdio.enqueue, stdio.send, nursery, stateless)
@@ -79,16 +79,17 @@ class _Stdio:
         try:
             await self._writer.flush()
         except PipeStalled:
-            return  # nobody is left to read it
+            return  # no one is left to read it
 
     async def send(self, message: Message) -> None:
-        """Answers and changes are never lost: while the client does not read, they wait."""
+        """Send a response or a notification of a change, which must not be lost; waits while the client does not
+        read."""
         with suppress(PipeStalled):  # the client is gone; `write` sees the same end and stops the session
             await self._writer.write_when_room(one_line(write(message)))
 
     def enqueue(self, message: Message) -> bool:
-        """Send what must not wait: refusals, progress, server requests. A client that reads too slowly misses some of
-        it."""
+        """Send a message without waiting (refusals, progress, server requests). A client that reads too slowly misses
+        some."""
         try:
             self._writer.write_line(one_line(write(message)))
         except PipeStalled:
@@ -97,7 +98,7 @@ class _Stdio:
 
 
 async def _read(channel: DuplexSession, stdin: int) -> None:
-    """Take the client's messages in their order: a cancel never overtakes the large request that it names."""
+    """Take the client's messages in order, so that a cancellation never overtakes the large request that it names."""
     share_interpreter()
     reader = MessageReader()
     lines = LineSplitter()
@@ -113,21 +114,20 @@ async def _read(channel: DuplexSession, stdin: int) -> None:
 
 
 async def _receive(fd: int) -> bytes:
-    """The bytes that come in at `fd`, empty at its end. A pipe, socket or terminal is waited for; a file never
-    blocks."""
+    """Read from `fd`; empty at its end. Waits for a pipe, socket or terminal; a file never blocks."""
     await trio.lowlevel.checkpoint()
     while True:
         try:
             return os.read(fd, CHUNK)
         except BlockingIOError:
             await trio.lowlevel.wait_readable(fd)
-        except OSError:  # the other end broke: for us that is its end
+        except OSError:  # a broken connection counts as the end
             return b""
 
 
 @asynccontextmanager
 async def _unblocked(*fds: int) -> AsyncIterator[None]:
-    """Inside, the descriptors never make us wait; then they are as they were: a terminal is shared with others."""
+    """Make the descriptors non-blocking for the block, and restore them: a terminal is shared with other processes."""
     before = [os.get_blocking(fd) for fd in fds]
     for fd in fds:
         os.set_blocking(fd, False)

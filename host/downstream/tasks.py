@@ -1,8 +1,8 @@
-"""The tasks of our clients, in both dialects: every one is a task of Colonnade's own, whatever its server calls it.
+"""Tasks of clients, in both dialects. Each is a task of Colonnade's own, whether or not the server has one for it.
 
-A handshake client says that it wants one, and gets it at once; what its server asks reaches it while it waits for the
-result (2025-11-25, "Tasks"). A stateless client says that it takes one, and gets one if its server makes one of the
-call; what that asks stands in the status (the tasks extension beside 2026-07-28).
+A handshake client requests a task, and gets it at once; server requests reach it while it waits for the result
+(2025-11-25, "Tasks"). A stateless client declares that it accepts tasks, and gets one if the server makes one of the
+call; its server requests are part of the status (the tasks extension beside 2026-07-28).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _Asked = Mapping[str, tuple[str, Mapping[str, Raw]]]
 
 
 class Tasks:
-    """All of them. A task belongs to whoever created it, by endpoint and token; its id is known to nobody else."""
+    """All tasks. A task belongs to its creator, by endpoint and token, who alone knows its id."""
 
     def __init__(self, router: Router, calls: CallStore) -> None:
         self._router = router
@@ -67,8 +67,8 @@ class Tasks:
     # Handshake clients
 
     def start_if_requested(self, exchange: Exchange) -> Raw | None:
-        """The task that the client asks for and the tool can be, as the answer to its call. None if the call is to be
-        carried out as it is."""
+        """The task that the client requests, as the response to its call, if the tool supports tasks. None if the call
+        is to be answered without a task."""
         caller, target = exchange.caller, exchange.target
         if exchange.request.method != TOOLS_CALL.name or not caller.abilities.tasks or target is None:
             return None
@@ -97,15 +97,15 @@ class Tasks:
         return created_in_handshake(call.task)
 
     async def answer_in_handshake(self, exchange: Exchange) -> Raw:
-        """The answer to a request of IN_HANDSHAKE.
+        """The response to a request of IN_HANDSHAKE.
 
         Raises:
-            InvalidParams: there is no such task of this caller, or it is over and cannot be cancelled.
-            ColonnadeError: the task failed with it.
+            InvalidParams: this caller has no such task, or it is over and cannot be cancelled.
+            ColonnadeError: the task's own error.
         """
         method, caller = exchange.request.method, exchange.caller
         if method == TASKS_LIST:
-            if caller.identity is None:  # whose tasks they are could not be told
+            if caller.identity is None:  # without an identity the owner of a task is unknown
                 raise MethodNotFound("tasks are listed only for clients that have a token")
             return task_list([_in_handshake(call) for call in self._calls.tasks_of(caller.owner)])
         call = self._calls.find_task(caller.owner, task_id_of(exchange.params))
@@ -116,7 +116,7 @@ class Tasks:
         return status_in_handshake(_in_handshake(call))
 
     async def _result(self, call: DetachedCall, handle: ClientHandle) -> Raw:
-        """The result of the task, once it is there. Until then its server requests are forwarded to the client."""
+        """Wait for the result of the task. Until then its server requests are forwarded to the client."""
         seen: set[str] = set()
         async with trio.open_nursery() as nursery:
             while (key := await call.next_server_request(seen)) is not None:
@@ -130,7 +130,7 @@ class Tasks:
         return with_related_task(call.result, call.id)
 
     async def _forward(self, call: DetachedCall, key: str, handle: ClientHandle) -> None:
-        """Forward one server request of the task to the client, for as long as that is open."""
+        """Forward one server request of the task to the client, while it is open."""
         server_request = call.open_request(key)
         if server_request is None:
             return  # its server has withdrawn it
@@ -143,25 +143,25 @@ class Tasks:
             except (PeerError, BrokenAnswer) as refusal:
                 call.refuse(key, refusal)
             except LinkLost:
-                pass  # it stays open for whoever waits for the result next
+                pass  # it stays open for the next request that waits for the result
             nursery.cancel_scope.cancel()
 
     # Stateless clients
 
     def options(self, caller: Caller, method: str, target: ResolvedName) -> TaskOptions | None:
-        """The settings of a call that may become a task: it calls a tool, its caller takes tasks, and its server makes
-        some. None for any other."""
+        """The settings of a call that may become a task: it calls a tool, its caller accepts tasks, and its server
+        makes some. None for any other call."""
         if method != TOOLS_CALL.name or not caller.abilities.tasks:
             return None
         server = self._router.resolver.task_server(target)
         return None if server is None else TaskOptions(server, self._notify_watchers)
 
     def answer_in_extension(self, request: Request, params: Mapping[str, Raw], caller: Caller) -> Raw:
-        """The answer to a request of IN_EXTENSION, without our name on it.
+        """The response to a request of IN_EXTENSION, without Colonnade's own `_meta`.
 
         Raises:
             MissingAbility: the request does not declare the extension.
-            InvalidParams: there is no such task of this caller.
+            InvalidParams: this caller has no such task.
         """
         check_declared(caller.abilities)
         call = self._calls.find_task(caller.owner, task_id_of(params))
@@ -175,7 +175,7 @@ class Tasks:
         return ACKNOWLEDGEMENT
 
     def watch(self, caller: Caller, ids: tuple[str, ...], tell: Tell) -> tuple[str, ...]:
-        """Have `tell` hear of these tasks until `unwatch`; those of them that are the caller's."""
+        """Subscribe `tell` to these tasks until `unwatch`; returns those that belong to the caller."""
         found: list[str] = []
         for id in ids:
             try:
@@ -207,10 +207,10 @@ async def _cancel_when_withdrawn(call: DetachedCall, key: str, asking: trio.Canc
 
 
 def check_declared(abilities: Abilities) -> None:
-    """Refuse what is for callers alone that take tasks.
+    """Refuse a request that needs the tasks extension.
 
     Raises:
-        MissingAbility: this one does not.
+        MissingAbility: the request does not declare it.
     """
     if not abilities.tasks:
         data = encode({"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}})
@@ -218,7 +218,7 @@ def check_declared(abilities: Abilities) -> None:
 
 
 def _in_handshake(call: DetachedCall) -> Task:
-    """The task as the handshake dialect has it: there a result that is an error is a failure."""
+    """The task in the handshake dialect, where a result with `isError` is a failed task."""
     if call.result is None:
         return call.task
     return replace(call.task, status=status_of_result(call.result, extension=False))
@@ -229,7 +229,7 @@ def _detailed_status(call: DetachedCall) -> Raw:
 
 
 def _inputs(call: DetachedCall) -> _Asked | None:
-    """The server requests of a task, in the form of stateless revisions."""
+    """The server requests of a task, in the stateless form."""
     if call.task.status is not Status.INPUT_REQUIRED:
         return None
     return {key: stateless_form(*each) for key, each in call.server_requests.items()}

@@ -1,10 +1,10 @@
 """The MCP endpoint over Streamable HTTP (2025-03-26 to 2025-11-25, "Transports / Streamable HTTP").
 
-    POST    one message, or a batch where the revision has them; a request is answered here, as JSON or as a stream
-    GET     the stream for what we say unasked (one for each session), or the rest of one that broke
-    DELETE  the client ends its session
+    POST    one message, or a batch if the revision has them; the response is JSON or an event stream
+    GET     the standing stream for messages outside requests (one for each session), or the rest of a broken stream
+    DELETE  ends the client's session
 
-Here a disconnect is not a cancel: a call whose client left goes on to its end, and its answer can be fetched.
+A disconnect does not cancel here: the call continues, and its result can be fetched.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from host.wire.asgi import Headers, cancel_when, send_body, start_response, unti
 from host.wire.sse import format_comment
 
 SWEEP_INTERVAL = 5.0
-"""Seconds after which at the latest a session keeps no more of its finished streams than it may."""
+"""Seconds after which a session at the latest drops the finished streams beyond its limits."""
 SESSION = "mcp-session-id"
 VERSION = "mcp-protocol-version"
 MAX_SESSION_ID = 128
 
 
 class StreamableHttp:
-    """`sweep` must run beside it. When `stop` is set, the standing streams end."""
+    """`sweep` must run beside it. Setting `stop` ends the standing streams."""
 
     def __init__(
         self,
@@ -124,15 +124,16 @@ class StreamableHttp:
         if isinstance(message, Request):
             await self._stateless.serve(http_request, message)
         elif isinstance(message, Notification):
-            await http_request.respond(202)  # none means anything: what is called off is closed
+            # There is no answer only if the call was cancelled: the client waits for nothing
+            await http_request.respond(202)
         else:
             raise Rejected(Refusal(400, "expected a request: nothing was asked of the client"))
 
     async def _take_batch(self, http_request: HttpRequest, received: ParsedInput, malformed: Malformed) -> None:
-        """Serve a batch, which is no single message.
+        """Serve a batch.
 
         Raises:
-            Rejected: it is none, or none that may be sent here.
+            Rejected: it is malformed, or batches may not be sent here.
         """
         if not http_request.headers.all(SESSION):
             raise _malformed(malformed)
@@ -149,14 +150,14 @@ class StreamableHttp:
         reply = self._replies.begin(
             http_request.send, {**http_request.cors_headers, SESSION: session_id}, session.begin_stream
         )
-        self._replies.end(reply)  # it is a stream from the start
+        self._replies.end(reply)  # a batch is a stream from the start
         reply.open()
         with http_request.charge.droppable() as dropping:
             async with trio.open_nursery() as nursery:
                 for request, scope in requests:
                     nursery.start_soon(_answer_one, session, request, scope, reply)
-                    # Judging takes milliseconds: others take their turns between two requests. All have to be started,
-                    # so that each ends what `_accept_batch` began.
+                    # Evaluating rules takes milliseconds, so other tasks run between two requests. Each request must be
+                    # started, so that it ends what `_accept_batch` began.
                     await trio.lowlevel.cancel_shielded_checkpoint()
                 for refusal in refusals:
                     await reply.add(refusal)
@@ -177,14 +178,14 @@ class StreamableHttp:
         await http_request.respond(200, headers, write(answer))
 
     async def _answer(self, http_request: HttpRequest, session: Session, session_id: str, request: Request) -> None:
-        refusal = session.check_flood(request)  # those whose clients left are in flight too
+        refusal = session.check_flood(request)  # requests whose clients have left count too
         if refusal is not None:
             await http_request.respond(200, {**JSON, SESSION: session_id}, write(refusal))
             return
         reply = self._replies.begin(
             http_request.send, {**http_request.cors_headers, SESSION: session_id}, session.begin_stream
         )
-        # No name for the answer here: while its client takes it, nothing else may keep what the server sent.
+        # The answer gets no name here: while its client reads it, nothing else may keep the server's buffer.
         await reply.finish(await self._outcome(http_request, session, request, reply), http_request.charge)
 
     async def _outcome(
@@ -196,7 +197,7 @@ class StreamableHttp:
             with http_request.charge.droppable() as dropping:
                 answer = await session.answer(request, scope, reply.enqueue)
         finally:
-            # Before it is sent: a client that is slow to take an answer is not waiting for one.
+            # Before it is sent: a client that reads an answer slowly is not waiting for one.
             self._replies.end(reply)
         return memory_cancelled(request.id) if dropping.cancelled_caught else answer
 
@@ -217,7 +218,7 @@ class StreamableHttp:
             raise Rejected(Refusal(400, "the stream of this event is not, or no longer, here"))
         stream, after = found
         if stream is session.standing_events:
-            stream.detach_reader()  # at the next event, if it can: a reader that is stuck is cut off
+            stream.detach_reader()  # it detaches at the next event if it can; a stuck reader is disconnected
             await self._stand(http_request, session, id, after)
             return
         async with until_disconnect(http_request.receive):
@@ -225,7 +226,7 @@ class StreamableHttp:
             await stream.write_events(http_request.send, after)
 
     async def _stand(self, http_request: HttpRequest, session: Session, id: str, after: int | None) -> None:
-        """The stream for what we say unasked: the former one from after that event on, or a new one (None)."""
+        """Serve the standing stream: the former one from after an event on, or a new one (None)."""
         scope = trio.CancelScope()
         if not await self._sessions.listen(id, scope, takes_over=after is not None):
             raise Rejected(Refusal(409, "this session has its stream already"))
@@ -255,7 +256,7 @@ class StreamableHttp:
         ending: trio.CancelScope,
     ) -> None:
         async def send(notice: Notification) -> None:
-            with suppress(OverBudget):  # a client that never reads is told no more
+            with suppress(OverBudget):  # a client that never reads gets no further message
                 stream.add(write(notice))
             await trio.lowlevel.checkpoint()
 
@@ -278,8 +279,8 @@ class StreamableHttp:
     # Sessions
 
     def _session(self, http_request: HttpRequest, id: Id | None) -> tuple[str, Session]:
-        """The session that the request names, which must be one of this endpoint, of this identity, and of the revision
-        named with it."""
+        """The session that the request names. It must belong to this endpoint and identity, and have the revision that
+        the request names."""
         session_id = http_request.headers.one(SESSION)
         if session_id is None:
             alone = f"or say in MCP-Protocol-Version and in _meta that it stands for itself ({', '.join(MODERN)})"
@@ -295,13 +296,13 @@ class StreamableHttp:
 
 
 def _era_of(http_request: HttpRequest, message: Message | Malformed) -> Era:
-    """Whether the message belongs to a session, or stands for itself.
+    """Whether the message belongs to a session or is stateless.
 
     Raises:
         Rejected: its headers contradict themselves or the body, or name a revision that is not served.
     """
     if isinstance(message, Malformed):
-        # A header that no session can have been opened with: whether one is named beside it does not matter.
+        # No session can have been opened with this header, so a session id beside it does not matter.
         if any(version not in LEGACY for version in http_request.headers.all(VERSION)):
             raise _malformed(message)
         return Era.SESSION
@@ -338,7 +339,7 @@ def _deliver(session: Session, message: Message | Malformed) -> None:
 def _accept_batch(
     session: Session, messages: list[Message | Malformed]
 ) -> tuple[list[tuple[Request, trio.CancelScope]], list[Failure]]:
-    """Take the messages of a batch in their order: the requests that are to be answered, and the refusals."""
+    """Take the messages of a batch in order, and return the requests to answer and the refusals."""
     requests: list[tuple[Request, trio.CancelScope]] = []
     refusals: list[Failure] = []
     for message in messages:
@@ -360,7 +361,7 @@ def _malformed(malformed: Malformed) -> Rejected:
 
 
 async def _answer_one(session: Session, request: Request, scope: trio.CancelScope, reply: Reply) -> None:
-    """One request of a batch."""
+    """Answer one request of a batch."""
     answer = await session.answer(request, scope, reply.enqueue)
     if answer is not None:
         await reply.add(answer)
