@@ -1,1 +1,1 @@
-"""Colonnade: one roof over many MCP servers. The map of this package is docs/architecture.md."""
+"""Colonnade: one MCP endpoint for many MCP servers. The map of this package is docs/architecture.md."""

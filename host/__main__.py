@@ -1,4 +1,4 @@
-"""`python -m host` is the command `colonnade`, without its script."""
+"""`python -m host` runs the command `colonnade`."""
 
 from host.cli import main
 

@@ -1,4 +1,4 @@
-"""The composition root: what is opened first is used longest and stops last, so the nesting here is the stop order.
+"""The composition root. Parts are opened in the order below and closed in reverse.
 
 Over HTTP: signals, audit, keeper, upstreams, admin API, HTTP transports, console, listener. Over stdio: signals, audit,
 keeper, upstreams, admin API, console, session.
@@ -61,9 +61,9 @@ from host.wire.turns import Turns
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CONSOLE_CONNECTIONS = 128
-"""Connections at a time to a console at an address of its own."""
+"""Concurrent connections to a console with an address of its own."""
 START_ERRORS = (StateError, AuditUnavailable)
-"""Exceptions because of which a host does not start, although its configuration is valid."""
+"""Exceptions for which a host does not start, although its configuration is valid."""
 
 
 @dataclass(eq=False)
@@ -73,7 +73,7 @@ class Host:
     initial_config: Config
     """The configuration that it was started with."""
     config: Config
-    """The one that holds now."""
+    """The configuration in effect."""
     runtime: Runtime
     upstreams: Upstreams
     router: Router
@@ -94,8 +94,8 @@ class Host:
         )
 
     async def reload(self) -> None:
-        """Read the configuration again. What is wrong with it changes nothing; what is right takes effect at once, and
-        only servers that are configured otherwise begin anew."""
+        """Read the configuration again. An invalid one changes nothing; a valid one takes effect at once, and only
+        servers whose own configuration changed are restarted."""
         try:
             config = await trio.to_thread.run_sync(load, self.config.source)
         except ConfigError as problem:
@@ -106,7 +106,7 @@ class Host:
             return
         diff, since_start = difference(self.config, config), difference(self.initial_config, config)
         self.config = config
-        # Nothing waits in here: no request is judged by half of it.
+        # No checkpoint in this block: no request may see half of the new configuration.
         self.runtime.gate.decision_log.record_configuration("config", config.source)
         self.runtime.catalog.set_servers(list(config.servers))
         self.runtime.gate.authorizer.confirmations.spec = config.ask
@@ -114,7 +114,7 @@ class Host:
         self.runtime.gate.decision_log.full_arguments = config.audit.arguments is AuditDetail.FULL
         self.runtime.gate.replace(config.servers)
         self.upstreams.apply(config.servers, diff.restart)
-        with suppress(StateError):  # a problem of the grants, which is shown; it is tried again
+        with suppress(StateError):  # a problem of the grants, which the status shows; storing is repeated
             await complete(self.runtime.gate.authorizer.grants.store_revocations())
         changes = [
             *(f"{server} added" for server in diff.added),
@@ -131,12 +131,12 @@ class Host:
 async def open_host(
     config: Config, state: State, journal: Journal, *, endpoint: str = "", single_client: bool = False
 ) -> AsyncIterator[Host]:
-    """All servers of the configuration, being connected, for the block; none is left when it ends. `endpoint`: the URL
-    at which they will be served, empty over stdio. `single_client`: they will have one client only.
+    """All servers of the configuration, connecting, for the block; at its end none is left. `endpoint`: the URL of the
+    endpoint, empty over stdio. `single_client`: there will be one client only.
 
     Raises:
-        StateError, AuditUnavailable, OSError: what people decided cannot be kept, what happens cannot be written down,
-            or nobody could reach the host to decide.
+        StateError, AuditUnavailable, OSError: decisions cannot be stored, events cannot be written to the audit, or the
+            admin API cannot be opened.
     """
 
     def on_collision(entry: Entry) -> None:
@@ -213,11 +213,11 @@ async def open_host(
 
 
 def _open_seal(state: State, source: Path) -> Seal:
-    """The seal of one configuration file: the same after a restart, and another one than those of other files, whose
+    """The seal of one configuration file: the same after a restart, and different from those of other files, whose
     servers and tokens may have the same names.
 
     Raises:
-        StateError: its key cannot be kept.
+        StateError: its key cannot be stored.
     """
     secret = state.key()
     try:
@@ -227,13 +227,13 @@ def _open_seal(state: State, source: Path) -> Seal:
 
 
 Announce = Callable[[str], object]
-"""Takes a line for the person who started the host; None if there is none to be told."""
+"""Takes a line for the person who started the host; None if there is none."""
 
 
 async def serve(
     config: Config, state: State, bound: socket.socket, url: str, journal: Journal, announce: Announce | None
 ) -> None:
-    """Serve over HTTP, at the bound socket, which is known as `url`, until a signal says stop."""
+    """Serve over HTTP at the bound socket, whose URL is `url`, until a signal stops the host."""
     async with (
         _open_signals() as signals,
         open_host(config, state, journal, endpoint=url) as host,
@@ -254,7 +254,7 @@ async def serve(
 
 
 async def serve_over_stdio(config: Config, state: State, journal: Journal, announce: Announce | None) -> None:
-    """Serve the one client on our standard input and output until it leaves or a signal says stop."""
+    """Serve the one client on standard input and output until it leaves or a signal stops the host."""
     with own_stdout() as stdout:
         async with (
             _open_signals() as signals,
@@ -274,9 +274,9 @@ async def serve_over_stdio(config: Config, state: State, journal: Journal, annou
 async def _open_own_console(
     host: Host, bound: socket.socket | None, stop: trio.Event, announce: Announce | None
 ) -> AsyncIterator[ASGIApp | None]:
-    """The web console, for the block: at the endpoint's own address if that is a loopback one and the file names no
-    other, given to be served there; else at a loopback address of its own. What goes wrong with it is told, and the
-    host serves without."""
+    """The web console, for the block: returned as an app if it is served at the endpoint's own address (a loopback
+    address, and none other is configured); otherwise served at a loopback address of its own. If it cannot be opened,
+    that is announced, and the host serves without."""
     spec = host.config.console
     if spec is None:
         yield None
@@ -317,7 +317,7 @@ def _console_at(host: Host, bound: socket.socket, stop: trio.Event) -> ASGIApp:
 
 
 class _Signals:
-    """`stop` is set by the first signal that says so; `reload` whenever one asks for the file to be read again."""
+    """`stop` is set by the first signal to stop; `reload` by each signal to read the configuration again."""
 
     def __init__(self) -> None:
         self.stop = trio.Event()
@@ -326,13 +326,14 @@ class _Signals:
 
 @asynccontextmanager
 async def _open_signals() -> AsyncIterator[_Signals]:
-    """For the block. The second signal to stop ends the process at once: children end with their keeper."""
+    """Handle signals for the block. The second signal to stop ends the process at once; the keeper then ends the
+    children."""
     requested = _Signals()
     had_terminal = _has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN  # `nohup`
 
     async def watch(signals: AsyncIterator[int]) -> None:
         async for number in signals:
-            # A terminal that is closed says so with the same signal as whoever wants the file to be read again.
+            # SIGHUP means a closed terminal if this process had one and has none now; otherwise a request to reload.
             if number == signal.SIGHUP and not (had_terminal and not _has_terminal()):
                 requested.reload.set()
                 continue
@@ -348,7 +349,7 @@ async def _open_signals() -> AsyncIterator[_Signals]:
 
 
 def _has_terminal() -> bool:
-    """Whether there is a terminal that this process belongs to."""
+    """Whether this process has a controlling terminal."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:
@@ -358,7 +359,7 @@ def _has_terminal() -> bool:
 
 @asynccontextmanager
 async def _follow_reloads(host: Host, signals: _Signals) -> AsyncIterator[None]:
-    """Read the file again when a signal asks for it; many that come meanwhile are one."""
+    """Reload the configuration at each signal; signals during a reload are combined."""
 
     async def follow() -> None:
         while True:

@@ -1,11 +1,12 @@
-"""The entries of all servers: an immutable snapshot per kind, with a version that grows with every change.
+"""The catalog: the entries of all servers, as an immutable snapshot per kind with a version that grows with every
+change.
 
-The catalog knows entries, not who may see them (policy) and not who is watching (transports). A server's list replaces
-its former list whole. Order is that of the configuration, then the server's own. Two entries that would be called the
-same outside are both left out of the shared endpoint: which came first decides nothing.
+Visibility is decided by the policy, and watched by the transports. A server's list replaces its former list as a whole.
+Entries are in the order of the configuration, then in the server's. Entries with equal outward names are all left out
+of the shared endpoint; precedence would depend on timing.
 
-When the policy moves, what may be seen is judged anew: of long lists in steps, so that nobody waits for it but who
-wants to be shown a list. What may be reached is the gate's to say, and does not wait for this.
+When the policy changes, visibility is evaluated again, for long lists in steps; only requests for lists wait for it.
+Calls do not, because the gate decides about them.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from host.protocol.tasks import Support, task_support
 from host.slices import Slices, Steps, run_inline
 
 KEPT_COPIES = 4
-"""Copies of a definition that are kept (measured): as its server wrote it, as its pin has it, with its outward names,
-and in the lists that clients are shown."""
+"""Copies of a definition that are kept (measured): as the server wrote it, in its pin, with its outward names, and in
+the lists for clients."""
 MAX_INLINE_ENTRIES = 100
-"""Entries that are judged anew without a pause."""
+"""Entries whose visibility is evaluated without a pause."""
 
 
 class Entry(Struct, frozen=True, gc=False):
-    """One exported tool, resource, template or prompt. None is part of a cycle, so the collector, which stops
-    everything, need not look at them, however many there are."""
+    """One exported tool, resource, template or prompt. Entries are part of no reference cycle, so the garbage
+    collector, which stops everything, can ignore them."""
 
     kind: Kind
     server: str
@@ -49,16 +50,16 @@ class Entry(Struct, frozen=True, gc=False):
     outward: str
     """Its name or URI at the shared endpoint."""
     definition: bytes
-    """As the server wrote it, on one line."""
+    """The definition as the server wrote it, on one line."""
     exported: bytes
-    """The same with its outward names."""
+    """The definition with its outward names."""
     may_be_task: bool = False
     """Whether a call of it may become a task."""
     support: Support = Support.FORBIDDEN
     """The tool's own `taskSupport`."""
     param_headers: tuple[ParamHeader, ...] | None = ()
-    """The arguments that headers repeat; None if its schema declares them in a way that is not allowed, so that no
-    stateless client may call it over HTTP."""
+    """The arguments that headers repeat; None if the schema declares them invalidly, so that no stateless client may
+    call it over HTTP."""
 
 
 class Definition(Struct, frozen=True, gc=False):
@@ -71,28 +72,28 @@ class Definition(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class FreshnessHint:
-    """How fresh a server's list was, and when it was asked for: a time of this process, in seconds."""
+    """The freshness of a server's list when it was requested, at a time of this process in seconds."""
 
     freshness: Freshness
     asked_at: float
 
     def remaining(self, time: float) -> Freshness:
-        """The freshness that is left."""
+        """The remaining freshness."""
         left = self.freshness.ttl_ms - int((time - self.asked_at) * 1000)
         return Freshness(max(left, 0), self.freshness.public)
 
 
 @dataclass(frozen=True, eq=False)
 class ServerEntries:
-    """The entries of one kind that one server lists, and those that may be seen. Lists made of them may be kept in
-    `rendered`: they go when it goes."""
+    """The entries of one kind that one server lists, and the visible ones among them. Lists rendered from them are
+    cached in `rendered`."""
 
     entries: tuple[Entry, ...]
     visible: tuple[Entry, ...]
     by_outward: Mapping[str, Entry]
-    """Those that are shown."""
+    """Visible entries, by outward name."""
     hidden: Mapping[str, Entry]
-    """The others, by outward name."""
+    """Hidden entries, by outward name."""
     by_inward: Mapping[tuple[str, str], Entry]
     rendered: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -105,22 +106,22 @@ class KindSnapshot:
     parts: Mapping[str, ServerEntries] = field(default_factory=dict)
     """By server, in order."""
     colliding: frozenset[tuple[str, str]] = frozenset()
-    """By server and its own name: what is left out because another is called the same."""
+    """Server and own name of each entry that is left out because of an equal outward name."""
     by_server: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
     entries: tuple[Entry, ...] = ()
-    """The visible entries of all servers, in order, without those whose outward names collide."""
+    """Visible entries of all servers, in order, without those whose outward names collide."""
     by_outward: Mapping[str, Entry] = field(default_factory=dict)
-    """Also what may not be seen, where nothing else has its name: whoever asks for it is refused by the gate."""
+    """Includes hidden entries whose outward name no other entry has; the gate refuses requests for them."""
     by_inward: Mapping[tuple[str, str], Entry] = field(default_factory=dict)
-    """By server and its own name."""
+    """By server and own name."""
     last_narrowed: int = 0
-    """Shelves before this version show what may not be seen any more."""
+    """Snapshots before this version show entries that are hidden now."""
 
 
 class Catalog:
-    """Publishes snapshots and lets others wait for the next one. `servers` is the order of the configuration;
-    `is_visible` says what may be seen (server, kind, its own name); `on_collision` is told once of each entry that is
-    left out because another is called the same. What is kept is charged to `memory`."""
+    """Publishes snapshots, and lets tasks wait for the next one. `servers`: the order of the configuration;
+    `is_visible` decides about an entry (server, kind, own name); `on_collision` is called once for each entry that is
+    left out because of an equal outward name. Memory is charged to `memory`."""
 
     def __init__(
         self,
@@ -139,7 +140,7 @@ class Catalog:
         self._hints: dict[tuple[str, Kind], FreshnessHint] = {}
         self._changed = trio.lowlevel.ParkingLot()
         self._due: dict[tuple[str, Kind], object] = {}
-        """Lists to be judged anew, each with a mark that is another each time."""
+        """Lists to evaluate again, each with a unique mark of the request."""
         self._more_due = trio.lowlevel.ParkingLot()
         self.version = 0
         self.slices = Slices()
@@ -149,15 +150,15 @@ class Catalog:
         return self._snapshots[kind]
 
     def tool(self, server: str, name: str) -> Entry | None:
-        """The tool that the server lists under its own name."""
+        """The tool with this name of the server's own."""
         return self._snapshots[Kind.TOOL].by_inward.get((server, name))
 
     def hint(self, server: str, kind: Kind) -> FreshnessHint | None:
-        """How fresh what the server offers of this kind is; None if it offers nothing of the kind."""
+        """Freshness of the server's list of this kind; None if it lists nothing of the kind."""
         return self._hints.get((server, kind))
 
     def expire_hint(self, server: str, kind: Kind) -> None:
-        """Forget the server's hint of how long its list stays fresh."""
+        """Drop the server's hint of how long its list stays fresh."""
         hint = self._hints.get((server, kind))
         if hint is not None:
             self._hints[server, kind] = FreshnessHint(STALE, hint.asked_at)
@@ -165,12 +166,12 @@ class Catalog:
     def charge(
         self, server: str, kind: Kind, size: int, on_displaced: Callable[[], None] = lambda: None
     ) -> Holding | None:
-        """Charge so many bytes for what `server` offers of `kind` from now on. None, and all stays as it was, if there
-        is no memory for them. What is dropped must not be published any more.
+        """Charge `server` for a list of `kind` with this size. None, without effect, if there is no memory for it. A
+        list whose charge was dropped must not be published.
 
         Args:
-            displaced: called when others who keep less need the memory, so that the server lists nothing of the kind
-                by then. It may charge nothing.
+            displaced: called when owners that keep less need the memory; the server then lists nothing of the kind. It
+                may charge nothing.
         """
         key = (server, kind)
         held = self._holdings.get(key)
@@ -185,7 +186,7 @@ class Catalog:
         return held
 
     def _displace(self, server: str, kind: Kind) -> None:
-        """From now on it is as if the server had never listed anything of the kind: it may yet come to list it."""
+        """Remove the list as if the server had never sent it; the server may list again."""
         key = (server, kind)
         self._holdings.pop(key).release()
         self._hints.pop(key, None)
@@ -200,7 +201,7 @@ class Catalog:
     def prepare_entries(
         self, server: str, kind: Kind, definitions: Iterable[Definition], is_visible: Callable[[str], bool]
     ) -> Steps[ServerEntries]:
-        """Prepare the entries of one kind of a server for `publish`; `is_visible` takes a server's own name."""
+        """Prepare a server's entries of one kind for `publish`. `is_visible` takes the server's own name."""
         former = self._snapshots[kind].parts.get(server)
         known = {} if former is None else former.by_inward
         entries: list[Entry] = []
@@ -213,8 +214,8 @@ class Catalog:
         return (yield from _server_entries(entries, is_visible))
 
     def publish(self, server: str, kind: Kind, part: ServerEntries, hint: FreshnessHint | None = None) -> bool:
-        """Replace what `server` offers of `kind`, in one step; the part was made under the policy of this moment. True
-        if anything changed; then everybody who waits wakes up."""
+        """Replace what `server` lists of `kind`, in one step. The entries must have been prepared under the present
+        policy. Returns whether anything changed; a change wakes all waiters."""
         snapshot = self._snapshots[kind]
         was_due = self._clear_due((server, kind))
         if hint is None:
@@ -224,7 +225,7 @@ class Catalog:
         before = snapshot.parts.get(server)
         if before is not None and (part.entries, part.visible) == (before.entries, before.visible):
             return False
-        # To list nothing is not the same as to have listed never, but nobody sees a difference.
+        # An empty list differs from no list, but no client sees a difference.
         changed = before is not None or bool(part.entries)
         parts = {**snapshot.parts, server: part}
         self._snapshots[kind] = self._build_snapshot(
@@ -235,8 +236,8 @@ class Catalog:
         return changed
 
     def reevaluate(self, servers: Iterable[str]) -> None:
-        """Judge anew which entries of these servers may be seen; all who wait wake up if others may. `run` does so for
-        long lists: see `wait_until_evaluated`."""
+        """Evaluate the visibility of these servers' entries again, and wake the waiters if it changed. Long lists are
+        left to `run`: see `wait_until_evaluated`."""
         for kind, snapshot in self._snapshots.items():
             self._due.update({(server, kind): object() for server in servers if server in snapshot.parts})
         if sum(len(self._snapshots[kind].parts[server].entries) for server, kind in self._due) <= MAX_INLINE_ENTRIES:
@@ -246,8 +247,8 @@ class Catalog:
             self._more_due.unpark_all()
 
     async def run(self) -> None:
-        """Judge anew what is to be, until cancelled: each kind beside the others, so that no list waits for a longer
-        one of another kind."""
+        """Evaluate marked lists, until cancelled. Kinds run concurrently, so that no list waits for a longer one of
+        another kind."""
         async with trio.open_nursery() as nursery:
             for kind in Kind:
                 nursery.start_soon(self._reevaluate_kind, kind)
@@ -259,17 +260,17 @@ class Catalog:
             await self.slices.run(self._evaluate_due(kind))
 
     def is_evaluated(self, kind: Kind, server: str | None = None) -> bool:
-        """Whether the snapshot shows nothing of this server (None: of any) that may not be seen."""
+        """Whether the snapshot shows no hidden entry of this server (None: of any server)."""
         return not any(of is kind and server in (None, each) for each, of in self._due)
 
     async def wait_until_evaluated(self, kind: Kind, server: str | None = None) -> None:
-        """Wait until that is so. Nothing waits between that moment and the return."""
+        """Wait until `is_evaluated`. No checkpoint lies between that moment and the return."""
         while not self.is_evaluated(kind, server):
             await self._changed.park()
 
     def _evaluate_due(self, kind: Kind) -> Steps[None]:
-        """Judge anew what is due. The lists of one kind are swapped in one step, none of them made under a policy that
-        is another by then: what was marked again is made again."""
+        """Evaluate the marked lists of one kind and replace them in one step. Lists that are marked again meanwhile,
+        because the policy changed, are evaluated again."""
         made: dict[str, tuple[object, ServerEntries]] = {}
         while (server := self._next_due(kind, made)) is not None:
             mark, entries = self._due[server, kind], self._snapshots[kind].parts[server].entries
@@ -278,7 +279,7 @@ class Catalog:
         self._swap(kind, {server: part for server, (_, part) in made.items() if (server, kind) in self._due})
 
     def _next_due(self, kind: Kind, made: Mapping[str, tuple[object, ServerEntries]]) -> str | None:
-        """A server whose list is due and was not made since it was marked."""
+        """A server whose marked list was not evaluated since it was marked."""
         for (server, each), mark in self._due.items():
             if each is kind and (server not in made or made[server][0] is not mark):
                 return server
@@ -299,14 +300,14 @@ class Catalog:
             self._notify_changed()
 
     def _clear_due(self, key: tuple[str, Kind]) -> bool:
-        """Whether it was."""
+        """Remove the mark; return whether there was one."""
         was_due = self._due.pop(key, None) is not None
         if was_due:
             self._changed.unpark_all()
         return was_due
 
     def set_servers(self, servers: Sequence[str]) -> None:
-        """The configuration names these servers now, in this order; of all others nothing is left."""
+        """Take over the servers of the configuration, in this order; remove the entries of all others."""
         self._order = tuple(servers)
         for key in [key for key in self._hints if key[0] not in self._order]:
             del self._hints[key]
@@ -323,7 +324,7 @@ class Catalog:
         self._notify_changed()
 
     async def wait_for_change(self, version: int) -> int:
-        """Wait until the catalog is newer than `version`; many changes meanwhile are one."""
+        """Wait until the catalog is newer than `version`; changes in between are combined."""
         while self.version <= version:
             await self._changed.park()
         return self.version
@@ -336,7 +337,7 @@ class Catalog:
         self, kind: Kind, version: int, parts: Mapping[str, ServerEntries], *, narrowed: bool = False
     ) -> KindSnapshot:
         parts = {server: parts[server] for server in self._order if server in parts}
-        # What may not be seen is in nobody's way, and is not found under a name that somebody else has.
+        # A hidden entry does not collide with others, and is not found under a name that another entry has.
         clear: dict[str, Entry] = {}
         for part in parts.values():
             clear |= part.by_outward
@@ -417,7 +418,7 @@ def param_headers_in(definition: bytes | Raw) -> tuple[ParamHeader, ...]:
     """The arguments of a tool that headers repeat (2026-07-28, "Custom Headers from Tool Parameters").
 
     Raises:
-        ValueError: the schema says that in a way that is not allowed; says which.
+        ValueError: the schema declares them invalidly; the message says how.
     """
     if b"x-mcp-header" not in bytes(definition) and b"\\u" not in bytes(definition):
         return ()

@@ -37,20 +37,20 @@ from typing import TypeVar
 from msgspec import Raw
 
 UNCONFIRMED = 408
-"""The code of a question to a person that was not answered in time."""
+"""Code for a confirmation that nobody answered in time."""
 TOO_LARGE = 413
-"""The code of an answer, or of a request of a server, that is longer than allowed."""
+"""Code for a result, or a request of a server, that is longer than permitted."""
 TOO_MANY_REQUESTS = 429
-"""The code of what is refused because there is too much of it at once, at any transport or link."""
+"""Code for exceeded limits of number or rate, of any transport or link."""
 INTERNAL_ERROR_MESSAGE = "Internal error in Colonnade; its log says more"
-"""The message to a caller for an error of Colonnade's own."""
+"""Message to a caller for an internal error."""
 
 
 class ColonnadeError(Exception):
-    """Base of all errors that become the answer to a request.
+    """Base of all errors that become the response to a request.
 
     Args:
-        message: one sentence for whoever asked.
+        message: one sentence for the caller.
         data: the `data` member of the JSON-RPC error, already encoded, or None.
     """
 
@@ -63,7 +63,7 @@ class ColonnadeError(Exception):
 
 
 class CallerError(ColonnadeError):
-    """The client asked for something impossible."""
+    """The client requested something impossible."""
 
 
 class InvalidRequest(CallerError):
@@ -107,7 +107,7 @@ class TooManyRequests(CallerError):
 
 
 class AuditUnavailable(ColonnadeError):
-    """Nothing may be dispatched that is not in the audit."""
+    """The audit cannot be written, so nothing may be dispatched."""
 
     code = 503
 
@@ -121,7 +121,7 @@ class UpstreamError(ColonnadeError):
 
 
 class ServerErrorResponse(UpstreamError):
-    """The server answered with a JSON-RPC error of its own; code, message and data are the server's."""
+    """The server's own JSON-RPC error, with its code, message and data."""
 
     def __init__(self, server: str, code: int, message: str, data: Raw | None) -> None:
         super().__init__(server, message, data=data)
@@ -164,7 +164,7 @@ E = TypeVar("E", bound=Exception)
 
 
 def copy_of(error: E) -> E:
-    """The same error, to be raised in another task: an exception collects the stacks that it is raised in."""
+    """A copy of the error to raise in another task: an exception collects the stacks through which it is raised."""
     made = type(error).__new__(type(error), *error.args)
     made.__dict__.update(error.__dict__)
     return made

@@ -20,29 +20,29 @@ from host.protocol.stateless import STALE, Freshness
 from host.wire.link import LinkLost
 
 ProgressCallback = Callable[[dict[str, Raw]], None]
-"""Takes the members of one progress report; must not wait."""
+"""Takes the members of a progress notification; must not wait."""
 
 
 class ClientHandle(Protocol):
-    """A way to a client: the stream of one request, or what is said outside any."""
+    """A way to a client: the stream of one request, or the stream for messages outside requests."""
 
     def notify(self, notice: Notification) -> None:
-        """Send a notification. Never waits: it is called by whoever reads a server's messages. Once the way is closed
-        it does nothing."""
+        """Send a notification. Must not wait: readers of servers' messages call it. No effect once the way is
+        closed."""
 
     async def request(self, method: str, params: dict[str, Raw], report: ProgressCallback | None) -> Raw:
-        """Have the client answer a question, and give its result as it came. Cancelling this withdraws the question.
-        `report` gets the client's progress; None if nobody wants it.
+        """Send a request to the client and return its result, unchanged. Cancelling this withdraws the request.
+        `report` gets the client's progress; None for none.
 
         Raises:
-            PeerError: the client refused.
-            BrokenAnswer: it answered with something that is no answer.
-            LinkLost: there is no way to it (any more).
+            PeerError: the client returned an error.
+            BrokenAnswer: the client's response is malformed.
+            LinkLost: there is no way to the client (any more).
         """
 
 
 class NoClient:
-    """The handle of a caller that gets nothing but the answer."""
+    """The handle of a caller to which nothing but the response can be sent."""
 
     def notify(self, notice: Notification) -> None:
         return
@@ -53,43 +53,43 @@ class NoClient:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Caller:
-    """Who sent a request. A caller is itself alone: two of the same name are two.
+    """The sender of a request. Callers are compared by identity of the object, not by name.
 
-    `name` is for the log. `identity` is the name of the access token, None where nobody needs one: whoever comes
-    without one is as good as any other.
+    `name` is for the log. `identity`: name of the access token, or None if the endpoint requires none. Callers without
+    a token are not told apart.
     """
 
     name: str
     endpoint: str | None
-    """The one server whose own endpoint was asked, or None for the endpoint of all servers."""
+    """The server whose own endpoint is addressed, or None for the endpoint of all servers."""
     identity: str | None = None
     abilities: Abilities = NO_ABILITIES
     instance_key: Hashable | None = None
-    """Whose dedicated instances of servers this caller uses; None if every call is a client of its own."""
+    """Key of the dedicated server instances that this caller uses; None if each call has instances of its own."""
     client: ClientHandle = field(default_factory=NoClient)
-    """For what is said to it outside any request."""
+    """Handle for messages outside requests."""
     key: Hashable = field(default_factory=object)
-    """Stands for this caller where the caller itself must not be kept."""
+    """Identifies this caller where the caller itself must not be referenced."""
     session: Hashable | None = None
-    """A key that all requests of one session or stdio process share; None if each request stands alone."""
+    """Key shared by all requests of one session or stdio process; None if each request stands alone."""
 
     @property
     def owner(self) -> Hashable:
-        """To whom belongs what outlives a request: whoever comes to the same endpoint with the same token."""
+        """Owner of what outlives a request: all callers at the same endpoint with the same token."""
         return self.endpoint, self.identity
 
 
 @dataclass(frozen=True, slots=True)
 class MrtrRound:
-    """Where a request stands whose caller answers questions by repeating it (2026-07-28, "Multi Round-Trip
+    """Position of a request whose caller answers server requests by repeating it (2026-07-28, "Multi Round-Trip
     Requests")."""
 
     server: str | None = None
-    """The server that asked; None if none has yet."""
+    """The server that needs input; None in the first round."""
     answers: Mapping[str, Raw] | None = None
-    """By the server's keys; None if the caller brought none."""
+    """The client's answers by the server's keys; None if there are none."""
     state: str | None = None
-    """The `requestState` of the server, to be sent back."""
+    """The server's `requestState`, to be sent back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,41 +98,41 @@ class ResolvedName:
 
     kind: Kind
     asked: str
-    """The name or URI as the caller wrote it."""
+    """The name or URI as in the request."""
     server: str | None
-    """None: no server is meant."""
+    """None if it belongs to no server."""
     inward: str
     """The server's own name or URI."""
     entry: Entry | None = None
-    """The entry listed under a name, visible or not; None for resources, of which a server may have more than it
+    """The listed entry of a name, visible or hidden; None for resources, of which a server may have more than it
     lists."""
     by_listing: bool = False
-    """Whether a URI names no server, and only what servers list tells whose it is."""
+    """Whether the URI names no server, so that only the servers' lists show its owner."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exchange:
-    """One request being answered. After the answer its client handle is closed."""
+    """One request being answered. Its client handle is closed after the response."""
 
     request: Request
     params: Mapping[str, Raw]
-    """The members of the request's params, each undecoded; without those that are about its round."""
+    """The members of the request's params, undecoded, without those of its round."""
     caller: Caller
     client: ClientHandle
     level: str | None = None
-    """The log messages that its caller wants of it, from this level on; None for none."""
+    """Lowest level of log messages that the caller requests; None for none."""
     round: MrtrRound | None = None
-    """None if the caller does not repeat requests: a server request then goes through the client handle."""
+    """None if the caller does not repeat requests: a server request is then sent through the client handle."""
     on_task_created: Callable[[], None] | None = None
-    """Called when the server has made a task of the request: its caller takes one in place of the result, and the
-    exchange goes on without it. None if the caller takes none."""
+    """Called when the server has made a task of the request: the caller accepts it in place of the result, and the
+    exchange continues without the caller. None if it accepts no tasks."""
     target: ResolvedName | None = None
-    """The resolved name of a request of `TARGETED`; with None the router resolves it."""
+    """The resolved name of a request in `TARGETED`; None if the router is to resolve it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The result of an exchange, in the form that all revisions share: nothing that only one hop's revision has."""
+    """The result of an exchange in the common form of all revisions, without members of one hop's revision."""
 
     result: Raw
     freshness: Freshness = STALE
@@ -140,16 +140,16 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class InputRequired:
-    """The server asks this before it answers; only for an exchange that has a round. With the answers, and `state`, the
-    request is to be sent to the same server again."""
+    """Result of an exchange with a round whose server needs input first. With the answers and `state`, the request must
+    be sent to the same server again."""
 
     server: str
     requests: Mapping[str, tuple[str, dict[str, Raw]]]
     """Method and params by the server's keys, as the caller may get them."""
     state: str | None
     restarts: bool = False
-    """Whether these are pages to be visited before the request is sent once more from its beginning: the server is to
-    hear neither of the answers nor of a state."""
+    """Whether the requests are pages to visit before the request is sent again from its beginning, without answers or
+    state."""
 
 
 Answer = Answered | InputRequired

@@ -1,4 +1,4 @@
-"""A client of an endpoint that runs somewhere, for the command line: any MCP server over Streamable HTTP will do."""
+"""Client of a running endpoint, for the command line. It works with any MCP server over Streamable HTTP."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class McpClient:
     negotiated: NegotiatedServer
 
     async def request(self, method: str, params: Raw | None) -> Raw:
-        """The result, in the form that all revisions share.
+        """Send a request; return the result in the common form of all revisions.
 
         Raises:
             PeerError, BrokenAnswer, LinkLost: see `Peer.request`.
@@ -55,7 +55,7 @@ class McpClient:
 
 
 class _ResponsesOnly:
-    """Hears nothing but the answer."""
+    """Message handler that takes responses only."""
 
     def owner_of(self, subject: None) -> Hashable:
         return None
@@ -80,10 +80,10 @@ async def _method_not_found() -> Raw:
 
 @asynccontextmanager
 async def open_mcp_client(url: str, headers: Mapping[str, str]) -> AsyncIterator[McpClient]:
-    """A connected client for the block.
+    """A connected client, for the block.
 
     Raises:
-        LinkLost, PeerError, BrokenAnswer, ValueError, trio.TooSlowError: there is no MCP server to talk to.
+        LinkLost, PeerError, BrokenAnswer, ValueError, trio.TooSlowError: there is no usable MCP server at the URL.
     """
     handler = _ResponsesOnly()
     async with open_http(url, headers, handler.on_dropped) as link, open_peer(link, handler) as peer:
@@ -93,8 +93,8 @@ async def open_mcp_client(url: str, headers: Mapping[str, str]) -> AsyncIterator
 
 
 async def fetch_status(url: str, headers: Mapping[str, str]) -> object | None:
-    """Fetch `GET /status` of the host behind `url`, of all its servers or of the one whose own endpoint `url` is;
-    None if that is no Colonnade."""
+    """Fetch `GET /status` of the host behind `url`, for all servers or for the one whose own endpoint `url` is; None if
+    it is not a Colonnade host."""
     parts = urlsplit(url)
     with trio.move_on_after(TIMEOUT):
         status = await fetch_json(urlunsplit((parts.scheme, parts.netloc, "/status", "", "")), headers)

@@ -1,19 +1,19 @@
-"""The memory budget of the host: bytes that clients and servers make it hold, charged to whom they belong.
+"""The memory budget of the host: bytes held for clients and servers, charged to their owners.
 
-A `Holding` stands for memory with one owner: a client's access token (all callers without one are one owner) or a
-server. Charges fit as long as the total does. When one does not fit, the owner that holds most gives way, as long as it
-holds more than an equal share: of its holdings those that cost most, where the cost is bytes times the seconds since
-they last moved. A stalled megabyte therefore goes before an active one, and a small holding goes last. If the holding
-that asks for more is itself the most expensive one, it is refused.
+A `Holding` stands for memory of one owner: a client's access token (all callers without one are one owner) or a server.
+A charge fits if the total does. If it does not, holdings of the owner with the most bytes are dropped, as long as that
+is more than an equal share: those with the highest cost first, where the cost is bytes times the seconds without
+movement. A stalled megabyte is therefore dropped before an active one, and a small holding last. If the requesting
+holding itself has the highest cost, it is refused.
 
-A holding that is kept for as long as its owner is there is firm: no other load takes it back. Firm holdings have half
-of the budget, and one owner a quarter, so that at least half can always be taken back; others only borrow that half.
-Where the half does not suffice, the owner that would keep most gives way, of that its largest holding; if that is the
-owner who asks, it is refused, and nothing gives way. So whoever keeps no more than an equal share of the half is never
-refused and never gives way, whoever came first. Only for somebody who keeps strictly less does anybody give way, so two
-large owners do not displace one another in turns.
+A holding that is kept as long as its owner exists is firm: other charges do not drop it. Firm holdings have half of the
+budget, and one owner a quarter, so that at least half can always be taken back. Other holdings may borrow the firm
+half. If the half does not suffice for a firm charge, the owner that would keep most loses its largest holding; if that
+owner is the requesting one, it is refused and nothing is dropped. An owner that keeps no more than an equal share of
+the half is thus never refused and never loses anything, whatever the order of arrival. Holdings are dropped only for an
+owner with strictly less, so that two large owners do not displace each other in turns.
 
-This file counts. It does not know what the bytes are, and it frees nothing: whoever holds them does, when told to.
+This module counts. It does not know the contents, and frees nothing: the holder frees its memory when told to.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from types import TracebackType
 from config.model import DEFAULT_MEMORY
 
 MIN_IDLE = 0.1
-"""Seconds without movement that every holding is taken to have had, so that size counts among those that move."""
+"""Minimum of seconds without movement that every holding counts with, so that size matters among moving ones."""
 MAX_IDLE = 10.0
-"""Seconds without movement beyond which more of them count no more: small holdings stay cheap however old they are."""
+"""Maximum of seconds without movement that count: small holdings stay cheap, whatever their age."""
 
 
 class Use(StrEnum):
     """The purpose of a holding."""
 
     REQUESTS = "requests"
-    """Requests of clients over HTTP: bodies, calls under way, answers not yet taken."""
+    """Requests of clients over HTTP: bodies, calls in progress, responses not yet taken."""
     STREAMS = "streams"
-    """Events that wait for their reader, and those kept for clients that resume a stream."""
+    """Events that wait for their reader, and events kept for resuming a stream."""
     PARKED = "parked"
     """Calls that wait for their client, and their results."""
     TASKS = "tasks"
     """Tasks, and their results."""
     MESSAGES = "messages"
-    """Messages of servers while they arrive, and messages to servers that wait to be read."""
+    """Messages from servers while they arrive, and messages to servers that are not read yet."""
     LISTS = "lists"
     """Definitions of servers."""
 
@@ -55,7 +55,7 @@ Owner = tuple[str, Hashable]
 
 
 def client_owner(identity: str | None) -> Owner:
-    """The owner that all clients with this access token are; None: those without one."""
+    """The owner for all clients with this access token; None: clients without a token."""
     return "client", identity
 
 
@@ -64,20 +64,20 @@ def server_owner(id: str) -> Owner:
 
 
 HoldingFactory = Callable[[Callable[[], None]], "Holding"]
-"""Begins a holding of one owner for one use; takes what drops it, see `Budget.hold`."""
+"""Makes a holding of one owner for one use. Its argument drops the holding, see `Budget.hold`."""
 
 
 def uncharged(drop: Callable[[], None]) -> Holding:
-    """A holding of a budget of its own, without an end: where there is no host whose memory is shared."""
+    """A holding with an unlimited budget of its own, for use without a host."""
     return Budget(sys.maxsize).hold(client_owner(None), Use.MESSAGES, drop=drop)
 
 
 class OverBudget(Exception):
-    """The charge does not fit, or the holding has been dropped. Nothing was charged."""
+    """The charge does not fit, or the holding was dropped. Nothing was charged."""
 
 
 class Holding:
-    """Bytes that are held for one owner; see `Budget.hold`. As a context manager it is released at the end."""
+    """Bytes held for one owner; see `Budget.hold`. As a context manager it is released at the end."""
 
     __slots__ = ("_account", "_budget", "drop", "dropped", "firm", "idle", "size", "touched_at", "use")
 
@@ -89,15 +89,15 @@ class Holding:
         self.drop = drop
         self.firm = firm
         self.dropped = False
-        """Whether it was taken back, and can hold nothing more."""
+        """Whether it was dropped, and can hold nothing more."""
         self.touched_at = budget.now()
         self.idle = False
-        """Whether it is only kept for a possible later request; it then counts as idle."""
+        """Whether it is kept only for a possible later request; it then counts as not moving."""
         self._budget = budget
         self._account = account
 
     def resize(self, size: int) -> None:
-        """Hold so many bytes from now on.
+        """Set the size in bytes.
 
         Raises:
             OverBudget: they do not fit; the size stays as it was.
@@ -105,7 +105,7 @@ class Holding:
         self.grow(size - self.size)
 
     def grow(self, more: int) -> None:
-        """Hold so many bytes more, or less. A holding that changes has moved.
+        """Change the size by so many bytes, which counts as movement.
 
         Raises:
             OverBudget: they do not fit; the size stays as it was.
@@ -118,11 +118,11 @@ class Holding:
         self.touched_at = self._budget.now()
 
     def touch(self) -> None:
-        """Note that it is on its way: its reader took a part of it."""
+        """Record movement: its reader took a part of it."""
         self.touched_at = self._budget.now()
 
     def release(self) -> None:
-        """Hold nothing any more. Once is enough."""
+        """Release everything; further calls have no effect."""
         self._budget._release(self)
 
     def __enter__(self) -> Holding:
@@ -135,7 +135,7 @@ class Holding:
 
 
 class _Account:
-    """The holdings of one owner. `firm` is the part of `used` that is kept."""
+    """The holdings of one owner. `firm`: the part of `used` that is firm."""
 
     __slots__ = ("firm", "holdings", "owner", "used")
 
@@ -147,11 +147,11 @@ class _Account:
 
 
 class Budget:
-    """So many bytes, shared among their owners.
+    """A number of bytes, shared among owners.
 
     Args:
-        total: can be changed at any time; what is held already stays until something is charged.
-        now: the time in seconds, from any start.
+        total: can be changed at any time; existing holdings stay until the next charge.
+        now: clock in seconds, with any origin.
     """
 
     def __init__(self, total: int = DEFAULT_MEMORY, now: Callable[[], float] = time.monotonic) -> None:
@@ -159,7 +159,7 @@ class Budget:
         self.now = now
         self.used = 0
         self.released = 0
-        """Bytes given back so far."""
+        """Bytes released so far."""
         self._firm = 0
         self._uses: Counter[Use] = Counter()
         self._accounts: dict[Owner, _Account] = {}
@@ -167,13 +167,13 @@ class Budget:
     def hold(
         self, owner: Owner, use: Use, size: int = 0, drop: Callable[[], None] | None = None, *, firm: bool = False
     ) -> Holding:
-        """Charge so many bytes to the owner.
+        """Charge `owner` with a holding.
 
         Args:
             drop: gives the memory up, and has released or shrunk the holding when it returns; the memory itself may
-                follow a step of the loop later. It may charge nothing. None if the memory cannot be given up: then it
-                is firm in any case.
-            firm: it is kept, and gives way only where all that is kept is more than its half.
+                follow a step of the loop later. It may charge nothing. None if the memory cannot be given up: then the
+                holding is firm.
+            firm: the holding is kept, and is dropped only if all firm holdings exceed their half.
 
         Raises:
             OverBudget: they do not fit.
@@ -216,7 +216,8 @@ class Budget:
         if holding in account.holdings:
             self._charge(holding, -holding.size)
             holding.dropped = True
-            holding.drop = None  # whoever holds this is held by it, and would wait for the garbage collector
+            # The holder and its holding refer to each other; without this they would wait for the garbage collector
+            holding.drop = None
             account.holdings.discard(holding)
             if not account.holdings:
                 del self._accounts[account.owner]
@@ -228,10 +229,10 @@ class Budget:
             if holding.drop is not None:
                 holding.drop()
         if not asker.firm and asker.size + more > self.total - self._firm:
-            raise OverBudget  # it could not be had by dropping everything else
+            raise OverBudget  # not even dropping everything else would suffice
         if self.used + more <= self.total:
             return
-        # A little more is taken back than is needed, so that ranking everything pays for more than one charge.
+        # A little more than needed is taken back, so that one ranking serves several charges.
         enough = self.total - more - self.total // 32
         candidates: dict[_Account, list[Holding]] = {}
         while self.used > enough:
@@ -244,11 +245,11 @@ class Budget:
             raise OverBudget
 
     def _displaced(self, asker: _Account, more: int) -> list[Holding]:
-        """The holdings that give way so that all that is kept, with so much more of this owner, fits its half. Without
-        `more`, those that a smaller total leaves no room for.
+        """The holdings to drop so that all firm ones, with `more` bytes of this owner, fit their half. Without `more`:
+        those that no longer fit a smaller total.
 
         Raises:
-            OverBudget: it is the owner itself that would keep most, or what others keep cannot be given up.
+            OverBudget: this owner itself would keep most, or the holdings of the others cannot be dropped.
         """
         over = self._firm + more - self.total // 2
         if over <= 0:
@@ -275,8 +276,8 @@ class Budget:
         return found
 
     def _most_expensive(self, asker: Holding, more: int, candidates: dict[_Account, list[Holding]]) -> Holding | None:
-        """The holding that gives way next: one of the owner that would hold most, and more than its share. For what is
-        kept, no share counts: the room for that is only borrowed. None if there is nothing."""
+        """The next holding to drop: one of the owner that would hold most, and more than its share. A firm charge
+        ignores shares, because its room was only borrowed. None if there is none."""
 
         def would_hold(account: _Account) -> int:
             return account.used + (more if account is asker._account else 0)
@@ -288,12 +289,12 @@ class Budget:
                 candidates[account] = self._ranked(account, asker, more)
             while ranked := candidates[account]:
                 holding = ranked.pop()
-                if holding is asker or holding.size:  # it may have been released with another
+                if holding is asker or holding.size:  # it may have been released together with another
                     return holding
         return None
 
     def _ranked(self, account: _Account, asker: Holding, more: int) -> list[Holding]:
-        """The holdings of this owner that can be dropped, the cheapest first."""
+        """The droppable holdings of this owner, the cheapest first."""
         now = self.now()
 
         def cost(holding: Holding) -> float:

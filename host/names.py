@@ -1,12 +1,14 @@
-"""How a server's own names and URIs are called outside, and back. Pure text: no catalog, no servers, no policy.
+"""Outward names and URIs of servers' entries, and the way back. Pure functions of text, without catalog, servers or
+policy.
 
-Tools and prompts are exported as `<server>__<name>`. Names that some client could not take (other characters than
-`A-Za-z0-9_-`, or more than 64 in all) are cleaned, cut at the right and given a hash of the original, so that they stay
-the same across restarts and never depend on what else is there.
+Tools and prompts are exported as `<server>__<name>`. Names that some client cannot take (characters other than
+`A-Za-z0-9_-`, or more than 64 in all) are cleaned, cut at the right and get a hash of the original, so that they are
+stable across restarts and independent of other entries.
 
-Resources and templates are exported as `<server>+<original URI>`, text joined to text, so that opaque URIs and template
-expressions survive and the way back is to cut at the first `+`. Two exceptions: `ui://page` becomes `ui://<server>+page`,
-since hosts know app pages by their scheme, and `http(s)://` stays as it is, since clients may fetch it themselves.
+Resources and templates are exported as `<server>+<original URI>`, joined as text, so that opaque URIs and template
+expressions survive; the way back cuts at the first `+`. Two exceptions: `ui://page` becomes `ui://<server>+page`,
+because hosts recognize app pages by their scheme, and `http(s)://` stays as it is, because clients may fetch it
+themselves.
 """
 
 from __future__ import annotations
@@ -29,9 +31,10 @@ _WEB = re.compile(r"https?://", re.IGNORECASE)
 _EXPRESSION = re.compile(r"\{[^{}]*\}")
 
 MAX_MATCHED_LENGTH = 64 * 1024
-"""Characters of all URI templates that are tried on one URI. Some hundred templates that begin alike have as many."""
+"""Characters of all URI templates that are tried on one URI; some hundred templates with a common beginning reach
+it."""
 _SHORT = 256
-"""Characters of a template whose literals are remembered."""
+"""Characters of a template whose literals are cached."""
 _short_literals = lru_cache(maxsize=1024)(_EXPRESSION.split)
 
 
@@ -40,7 +43,7 @@ def outward_name(server: str, name: str) -> str:
     exported = f"{server}{SEPARATOR}{name}"
     if len(exported) <= MAX_NAME and _PLAIN.fullmatch(name):
         return exported
-    # A lone surrogate in a name is still a name: it must not stop the others from being listed.
+    # A lone surrogate in a name is permitted: it must not keep other entries from being listed.
     digest = hashlib.sha256(f"{server}\0{name}".encode(errors="surrogatepass")).digest()
     mark = base64.b32encode(digest).decode()[:_HASH].lower()
     room = MAX_NAME - len(server) - len(SEPARATOR) - len(mark) - 1
@@ -48,7 +51,7 @@ def outward_name(server: str, name: str) -> str:
 
 
 def server_of_name(exported: str) -> str | None:
-    """The server id that an exported name begins with, or None. Ids hold no `_`, so the first one ends them."""
+    """The server id at the beginning of an exported name, or None. Ids contain no `_`, so the first one ends them."""
     server, separator, rest = exported.partition(SEPARATOR)
     return server if separator and rest and "_" not in server else None
 
@@ -63,7 +66,8 @@ def outward_uri(server: str, uri: str) -> str:
 
 
 def inward_uri(exported: str, servers: Container[str]) -> tuple[str, str] | None:
-    """The server and its own URI for an exported one; None if the text does not tell (a web URI, or not exported)."""
+    """The server and its own URI for an exported one; None if the text does not show them (a web URI, or not
+    exported)."""
     head, rest = ("", exported)
     if exported.startswith(PAGE):
         head, rest = PAGE, exported[len(PAGE) :]
@@ -72,10 +76,10 @@ def inward_uri(exported: str, servers: Container[str]) -> tuple[str, str] | None
 
 
 def template_matches(template: str, uri: str) -> bool:
-    """Whether `uri` could be an expansion of the URI template: its literal text in order, anything for an expression.
+    """Whether `uri` could be an expansion of the URI template: its literals in order, with any text for an expression.
 
-    This finds the owner of a URI, it does not take the URI apart, so the operators of RFC 6570 make no difference.
-    Time is linear: with anything allowed in between, the leftmost place of each literal is as good as any other.
+    This finds the owner of a URI and does not parse it, so the operators of RFC 6570 make no difference. Time is
+    linear: since any text may lie between, the leftmost match of each literal suffices.
     """
     first, *middle = _short_literals(template) if len(template) <= _SHORT else _EXPRESSION.split(template)
     if not middle:
@@ -93,13 +97,13 @@ def template_matches(template: str, uri: str) -> bool:
 
 
 def matching_templates(templates: Iterable[str], uris: Iterable[str]) -> list[str] | None:
-    """The templates that could make one of these URIs, or are one; None if so many begin as a URI does that to try them
-    takes long: more than MAX_TRIED characters."""
+    """The templates that could generate one of these URIs, or are equal to one. None if testing would take too long:
+    those with the beginning of a URI have more than MAX_MATCHED_LENGTH characters."""
     found: list[str] = []
     tried = 0
     for uri in uris:
         for template in templates:
-            if not uri.startswith(template.partition("{")[0]):  # for most of many templates nothing else is looked at
+            if not uri.startswith(template.partition("{")[0]):  # this test alone decides for most of many templates
                 continue
             tried += len(template)
             if tried > MAX_MATCHED_LENGTH:

@@ -1,6 +1,6 @@
-"""A text stream that never makes its writer wait: a thread of its own writes to the real one.
+"""A text stream whose writer never waits: a thread writes to the real stream.
 
-Whoever reads our log or our start-up lines may stop reading; the host must not. What does not fit is dropped.
+The reader of our log or start-up lines may stop reading; the host must not stop. Text that does not fit is dropped.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import threading
 from typing import TextIO
 
 MAX_QUEUED = 10_000
-"""Pieces of text that wait for a slow reader; beyond that new ones are dropped."""
+"""Pieces of text that wait for a slow reader; further ones are dropped."""
 CLOSE_TIMEOUT = 1.0
-"""Seconds in which `close` lets what waits still go out."""
+"""Seconds for which `close` still writes queued text."""
 
 
 class NonBlockingStream:
-    """Writes text to `stream` in the background. Errors of the stream are nobody's trouble: then nobody reads it."""
+    """Writes text to `stream` in the background. Errors of the stream are ignored: nobody reads it any more."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -31,13 +31,13 @@ class NonBlockingStream:
             return
 
     def flush(self) -> None:
-        """Every piece is flushed by itself; this is here for those who expect a stream."""
+        """No effect: every piece is flushed when it is written."""
 
     def isatty(self) -> bool:
         return self._stream.isatty()
 
     def close(self) -> None:
-        """Let what waits go out, within LAST_LINES seconds. What is written later is dropped with the process."""
+        """Write the queued text, for at most CLOSE_TIMEOUT seconds. Later text is lost with the process."""
         try:
             self._queue.put(None, timeout=CLOSE_TIMEOUT)
         except queue.Full:

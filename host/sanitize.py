@@ -1,17 +1,17 @@
 """Foreign text, made fit for people (`visible`) and for models (`sanitize`, `sanitize_json`).
 
-People are shown everything: a character that cannot be seen stands there as its number. Models are given less: what no
-reader of the text would have seen is taken out, since a model reads it all the same. This file knows which characters
-those are. It refuses to know whose text is treated how.
+People see everything: an invisible character is shown as its number. Models get less: characters that no human reader
+would see are removed, because a model reads them all the same. This module defines which characters these are; its
+callers decide whose text is sanitized.
 
-Taken out for models, wherever they stand: control characters (but not line feed and tab), terminal escapes as wholes,
-characters for the direction of writing, zero-width ones, soft hyphens, fillers, invisible operators, marks of format
-for music, shorthand, hieroglyphs and annotations, everything that Unicode sets aside to be ignored, private use (it
-means nothing to strangers), lone surrogates and what is no character at all. Unassigned characters stay: they may be
-new letters. What is invisible by itself but shapes what it stands beside stays there, and nowhere else: a joiner
-between two letters of a script that is written with joiners, a selector after an emoji, a joiner between two, the
-selector of a keycap, and the tags of the three flags that are written with them (England, Scotland, Wales). All other
-selectors are taken out, those of Han and Mongolian letters too: 256 of them are a byte that nobody sees.
+Removed for models everywhere: control characters (except line feed and tab), whole terminal escapes, characters for the
+direction of writing, zero-width ones, soft hyphens, fillers, invisible operators, format marks for music, shorthand,
+hieroglyphs and annotations, everything that Unicode declares ignorable, private use, lone surrogates and noncharacters.
+Unassigned characters stay: they may be new letters. An invisible character that shapes its neighbours is kept only
+beside them: a joiner between two letters of a script that is written with joiners, a selector after an emoji, a joiner
+between two emoji, the selector of a keycap, and the tags of the three flags that are written with them (England,
+Scotland, Wales). All other selectors are removed, including those of Han and Mongolian letters, because 256 of them can
+encode invisible bytes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from collections.abc import Iterator
 from itertools import groupby
 
 ELLIPSIS = "…"
-"""Stands for what was cut."""
+"""Replaces text that was cut."""
 MAX_CHANGED = 200_000
-"""Strings of one JSON text that are changed, which takes some 20 µs each. A definition cannot hold as many."""
+"""Strings of one JSON text that are changed, some 20 µs each. A definition cannot contain as many."""
 
-# Signs that are invisible, or look like a space, though their category says otherwise.
+# Characters that are invisible, or look like a space, although their category says otherwise.
 _BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 
 _TERMINAL = re.compile(
@@ -46,7 +46,7 @@ _ALWAYS = (  # in the basic plane, and beyond
     + "\U000f0000-\U0010ffff",
 )
 _SHAPING = ("\u200c\u200d\ufe0e\ufe0f", "\U000e0020-\U000e007f")
-# The planes are apart: a class of the basic plane alone is looked up in a table, any other one is gone through.
+# Two classes, because a class of the basic plane alone is looked up in a table, and any other one is searched linearly.
 _NEVER = re.compile(f"(?:[{_ALWAYS[0]}]|[{_ALWAYS[1]}])+")
 _ODD = re.compile(f"[\r\x85\u2028\u2029{_ALWAYS[0]}{_SHAPING[0]}]")
 _ODD_BEYOND = re.compile(f"[{_ALWAYS[1]}{_SHAPING[1]}]")
@@ -98,8 +98,8 @@ def _is_letter(char: str) -> bool:
 
 
 def _stray() -> re.Pattern[str]:
-    """The characters that are invisible and shape nothing here. A character that keeps such a one is never removed
-    itself, so one pass is enough."""
+    """Characters that are invisible and shape nothing at their place. A character that justifies an invisible one is
+    never removed itself, so one pass is enough."""
     joining = _joining()
     at_home = [
         f"(?<={_EMOJI}[\ufe0e\ufe0f])",
@@ -120,7 +120,7 @@ _STRAY = _stray()
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    """The text for people. Every character that shows nothing, moves others or is a space of another kind stands as
+    """The text for people. Every character that is invisible, moves others or is an unusual space is shown as
     `⟨U+202E⟩`; with `lines`, line feed and tab stay."""
     if text.isprintable() and (text.isascii() or not _BLANK.search(text)):
         return text
@@ -135,13 +135,13 @@ def _numbered(char: str) -> str:
 
 
 def needs_no_sanitizing(text: str) -> bool:
-    """Whether `sanitize` would leave the text as it is."""
+    """Whether `sanitize` would not change the text."""
     return not _may_change(text) or _sanitized(text) == text
 
 
 def sanitize(text: str, *, limit: int | None = None) -> str:
-    """The text for models, without what nobody would see, and of at most `limit` characters, the last of them an
-    ellipsis if it was cut. Line ends of other kinds become line feeds. To clean it again changes nothing."""
+    """The text for models, without invisible characters, and of at most `limit` characters, the last of them an
+    ellipsis if it was cut. Other line ends become line feeds. Sanitizing twice changes nothing."""
     if _may_change(text):
         text = _sanitized(text)
     if limit is None or len(text) <= limit:
@@ -160,7 +160,7 @@ def _sanitized(text: str) -> str:
     return _STRAY.sub("", _NEVER.sub("", _LINE_END.sub("\n", _TERMINAL.sub("", text))))
 
 
-# What is odd, as bytes of JSON text; a few harmless neighbours are in it too. To look for one byte costs next to
+# Bytes of JSON text that may need a change; a few harmless neighbours are included. Searching one byte costs next to
 # nothing, and so do expressions that begin with one.
 _ODD_BYTES = bytes((*range(0x09), *range(0x0B, 0x20), 0x7F, 0xEE, *range(0xF1, 0x100)))
 _ODD_BYTE = re.compile(b"[" + re.escape(_ODD_BYTES) + b"]")
@@ -185,11 +185,11 @@ _OPEN, _CLOSE = b"{}"
 _TOKEN = re.compile(rb'[{}]|"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _NAME_FOLLOWS = re.compile(rb"[ \t\r\n]*+:")
 _DATA = re.compile(r"(?:data:[\x21-\x2b\x2d-\x7e]*,)?[A-Za-z0-9+/_-]*={0,2}")
-"""Base64, perhaps as a `data:` URI: to cut it would make it something else."""
+"""Base64, perhaps as a `data:` URI, which cutting would destroy."""
 
 _LIGHT_BYTES = 16 * 1024
 _LIGHT_QUOTES = 2_000
-"""Each string that is to clean takes ten microseconds, and each character that is taken out half of one."""
+"""Each changed string takes ten microseconds, and each removed character half of one."""
 
 # Made once: `json.loads` and `json.dumps` would make them for each string.
 _lenient = json.JSONDecoder(strict=False)
@@ -199,15 +199,15 @@ _Span = tuple[int, int]
 
 
 def sanitize_json(raw: bytes, *, limit: int | None = None) -> bytes:
-    """JSON text whose every string, names of members included, is cleaned and cut as by `sanitize`. All else is kept
-    byte for byte; if nothing is to do, the same object comes back. Base64 is never cut.
+    """JSON text with every string, including names of members, sanitized and cut as by `sanitize`. Everything else is
+    kept byte for byte; without any change the same object is returned. Base64 is never cut.
 
-    Where a name becomes one that another member of the object has, the changed one gets a number (`name~2`), so that
-    what had the name by itself keeps it.
+    If a changed name would equal that of another member of the object, it gets a number (`name~2`), so that the
+    original keeps its name.
 
     Args:
-        raw: JSON text that was read before: UTF-8, and valid.
-        limit: of characters in one string.
+        raw: valid JSON text in UTF-8.
+        limit: maximum of characters in one string.
 
     Raises:
         ValueError: more than MAX_CHANGED strings would be changed.
@@ -241,13 +241,13 @@ def sanitize_json(raw: bytes, *, limit: int | None = None) -> bytes:
 
 
 def is_light(raw: bytes) -> bool:
-    """Whether `sanitize_json` without a limit takes some milliseconds at the most: the text is short, or nothing is to
-    clean."""
+    """Whether `sanitize_json` without a limit takes some milliseconds at most: the text is short, or needs no
+    change."""
     return (len(raw) <= _LIGHT_BYTES and raw.count(b'"') <= _LIGHT_QUOTES) or next(_odd_places(raw), None) is None
 
 
 def _odd_places(raw: bytes) -> Iterator[int]:
-    """The places in JSON text of all that may be to clean, in no order. None is overlooked."""
+    """The places in JSON text that may need a change, in no order, without exception."""
     if len(raw.translate(None, _ODD_BYTES)) != len(raw):
         yield from (found.start() for found in _ODD_BYTE.finditer(raw))
     if b"\\" in raw:
@@ -265,7 +265,7 @@ def _fit(text: str, limit: int | None) -> str:
 def _decoded(string: bytes) -> str:
     if b"\\" not in string:
         return string[1:-1].decode()
-    # Not msgspec: it refuses lone surrogates, which are among what is looked for.
+    # Not msgspec: it refuses lone surrogates, which are among the characters to find.
     found: str = _lenient.decode(string.decode())
     return found
 
@@ -282,9 +282,9 @@ def _changed(raw: bytes, changes: dict[_Span, str]) -> bytes:
 
 
 def _make_names_unique(raw: bytes, names: set[_Span], changes: dict[_Span, str], limit: int | None) -> None:
-    """Numbers those of the changed names that another member of their object has."""
+    """Number the changed names that equal the name of another member of their object."""
     left = len(names)
-    objects: list[list[_Span]] = []  # the names of each that is open
+    objects: list[list[_Span]] = []  # the names of each open object
     for found in _TOKEN.finditer(raw):
         start, stop = span = found.span()
         if raw[start] == _OPEN:

@@ -1,7 +1,7 @@
-"""Bytes that go out in somebody else's hands and come back: nobody can read them there, or change them, or make others.
+"""Sealed texts: data that a peer keeps and returns, and can neither read nor change nor make.
 
-This file knows how a sealed text is made and what it is bound to. It refuses to know what is sealed, and tells nobody
-why a text is refused. A text opens for as long as its key is kept, also in another process.
+This module defines the format of a sealed text and its binding. It does not know the content, and gives no reason for
+refusing a text. A text can be opened as long as its key is kept, also in another process.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 PREFIX = "c1."
-"""Says the format of the text; it is authenticated with the rest."""
+"""Format of the text, which is authenticated with the rest."""
 KEY_BYTES = 32
 
-# Random nonces are safe up to some 2**32 texts of one key, which is days of making nothing else.
+# Random nonces are safe for some 2**32 texts of one key, which would take days to make.
 _NONCE_BYTES = 12
 _TAG_BYTES = 16
 _UNTIL = struct.Struct(">d")
@@ -28,22 +28,21 @@ _LENGTH = struct.Struct(">I")
 
 
 class InvalidSeal(ValueError):
-    """The text is not ours, not for this use, not for this caller, or too old: nobody is told which."""
+    """The text was not sealed here, is for another use or caller, or has expired. The error does not tell which."""
 
     def __init__(self) -> None:
         super().__init__("it is not valid, or not valid any more")
 
 
 class Seal:
-    """Seals content to a purpose and to whatever else it is good for (`binding`); both must be the same to open it, and
-    neither can be read off the text.
+    """Seals content for a purpose and a `binding`. Both must be equal to open it; the text reveals neither.
 
     Args:
         key: KEY_BYTES secret bytes.
-        now: a clock, in seconds, that goes on when the process ends: Unix time.
+        now: clock with Unix time, which continues when the process ends.
 
     Raises:
-        ValueError: the key is of another length.
+        ValueError: the key has another length.
     """
 
     def __init__(self, key: bytes, now: Callable[[], float] = time.time) -> None:
@@ -51,18 +50,18 @@ class Seal:
         self._now = now
 
     def seal(self, purpose: str, binding: bytes, content: bytes, lifetime: float) -> str:
-        """The content as text that nobody else can read, change or make: visible ASCII, without padding, some 50
-        characters and a third longer. It opens for `lifetime` seconds."""
+        """The content as text that nobody else can read, change or make: visible ASCII without padding, a third longer
+        plus some 50 characters. It can be opened for `lifetime` seconds."""
         expires_at = self._now() + lifetime
         nonce = os.urandom(_NONCE_BYTES)
         sealed = nonce + self._cipher.encrypt(nonce, _UNTIL.pack(expires_at) + content, _context(purpose, binding))
         return PREFIX + base64.urlsafe_b64encode(sealed).rstrip(b"=").decode("ascii")
 
     def unseal(self, purpose: str, binding: bytes, text: str) -> bytes:
-        """The content of a text that `seal` made for the same purpose and bound.
+        """The content of a text that `seal` made for the same purpose and binding.
 
         Raises:
-            InvalidSeal: of any other text, and once its lifetime is over.
+            InvalidSeal: for any other text, and after its lifetime.
         """
         sealed = _decode(text)
         if len(sealed) < _NONCE_BYTES + _UNTIL.size + _TAG_BYTES:
@@ -79,10 +78,10 @@ class Seal:
 
 
 def derive_key(secret: bytes, use: bytes) -> bytes:
-    """A key for one use of a secret that has several: whoever has one of them knows none of the others.
+    """Derive a key for one use of a shared secret. A derived key reveals none of the others.
 
     Raises:
-        ValueError: the secret is not of KEY_BYTES bytes.
+        ValueError: the secret does not have KEY_BYTES bytes.
     """
     if len(secret) != KEY_BYTES:
         raise ValueError(f"expected {KEY_BYTES} bytes")
@@ -90,14 +89,14 @@ def derive_key(secret: bytes, use: bytes) -> bytes:
 
 
 def _context(purpose: str, binding: bytes) -> bytes:
-    """The associated data: authenticated, not carried. Its parts cannot run into each other, since the first one's
-    length is in it."""
+    """The associated data: authenticated, but not part of the text. The length of the first part keeps the parts
+    apart."""
     named = purpose.encode()
     return PREFIX.encode("ascii") + _LENGTH.pack(len(named)) + named + binding
 
 
 def _decode(text: str) -> bytes:
-    """The bytes that exactly this text stands for, and no other one."""
+    """The bytes of a text; raises if it is not exactly the text that encodes them."""
     if not text.startswith(PREFIX):
         raise InvalidSeal
     try:
@@ -105,7 +104,7 @@ def _decode(text: str) -> bytes:
         sealed = base64.urlsafe_b64decode(written + b"=" * (-len(written) % 4))
     except ValueError:
         raise InvalidSeal from None
-    # The decoder passes over foreign characters, and over bits beyond the last byte.
+    # The decoder ignores foreign characters, and bits beyond the last byte.
     if base64.urlsafe_b64encode(sealed).rstrip(b"=") != written:
         raise InvalidSeal
     return sealed

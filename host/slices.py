@@ -1,8 +1,8 @@
-"""Long work in short slices: whatever grows with what a server sends is done a few milliseconds at a time.
+"""Long work in short slices: work that grows with a server's data is done a few milliseconds at a time.
 
-The work is a generator that yields wherever it may be interrupted: None; or something to wait for, such as the disk or
-a function that is too long for the loop, which runs in another process (`in_worker`). The generator itself cannot wait,
-so it also runs where there is no loop.
+The work is a generator that yields wherever it may be interrupted: None, or an object to wait for, such as the disk or
+a long function that runs in another process (`in_worker`). The generator does not wait itself, so it also runs without
+an event loop.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ T = TypeVar("T")
 
 
 class Waiting(ABC):
-    """Something that the steps wait for."""
+    """An object that the steps wait for."""
 
     @abstractmethod
     async def wait(self) -> None:
-        """Wait for it in an event loop."""
+        """Wait in an event loop."""
 
     @abstractmethod
     def block(self) -> None:
-        """The same where there is no event loop."""
+        """Wait without an event loop."""
 
 
 class WorkerCall(Waiting, Generic[T]):
-    """A function of a module and its arguments, to be run in another process; without a loop, in this one."""
+    """A module's function with arguments, to run in another process; without an event loop, in this one."""
 
     def __init__(self, function: Callable[..., T], arguments: tuple[object, ...]) -> None:
         self.function = function
@@ -55,13 +55,13 @@ Steps: TypeAlias = Generator[Waiting | None, None, T]
 
 class Slices:
     """Runs sliced work of any number of tasks. All of it together gets one slice in each pass of the loop, in turns.
-    Work that took several slices without a break is followed by as many passes without one."""
+    Work that took several slices at once is followed by as many passes without one."""
 
     def __init__(self) -> None:
         self._turn = trio.Lock()
 
     async def run(self, steps: Steps[T]) -> T:
-        """Do the work to its end, and give what it returns. Nothing waits between its end and the return."""
+        """Run the work to its end and return its result. No checkpoint lies between its end and the return."""
         while True:
             async with self._turn:
                 began = time.perf_counter()
@@ -78,8 +78,7 @@ class Slices:
 
 
 async def complete(steps: Steps[T]) -> T:
-    """Do the work to its end in an event loop, where it is short: it takes turns with other tasks only while it
-    waits."""
+    """Run short work to its end in an event loop. Other tasks run only while it waits."""
     while True:
         try:
             waiting = next(steps)
@@ -91,14 +90,14 @@ async def complete(steps: Steps[T]) -> T:
 
 
 def in_worker(function: Callable[..., T], *arguments: object) -> Steps[T]:
-    """The result of the function, which runs in another process; see `run_in_worker`."""
+    """The result of the function, run in another process; see `run_in_worker`."""
     work = WorkerCall(function, arguments)
     yield work
     return cast("T", work.result)
 
 
 def map_in_steps(change: Callable[[S], T], things: Iterable[S]) -> Steps[list[T]]:
-    """The results of `change` for each of the things as they are now."""
+    """The results of `change` for each of the present items."""
     found: list[T] = []
     for thing in list(things):
         yield None
@@ -107,7 +106,7 @@ def map_in_steps(change: Callable[[S], T], things: Iterable[S]) -> Steps[list[T]
 
 
 def run_inline(steps: Steps[T]) -> T:
-    """The same without a loop and without a pause."""
+    """Run the work to its end without an event loop and without a pause."""
     while True:
         try:
             waiting = next(steps)

@@ -1,4 +1,4 @@
-"""The version that Colonnade tells its peers and its users."""
+"""The version of Colonnade, for peers and users."""
 
 from importlib.metadata import version
 

@@ -1,17 +1,17 @@
-"""Functions that take long, run in processes beside this one, so that the event loop keeps its interpreter.
+"""Long-running functions in worker processes, so that the event loop keeps its interpreter.
 
-A worker thread is no help here: it shares the interpreter with the loop, which gives it up at every system call and has
-to wait for it each time. Measured on two cores with four bodies of 4 MiB being checked in threads: 60 calls a second
-instead of some 300, and a median of 1.5 s for whoever sends 125 a second.
+A worker thread would not help: it shares the interpreter with the loop, which releases it at every system call and must
+wait to get it back. Measured on two cores with four bodies of 4 MiB being checked in threads: 60 calls a second instead
+of some 300, and a median of 1.5 s for a client that sends 125 a second.
 
-The processes are started when they are first needed and kept until the loop ends. Each reads orders from a socket, its
-standard input, and writes there what came of them: a number of parts (4 bytes, big endian), their lengths (8 bytes
-each), and the parts. The first part is a pickle, the others are long texts that belong into it, of which no copy is
-made here. They have no environment, a low priority, and memory that no other process of the user can read.
+The processes are started when first needed and kept until the loop ends. Each reads orders from a socket, its standard
+input, and writes the results there: a number of parts (4 bytes, big endian), their lengths (8 bytes each), and the
+parts. The first part is a pickle, the others are its long texts, of which no copy is made here. The processes have no
+environment, a low priority, and memory that no other process of the user can read.
 
-Any process of the user can stop or kill them. So nobody waits for one longer than PATIENCE, or than GRACE once he is
-cancelled: it is killed then, which also ends one that is stopped. None outlives the host: the kernel kills it with the
-thread that started it (Linux), and closes the socket, whose end ends it anywhere else unless it is stopped.
+Any process of the user can stop or kill them. A caller therefore waits at most WORK_TIMEOUT, or CANCEL_GRACE once it is
+cancelled, and then kills the process, which also ends a stopped one. No process outlives the host: on Linux the kernel
+kills it with the thread that started it; elsewhere the socket closes, whose end it notices unless it is stopped.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ import trio
 from msgspec import Raw
 
 MAX_WORKERS = 4
-"""Processes at the most."""
+"""Maximum number of processes."""
 NICENESS = 10
 WORK_TIMEOUT = 30.0
-"""Seconds that one piece of work may take, the start of its process included: some tenths of a second, many times that
-on a busy machine. A process that needs more was stopped, or starves."""
+"""Seconds that one piece of work may take, including the start of its process (some tenths of a second, many times that
+on a busy machine). A process that needs more was stopped, or gets no processor time."""
 CANCEL_GRACE = 2.0
-"""Seconds that it may still take once nobody wants the result: a process that is killed has to be started again. A
-program has as long to heed the end of its input (connect.py)."""
+"""Seconds for which work may continue after its caller was cancelled, because a killed process must be started again. A
+program has as long to react to the end of its input (connect.py)."""
 KILL_LIMIT = 1.0
-"""Seconds after SIGKILL in which a process is waited for."""
+"""Seconds to wait for a process after SIGKILL."""
 
 PACE_PER_BYTE = 8e-9
-"""Seconds between two results for each byte of the order. Whoever gets a result goes on with the text of the order in
-the event loop, which takes some 4 ns for each byte; four may be ready at once."""
+"""Seconds between two results for each byte of the order. After a result the caller processes the order's text in the
+event loop, some 4 ns for each byte; four results may be ready at once."""
 
 _KILLED_EVERY = 0.01
 _COUNT = struct.Struct(">I")
 _LONG = 64 * 1024
-"""Bytes of a text from which on it is sent by itself."""
+"""Bytes from which on a text is sent as a part of its own."""
 _CHUNK = 128 * 1024
-"""Bytes that are received at once: for more, the system would have to map memory each time (heap.py)."""
+"""Bytes that are received at once; for more, the system would have to map memory each time (heap.py)."""
 _ROOT = str(Path(__file__).parents[1])
 _COMMAND = (
     f"import sys; sys.path.insert(0, {_ROOT!r}); from host.cli.start import die_with_parent, hide_memory; "
@@ -63,20 +63,22 @@ T = TypeVar("T")
 
 
 class WorkerTimeout(Exception):
-    """A process did not end its work within PATIENCE seconds."""
+    """A process did not end its work within WORK_TIMEOUT seconds."""
 
 
 async def run_in_worker(function: Callable[..., T], *arguments: object, fall_back_to_thread: bool = True) -> T:
-    """Run a function, which must be found in its module by its name, in another process; its result, or its exception.
+    """Run a function, which must be importable by its name, in another process. Returns its result or raises its
+    exception.
 
-    A worker thread does the work if the process was killed, or needs more than PATIENCE seconds; once that has begun it
-    is not cancelled. A process whose work is cancelled is spared if it ends that within GRACE seconds.
+    A worker thread does the work if the process was killed, or needed more than WORK_TIMEOUT seconds; the thread cannot
+    be cancelled. A process whose work is cancelled is kept if it finishes within CANCEL_GRACE seconds.
 
     Args:
-        repeats: whether a thread does what took a process too long. It takes the interpreter from the loop for as long.
+        fall_back_to_thread: whether a thread repeats work that took a process too long. It blocks the interpreter as
+            long.
 
     Raises:
-        WorkerTimeout: it did, and is not repeated.
+        WorkerTimeout: the work took too long, and no thread repeats it.
     """
     processes = _worker_pool.get(None)
     if processes is None:
@@ -102,7 +104,7 @@ async def run_in_worker(function: Callable[..., T], *arguments: object, fall_bac
 
 
 class _Worker:
-    """One process.
+    """One worker process.
 
     Raises:
         OSError: it cannot be started.
@@ -128,7 +130,7 @@ class _Worker:
         self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
 
     async def run(self, order: list[bytes | memoryview]) -> list[bytes] | None:
-        """The parts of what came of an order; None if the process ended before."""
+        """The parts of the result of an order; None if the process ended first."""
         try:
             for part in order:
                 await self._stream.send_all(part)
@@ -153,19 +155,19 @@ class _Worker:
         self._stream.socket.close()
 
     async def wait(self) -> None:
-        """Wait for the end of a process that was killed, and take its status. Shielded and bounded."""
+        """Wait for the end of a killed process, and take its exit status. Shielded and bounded."""
         with trio.move_on_after(KILL_LIMIT, shield=True):
             while self._process.poll() is None:  # noqa: ASYNC110 - nobody tells
                 await trio.sleep(_KILLED_EVERY)
 
     def reap(self) -> None:
-        """The same without the loop, which is about to end."""
+        """Like `wait`, without the loop, which is about to end."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(KILL_LIMIT)
 
 
 class _WorkerPool:
-    """Those of one event loop."""
+    """The worker processes of one event loop."""
 
     def __init__(self) -> None:
         self.limiter = trio.CapacityLimiter(MAX_WORKERS)
@@ -184,16 +186,16 @@ class _WorkerPool:
                 process.reap()
 
     async def pace(self, size: int) -> None:
-        """Wait until the results before have been taken in."""
+        """Wait until the previous results have been processed."""
         at = max(trio.current_time(), self._free_at)
         self._free_at = at + size * PACE_PER_BYTE
         await trio.sleep_until(at)
 
     async def run(self, order: list[bytes | memoryview]) -> list[bytes] | None:
-        """The parts of what came of an order; None if no process could carry it out.
+        """The parts of the result of an order; None if no process could carry it out.
 
         Raises:
-            WorkerTimeout: a process was killed that needed more than PATIENCE seconds.
+            WorkerTimeout: the work took more than WORK_TIMEOUT seconds, and its process was killed.
         """
         try:
             process = self._idle.pop() if self._idle else self._start()
@@ -227,7 +229,7 @@ _worker_pool: trio.lowlevel.RunVar[_WorkerPool | None] = trio.lowlevel.RunVar("p
 
 
 async def _limit_once_cancelled(work: trio.CancelScope) -> None:
-    """Wait to be cancelled, and leave the shielded work GRACE seconds from then on."""
+    """Wait to be cancelled, and leave the shielded work CANCEL_GRACE seconds from then on."""
     try:
         await trio.sleep_forever()
     finally:
@@ -235,7 +237,7 @@ async def _limit_once_cancelled(work: trio.CancelScope) -> None:
 
 
 def _out_of_band(thing: object) -> object:
-    """The same with long texts, also those in lists and tuples, as what is sent by itself. It arrives as bytes."""
+    """The value, with its long texts, also in lists and tuples, as separate parts. They arrive as bytes."""
     if isinstance(thing, bytes | Raw):
         return pickle.PickleBuffer(thing) if len(thing) >= _LONG else thing
     if type(thing) is list:
@@ -244,18 +246,18 @@ def _out_of_band(thing: object) -> object:
 
 
 def _pack(thing: object) -> list[bytes | memoryview]:
-    """The parts to be written for a thing, in their order."""
+    """The parts to write for a value, in order."""
     texts: list[memoryview] = []
     head = pickle.dumps(thing, pickle.HIGHEST_PROTOCOL, buffer_callback=lambda text: texts.append(text.raw()))
     sizes = [len(head), *map(len, texts)]
     return [_COUNT.pack(len(sizes)), struct.pack(f">{len(sizes)}Q", *sizes), head, *texts]
 
 
-# In the other process
+# In the worker process
 
 
 def serve() -> None:
-    """Carry out orders until the host ends, or the socket does."""
+    """Carry out orders until the host or the socket ends."""
     os.nice(NICENESS)
     with socket.socket(fileno=sys.stdin.fileno()) as host, suppress(KeyboardInterrupt, EOFError, ConnectionError):
         orders = host.makefile("rb")

@@ -76,7 +76,7 @@ class ChangeSummary:
 
     first_change: Change
     names: tuple[str, ...]
-    """The first MOST_CHANGES names, shortened by `shorten`."""
+    """The first MAX_CHANGE_RECORDS names, shortened by `shorten`."""
     counts: Mapping[str, int]
     """Number of changes by status."""
     known: int
