@@ -1,8 +1,8 @@
-"""Our requests to one other side, from the moment they are sent to their one end: an answer, an error, or giving up.
+"""Outstanding JSON-RPC requests on one connection. Each ends exactly once: with a result, an error, or cancellation.
 
-Both directions use this: a peer asks its server, a session asks its client. Here is the one place that catches
-`trio.Cancelled`: whoever stops waiting for an answer, for whatever reason, thereby calls the request off at the other
-side, in the other side's id. How a message travels is the caller's to say.
+Both directions use this: a peer sends requests to its server, a session to its client. This is the only place that
+catches `trio.Cancelled`: a caller that stops waiting, for whatever reason, thereby cancels the request at the other
+side, under the other side's id. The owner of this object sends the messages.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from host.wire.link import LinkLost
 
 CANCEL_SEND_GRACE = 2.0
 ABANDONED_SECONDS = 600.0
-"""Seconds for which an abandoned request still counts as one that the other side may be working for."""
+"""Seconds for which an abandoned request still counts as one that the other side may be working on."""
 MAX_ABANDONED = 10_000
 
 T = TypeVar("T")
 
 LateResultCallback = Callable[[Raw], None]
-"""Takes the result of a request that was called off and carried out all the same; must not wait."""
+"""Takes the result of a request that was cancelled and completed all the same; must not wait."""
 
 
 class PeerError(Exception):
-    """The other side answered a request with a JSON-RPC error."""
+    """The other side responded to a request with a JSON-RPC error."""
 
     def __init__(self, error: ErrorBody) -> None:
         super().__init__(error.message)
@@ -42,11 +42,11 @@ class PeerError(Exception):
 
 
 class BrokenAnswer(Exception):
-    """The other side answered a request with something that is no answer."""
+    """The other side's response to a request is malformed."""
 
 
 class AnswerTooLong(BrokenAnswer):
-    """The answer was discarded because of its length."""
+    """The response was discarded because of its length."""
 
 
 class _Waiter(Generic[T]):
@@ -63,9 +63,9 @@ class _Waiter(Generic[T]):
 
 
 class OutstandingRequests(Generic[T]):
-    """The requests in flight. Each may have a subject: what it is sent for, which the other side's own messages are
-    held against (`subject_of`, `subjects`). Of one that was abandoned no more is kept than `owner_of` says of it, and
-    who takes a result that comes late."""
+    """The requests in flight. Each may have a subject: the purpose of the request, with which messages of the other
+    side are compared (`subject_of`, `subjects`). Of an abandoned request only the result of `owner_of` and the callback
+    for a late result are kept."""
 
     def __init__(self, owner_of: Callable[[T], Hashable] = id) -> None:
         self._owner_of = owner_of
@@ -87,13 +87,13 @@ class OutstandingRequests(Generic[T]):
         subject: T | None = None,
         on_late_result: LateResultCallback | None = None,
     ) -> Raw:
-        """Ask, and wait for the result. Cancelling this calls the request off at the other side. A result that comes
-        all the same goes to `on_late_result`.
+        """Send a request and wait for its result. Cancelling this cancels the request at the other side; a result that
+        comes all the same goes to `on_late_result`.
 
         Raises:
-            PeerError: the other side refused.
-            BrokenAnswer: it answered with something that is no answer.
-            LinkLost: the way to it was, or is now, gone. Whether the request was carried out is then unknown.
+            PeerError: the other side returned an error.
+            BrokenAnswer: the response is malformed.
+            LinkLost: the connection is gone. It is unknown whether the request was carried out.
         """
         if self._lost is not None:
             raise copy_of(self._lost)
@@ -107,13 +107,14 @@ class OutstandingRequests(Generic[T]):
             notice = self._abandon(
                 request.id, subject, cancelled.reason or "the caller no longer waits", on_late_result
             )
-            # initialize must not be called off (2025-11-25, "Cancellation"): whoever gives up on it leaves altogether.
+            # initialize must not be cancelled (2025-11-25, "Cancellation"): a client that gives up on it must
+            # disconnect.
             if notice is not None and method != INITIALIZE and self._lost is None:
                 with trio.move_on_after(CANCEL_SEND_GRACE, shield=True):
                     await send_cancel(request.id, notice)
             raise
         except LinkLost as lost:
-            # The answer may have come before the exchange broke: then it counts.
+            # The response may have come before the connection broke; then it counts.
             if waiter.outcome is None:
                 if lost.nothing_begun:
                     self._requests.abandon(request.id, None)
@@ -127,8 +128,8 @@ class OutstandingRequests(Generic[T]):
         return outcome
 
     def on_response(self, message: Success | Failure | Malformed) -> bool:
-        """Take an answer, or what should have been one. False if nobody waits for it, nor ever did: an answer to a
-        request that was called off meanwhile is lawful, and means nothing."""
+        """Take a response, or a malformed one. Returns False if its id was never used: a response to a cancelled
+        request is legal, and ignored."""
         waiter = self._requests.take(message)
         if waiter is None:
             return type(message.id) is int and self._on_late_response(message.id, message)
@@ -149,7 +150,7 @@ class OutstandingRequests(Generic[T]):
         return True
 
     def subject_of(self, id: Id) -> T | None:
-        """What the request in flight with this id is for."""
+        """The subject of the request in flight with this id."""
         waiter = self._requests.waiter(id)
         return None if waiter is None else waiter.subject
 
@@ -158,14 +159,14 @@ class OutstandingRequests(Generic[T]):
         return [waiter.subject for waiter in self._requests if waiter.subject is not None]
 
     def abandoned_owners(self) -> set[Hashable]:
-        """Whose requests were abandoned not long ago: the other side may not know yet, and still work for them."""
+        """Owners of recently abandoned requests: the other side may not know yet, and still work for them."""
         self._prune_abandoned()
         return {owner for owner, _, _ in self._abandoned.values() if owner is not None}
 
     @contextmanager
     def progress_token(self, report: Callable[[dict[str, Raw]], None]) -> Iterator[int]:
-        """A token under which the other side may report progress while the block runs; `report` gets the members of
-        each report and must not wait."""
+        """A token for the block under which the other side may report progress. `report` gets the members of each
+        notification and must not wait."""
         self._last_token += 1
         token = self._last_token
         self._progress[token] = report
@@ -175,7 +176,7 @@ class OutstandingRequests(Generic[T]):
             del self._progress[token]
 
     def on_progress(self, notice: Notification) -> str | None:
-        """Take a progress notification. The token if nobody wants progress under it (any more).
+        """Take a progress notification. Returns its token if no request uses that (any more).
 
         Raises:
             ValueError: it has no token.
@@ -192,7 +193,7 @@ class OutstandingRequests(Generic[T]):
         return None
 
     def fail_all(self, lost: LinkLost) -> None:
-        """The other side is gone: nobody waits for it any more."""
+        """End all requests, because the connection is gone."""
         if self._lost is None:
             self._lost = lost
             for waiter in self._requests.drain():
@@ -209,7 +210,7 @@ class OutstandingRequests(Generic[T]):
         return notice
 
     def _prune_abandoned(self) -> None:
-        """Let go of what was abandoned long ago; the oldest stand first."""
+        """Drop requests that were abandoned long ago; the oldest come first."""
         now = trio.current_time()
         while self._abandoned:
             id, (_, expires_at, _) = next(iter(self._abandoned.items()))

@@ -1,7 +1,7 @@
-"""A conversation running on a link: `request`, `notify`, and a handler for what the other side sends.
+"""Peer: a JSON-RPC connection over a link, with `request`, `notify`, and a handler for the other side's messages.
 
-This file waits and does not decide. Its reader hands every message to the pure state and wakes a waiter, starts a task
-or calls the handler; it waits for nobody.
+Its reader never waits for other tasks: it hands each message to the pure state, and wakes a waiter, starts a task or
+calls the handler.
 """
 
 from __future__ import annotations
@@ -33,29 +33,32 @@ from host.wire.link import Link, LinkLost, Parcel, ReceivedMessage
 MAX_NOTIFICATION = 128 * 1024
 """Bytes of the params of a notification."""
 MAX_NOTIFICATION_TOKENS = 2_000
-"""Structural characters there, outside strings: all of it may have to be cleaned in the event loop."""
+"""Structural characters outside strings in such params, all of which may have to be sanitized in the event loop."""
 MAX_TOKENS = 10_000
-"""Structural characters in the params of a request and in the data of an error, which are opened in the event loop: a
+"""Structural characters in the params of a request and in the data of an error, which are decoded in the event loop, a
 microsecond for each."""
 MAX_SCANNED = 2 * 1024 * 1024
-"""Bytes of the params of a request up to which structural characters in its strings do not count: longer ones are not
-scanned for strings. Images, which are most of what is longer, hold none."""
+"""Bytes of a request's params up to which structural characters in strings are not counted. Longer params are not
+scanned for strings; they are mostly images, which contain none."""
 MAX_ERROR_DATA = 512 * 1024
 """Bytes of the data of an error."""
 MAX_ERROR_MESSAGE = 16 * 1024
-"""Characters of the message of an error; what is longer is cut."""
+"""Characters of the message of an error; longer ones are cut."""
 MAX_INCOMING = 64
-"""Requests of the other side that are served at once; more are refused, and more than as many refusals are dropped."""
+"""Requests of the other side that are served at once. More are refused, and beyond as many unsent refusals they are
+dropped."""
 
 T = TypeVar("T")
 
 
 class InFlight(Generic[T]):
-    """What a message of the other side may belong to. To be asked at once: a moment later it may be different.
+    """The requests of ours to which a message of the other side may belong. Must be read at once: it is out of date a
+    moment later.
 
-    `exact`: the transport says which request of ours it belongs to. Then `subjects` holds that one's subject, or
-    nothing if that request is over. Otherwise `subjects` holds the subjects of all requests in flight, oldest first;
-    and `abandoned_owners` says whose requests were called off not long ago, which the other side may not know yet.
+    `exact`: the transport tells which request it belongs to. Then `subjects` has that one's subject, or none if the
+    request is over. Otherwise `subjects` has the subjects of all requests in flight, oldest first, and
+    `abandoned_owners` has the owners of recently cancelled requests, whose cancellation the other side may not know
+    yet.
     """
 
     __slots__ = ("_outstanding", "about")
@@ -76,12 +79,12 @@ class InFlight(Generic[T]):
         return [] if subject is None else [subject]
 
     def subject_of(self, id: Id) -> T | None:
-        """The subject of the request in flight with this id: for messages that name the request they are about."""
+        """The subject of the request in flight with this id, for messages that name the request they belong to."""
         return self._outstanding.subject_of(id)
 
     @property
     def is_over(self) -> bool:
-        """Whether the transport says which request of ours it belongs to, and that one is over."""
+        """Whether the transport tells which request it belongs to, and that request is over."""
         return self.exact and not self.subjects
 
     @property
@@ -91,21 +94,21 @@ class InFlight(Generic[T]):
 
 class Handler(Protocol[T]):
     def owner_of(self, subject: T) -> Hashable:
-        """Whom a request is sent for: what is still known of it after it was called off."""
+        """The owner of a request's subject: the part that is still known after its cancellation."""
 
     def on_request(self, peer: Peer[T], request: Request, in_flight: InFlight[T]) -> Callable[[], Awaitable[Raw]]:
-        """A request of the other side came. The work that gives its result; the work raises PeerError to refuse. What
-        must be known as of now is looked up here: when the work begins, the next messages may have been heard."""
+        """Take a request of the other side, and return the function that computes its result; it raises PeerError to
+        refuse. Present state must be read here: further messages may have arrived when the function runs."""
 
     def on_notification(self, notice: Notification, in_flight: InFlight[T]) -> None:
-        """A notification came; progress, and a cancel of what is served, are not handed on. Must not wait."""
+        """Take a notification, other than progress and cancellations of served requests. Must not wait."""
 
     def on_dropped(self, what: str, detail: str) -> None:
-        """A message was no message, was too large, or nobody waited for it. Must not wait."""
+        """Record a message that was malformed, too large, or expected by no request. Must not wait."""
 
 
 class Peer(Generic[T]):
-    """See `open_peer`. `ended` is set once the link is gone, `lost` then says why."""
+    """See `open_peer`. `ended` is set when the link is gone; `lost` is then the reason."""
 
     def __init__(self, link: Link, handler: Handler[T], nursery: trio.Nursery) -> None:
         self._link = link
@@ -120,7 +123,7 @@ class Peer(Generic[T]):
 
     @property
     def outstanding_count(self) -> int:
-        """How many of our requests wait for their answer."""
+        """Number of our requests without a response."""
         return len(self._outstanding)
 
     async def request(
@@ -131,9 +134,9 @@ class Peer(Generic[T]):
         headers: tuple[tuple[str, str], ...] = (),
         on_late_result: LateResultCallback | None = None,
     ) -> Raw:
-        """Ask, and wait for the result. Cancelling this calls the request off at the other side. `subject` is what it
-        is for: the handler gets it back with what the other side says meanwhile. `headers` mirror the request; see
-        `Parcel`. A result that comes all the same goes to `on_late_result`.
+        """Send a request and wait for its result. Cancelling this cancels the request at the other side. `subject` is
+        its purpose, which the handler gets with messages that belong to it. `headers` repeat parts of the request; see
+        `Parcel`. A result after a cancellation goes to `on_late_result`.
 
         Raises:
             PeerError, BrokenAnswer, LinkLost: see `OutstandingRequests.request`.
@@ -157,16 +160,16 @@ class Peer(Generic[T]):
         return self._outstanding.progress_token(report)
 
     async def run(self) -> None:
-        """Hear the other side until the link ends."""
+        """Read the other side's messages until the link ends."""
         try:
             await self._link.run(self._on_message)
         except LinkLost as lost:
             self.connection_lost(lost)
         finally:
-            self.connection_lost(self.lost)  # also when the owner of this peer has had enough of it
+            self.connection_lost(self.lost)  # also if the owner of this peer closes it
 
     def connection_lost(self, lost: LinkLost) -> None:
-        """The other side is gone, or as good as gone: nobody waits for it any more."""
+        """End all requests, because the connection is gone or unusable."""
         if not self.ended.is_set():
             self.lost = lost
             self.ended.set()
@@ -227,7 +230,7 @@ class Peer(Generic[T]):
         if self._refusal_count >= MAX_INCOMING:
             self._handler.on_dropped("too many requests", f"{request.method:.80}")
         elif request.id in self._incoming:
-            # An error under this id would end the request that is being served, which may be the same one once more.
+            # An error with this id would end the request that is being served, of which this may be a repetition.
             self._handler.on_dropped("request repeated", f"{request.method:.80}")
         elif len(self._incoming) >= MAX_INCOMING:
             self._refuse_soon(request.id, TOO_MANY_REQUESTS, f"more than {MAX_INCOMING} requests at once")
@@ -267,7 +270,7 @@ class Peer(Generic[T]):
         try:
             await self._link.send(Parcel(answer, about))
         except LinkLost:
-            return  # whoever asked is gone; the link itself reports its end
+            return  # the link itself reports its end
 
 
 def _is_large(raw: Raw, max_bytes: int, max_tokens: int) -> bool:
@@ -281,7 +284,7 @@ def _has_too_many_tokens(params: bytes) -> bool:
 
 
 def _bounded(failure: Failure) -> Failure:
-    """The same, without data that are too large and with a message that is not."""
+    """The error, without data that are too large and with a bounded message."""
     error = failure.error
     is_large = error.data is not None and _is_large(error.data, MAX_ERROR_DATA, MAX_TOKENS)
     if not is_large and len(error.message) <= MAX_ERROR_MESSAGE:
@@ -293,8 +296,8 @@ def _bounded(failure: Failure) -> Failure:
 
 @asynccontextmanager
 async def open_peer(link: Link, handler: Handler[T]) -> AsyncIterator[Peer[T]]:
-    """A peer for the block. The link's reader and the tasks that serve the other side's requests live exactly as long
-    as the block; they outlive its body, so that the body's own clean-up can still talk."""
+    """A peer for the block. The link's reader and the tasks that serve the other side's requests live until the end of
+    the block's own clean-up, so that this can still send messages."""
     async with trio.open_nursery() as nursery:
         peer = Peer(link, handler, nursery)
         nursery.start_soon(peer.run)

@@ -1,1 +1,1 @@
-"""Requests of clients: from a name to its server, through the gate, and back with an answer."""
+"""Routing of clients' requests: from a name to its server, through the gate, and back with a response."""

@@ -1,4 +1,4 @@
-"""The instructions that an endpoint gives its clients, made from those of its servers."""
+"""The instructions of an endpoint, merged from those of its servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_ALL_INSTRUCTIONS = 8192
 
 def merged_instructions(endpoint: str | None, upstreams: Upstreams, definitions: Definitions) -> str:
     """The instructions of all servers under headings, shortened; on a server's own endpoint that server's, unchanged.
-    Instructions that are held, and those of servers that are away, are left out."""
+    Held instructions, and those of disconnected servers, are left out."""
     if endpoint is not None:
         return _instructions_of(endpoint, upstreams, definitions) or ""
     parts: list[str] = []

@@ -1,7 +1,7 @@
-"""Lists and their pages, made from the catalog: no server is asked for one.
+"""Lists and their pages, rendered from the catalog without asking servers.
 
-A view is what one endpoint shows of one kind, in the form that the caller's revision has. Callers that see the same
-share it. A cursor names one version of one view, so that pages of two different lists never make one list.
+A view is the list of one kind at one endpoint, in the form of the caller's revision. Callers with equal views share it.
+A cursor names one version of one view, so that pages of different lists never mix.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from host.upstream.upstreams import Upstreams
 PAGE_SIZE = 250
 """Entries on one page of a list."""
 MAX_INLINE_VIEW = 100
-"""Entries of all servers up to which a view is made in one step."""
+"""Entries of all servers up to which a view is rendered in one step."""
 MAX_VIEW_ATTEMPTS = 3
-"""Times that a view is made, or waited for, before it may be one that the lists have left behind."""
+"""Attempts to render a view, or to wait for one, before an older one is used."""
 MAX_PAST_VIEWS = 4
 """Former views whose cursors still work."""
 MAX_LIST_TTL = 60_000
-"""Milliseconds for which a list may be called fresh at most, whatever its servers say."""
+"""Maximum of milliseconds for which a list may be called fresh, whatever the servers' hints."""
 CURSOR_LIFE = 3600.0
 """Seconds for which a cursor can be used."""
 
@@ -50,7 +50,7 @@ class View:
     version: int
     definitions: tuple[bytes, ...]
     digest: bytes
-    """Equal for equal definitions."""
+    """Equal for equal lists of definitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class _RenderedPart:
 
 
 class Lists:
-    """The lists of all endpoints. One for the whole host."""
+    """The lists of all endpoints of the host."""
 
     def __init__(self, runtime: Runtime, upstreams: Upstreams, seal: Seal) -> None:
         self._catalog = runtime.catalog
@@ -76,7 +76,7 @@ class Lists:
         self._making: dict[_Key, trio.Event] = {}
         self._seal = seal
         self._lifetime_mark = os.urandom(16)
-        """The mark that cursors are bound to: versions of views belong to one process."""
+        """Mark of this process to which cursors are bound, since versions of views are its own."""
 
     async def answer(self, exchange: Exchange, listing: ListMethod) -> Answered:
         """One page of a list.
@@ -90,7 +90,7 @@ class Lists:
         freshness = self._freshness(caller.endpoint, listing.kind)
         if "cursor" in exchange.params:
             view, start, public = self._open_cursor(caller, listing.kind, exchange.params["cursor"])
-            freshness = Freshness(freshness.ttl_ms, public)  # the same for all pages of one list
+            freshness = Freshness(freshness.ttl_ms, public)  # equal for all pages of one list
         end = start + PAGE_SIZE
         page = b'{"%b":[%b]' % (listing.member.encode(), b",".join(view.definitions[start:end]))
         if end < len(view.definitions):
@@ -101,8 +101,8 @@ class Lists:
     async def view(self, caller: Caller, kind: Kind) -> View:
         """The current view of `kind` for the caller.
 
-        If the lists change faster than a view can be made, it is the newest one that was made since something was
-        last hidden: it may be behind, but shows nothing that may not be seen now.
+        If the lists change faster than a view can be rendered, it is the newest one since an entry was last hidden: it
+        may be out of date, but shows no hidden entry.
         """
         key = (caller.endpoint, kind, _tool_format(caller.abilities))
         views = self._views.setdefault(key, deque(maxlen=MAX_PAST_VIEWS))
@@ -128,7 +128,7 @@ class Lists:
                 made.set()
 
     def last_view(self, caller: Caller, kind: Kind) -> View | None:
-        """The newest view that was made for callers with the same endpoint and abilities."""
+        """The newest view that was rendered for callers with the same endpoint and abilities."""
         views = self._views.get((caller.endpoint, kind, _tool_format(caller.abilities)))
         return views[-1] if views else None
 
@@ -172,8 +172,8 @@ class Lists:
         return _RenderedPart(tuple(entries), tuple(definitions), digest.digest())
 
     def _freshness(self, endpoint: str | None, kind: Kind) -> Freshness:
-        """The shortest freshness that any of the servers gave its list; none if a server gave no hint or has not
-        listed yet. Lists whose time is over are read again."""
+        """The shortest freshness that a server gave for its list; none if a server gave no hint or has not listed yet.
+        Expired lists are read again."""
         now = trio.current_time()
         hints: list[Freshness] = []
         whole = True
@@ -204,8 +204,8 @@ class Lists:
         return self._lifetime_mark + bytes(encode(bound))
 
     def _open_cursor(self, caller: Caller, kind: Kind, cursor: Raw) -> tuple[View, int, bool]:
-        """The view that a cursor belongs to, the position in it, and whether the list is public. A former view is
-        served unchanged, and not at all once something in it has been hidden."""
+        """The view of a cursor, the position in it, and whether the list is public. A former view is served unchanged,
+        or refused if an entry in it has been hidden since."""
         try:
             place = self._seal.unseal("cursor", self._cursor_binding(caller, kind), string(cursor))
         except (InvalidSeal, ValueError):
@@ -226,13 +226,13 @@ type; with tasks; and whether tools that cannot be called over stateless HTTP ar
 
 
 def _tool_format(abilities: Abilities) -> _ToolFormat:
-    # A stateless caller says in each request that it takes tasks, and its tools say nothing of them.
+    # A stateless caller declares tasks in each request, and its tools do not mention them.
     stateless = abilities.retries
     return abilities.structured_content, abilities.free_structure, abilities.tasks and not stateless, stateless
 
 
 def _render_definition(entry: Entry, definition: bytes, form: _ToolFormat) -> bytes:
     structured, free, tasks, _ = form
-    if tasks:  # Colonnade makes a task of the call where only the server needs one
+    if tasks:  # Colonnade makes the task itself if only the server requires one
         definition = with_support(definition, optional=entry.may_be_task)
     return downgrade_definition(definition, structured=structured, free=free, tasks=tasks)

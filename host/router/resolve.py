@@ -1,7 +1,7 @@
-"""Resolves the name or URI that a client wrote to one server and that server's own name for it.
+"""Resolution of the name or URI in a client's request to a server and its own name.
 
-A name that does not exist is resolved too, and goes on to the gate. So a denied entry and one that does not exist take
-the same time and get the same answer.
+A name that does not exist is also resolved, and passed to the gate, so that denied and missing entries take the same
+time and get the same response.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from host.upstream.upstreams import Upstreams
 
 
 class Resolver:
-    """Names and URIs at every endpoint. One for the whole host."""
+    """Names and URIs at every endpoint of the host."""
 
     def __init__(self, runtime: Runtime, upstreams: Upstreams) -> None:
         self._catalog = runtime.catalog
@@ -30,14 +30,14 @@ class Resolver:
         self._upstreams = upstreams
 
     async def resolve(self, endpoint: str | None, method: str, params: Mapping[str, Raw]) -> ResolvedName:
-        """Resolve the name in the params of a request of `method`. Shortly after the start, wait for its server.
+        """Resolve the name in the params of a request of `method`. Shortly after the start, waits for its server.
 
         Raises:
             InvalidParams: the params name nothing.
         """
         kind, name = target_of(method, params)
-        # A client without a session sends its first call at once, perhaps while the server starts. A URI that names
-        # no server may belong to any.
+        # A client without a session sends its first call at once, perhaps while the server starts. A URI that names no
+        # server may belong to any.
         server = self._server_by_text(endpoint, kind, name)
         if kind is Kind.RESOURCE or server in self._upstreams:
             await self._upstreams.wait_settled(server)
@@ -84,11 +84,11 @@ class Resolver:
         return entry.server if entry is not None and entry.may_be_task else None
 
     def refresh_and_not_found(self, server: str, kind: Kind, name: str) -> ColonnadeError:
-        """The error for a name under which a server lists nothing, or nothing that may be known. The list may be old:
-        it is read again, after this answer, so that the time which that takes tells nothing.
+        """The error for a name under which a server lists nothing that the caller may know. The list may be out of
+        date: it is read again after this response, so that the response time reveals nothing.
 
         Raises:
-            Unavailable: the server could never list.
+            Unavailable: the server's list could never be read.
         """
         if server not in self._catalog.snapshot(kind).by_server:
             self._upstreams.ready_client(server)
@@ -115,19 +115,19 @@ class Resolver:
         return (server, inward, None) if entry is None else (entry.server, entry.inward, entry)
 
     def _server_by_text(self, endpoint: str | None, kind: Kind, name: str) -> str | None:
-        """The server that the endpoint, or else the text of the name or URI, tells. It need not exist."""
+        """The server named by the endpoint, or else by the text of the name or URI. It need not exist."""
         if kind is Kind.RESOURCE:
             server, _ = self._server_in_uri(endpoint, name) or (None, "")
             return server
         return server_of_name(name) if endpoint is None else endpoint
 
     def _server_in_uri(self, endpoint: str | None, uri: str) -> tuple[str, str] | None:
-        """The server that the endpoint, or else the URI, names, and the server's own URI."""
+        """The server named by the endpoint, or else by the URI, and the server's own URI."""
         return (endpoint, uri) if endpoint is not None else inward_uri(uri, self._upstreams)
 
     def _owner_by_listing(self, uri: str) -> tuple[str, str] | None:
-        """The only server that lists a URI without a server in it, or has a template of it: a web URI, or one that a
-        client took from a text. None if two servers do, since a guess could reach the wrong one."""
+        """The only server that lists a URI without a server's name, or has a template for it: a web URI, or one that a
+        client took from a text. None if two servers do, because a guess could reach the wrong one."""
         for matches in (self._listing_owners(uri), self._template_owners(uri)):
             if matches:
                 return (matches.pop(), uri) if len(matches) == 1 else None

@@ -1,8 +1,8 @@
-"""Answers an exchange: lists from the catalog, everything else through the gate to the one server that owns the entry.
+"""The router: answers an exchange, lists from the catalog and everything else through the gate by the server of the
+entry.
 
-One path for tools, resources and prompts alike: find the entry, ask the gate, call the server, give the answer outward
-names. What the gate hides takes the same way as what does not exist, with the same words. This file knows names and
-verdicts; it knows no sessions, no transports and no revisions.
+Tools, resources and prompts share one path: resolve the name, pass the gate, call the server, rename the result. Hidden
+and missing entries share it too, and get the same error. Sessions, transports and revisions belong to other modules.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ EXPIRED_STATE_MESSAGE = "invalid or expired requestState: send the request again
 
 
 class Router:
-    """One for the whole host; safe to use from any number of tasks, since it keeps nothing about who asks."""
+    """Answers the exchanges of all clients. It keeps no state of callers, so any number of tasks may use it."""
 
     def __init__(self, runtime: Runtime, upstreams: Upstreams, seal: Seal) -> None:
         self.catalog = runtime.catalog
@@ -73,20 +73,19 @@ class Router:
         self.lists = Lists(runtime, upstreams, seal)
 
     def has_endpoint(self, server: str) -> bool:
-        """Whether there is an endpoint for this one server."""
+        """Whether this server has an endpoint of its own."""
         return server in self._upstreams
 
     async def answer(self, exchange: Exchange) -> Answer:
-        """The answer to an exchange: InputRequired only if the exchange has a round.
+        """The result of an exchange; InputRequired only if the exchange has a round.
 
         Raises:
-            ColonnadeError: what became of it instead.
+            ColonnadeError: the request failed.
         """
         method = exchange.request.method
         if method in TARGETED:
-            # For a tool, a server's failure is something the model can read and act on (2025-11-25, "Tools / Error
-            # Handling"), and so is that a person did not allow it; an unknown tool and the server's own JSON-RPC error
-            # are not.
+            # The model can read and act on a server's failure or a person's denial, so for a tool they are results
+            # (2025-11-25, "Tools / Error Handling"); an unknown tool and the server's own JSON-RPC error are errors.
             try:
                 return await self._answer_targeted(exchange)
             except ServerErrorResponse:
@@ -109,23 +108,23 @@ class Router:
         raise MethodNotFound(f"there is no method {method[:80]!r} here")
 
     def roots_changed(self, caller: Caller) -> None:
-        """The caller says that its roots are not what they were."""
+        """Report that the caller's roots have changed."""
         self._upstreams.roots_changed(caller)
 
     def serve_only(self, caller: Caller) -> None:
-        """There is one client, and will be no other."""
+        """Serve this caller only: there will be no other client."""
         self._upstreams.serve_only(caller)
 
     def set_log_level(self, caller: Caller, level: str) -> None:
-        """The caller wants the log messages of its requests, from this level on, until it is released."""
+        """Set the level from which on the caller wants log messages of its requests, until it is released."""
         self._log_levels.set_level(caller, level)
 
     def clear_log_level(self, caller: Caller) -> None:
-        """Forget the log level that a request of this caller asked for."""
+        """Clear the log level that a request of this caller set."""
         self._log_levels.forget(caller)
 
     def may_park(self, caller: Caller, target: ResolvedName) -> bool:
-        """Whether the server that this is for may ask in the middle of it, and not only in its answer."""
+        """Whether the server of this entry may send requests in the middle of a call, not only in its result."""
         server = target.server
         if server is not None and self._gate.client_may_confirm(server, target.kind, target.inward, caller):
             return True
@@ -135,28 +134,28 @@ class Router:
         return negotiated is None or not negotiated.revision.stateless or (is_call and negotiated.runs_tasks)
 
     def release(self, caller: Caller) -> None:
-        """Nothing is told to this caller any more."""
+        """Stop all notifications to this caller."""
         self._upstreams.release(caller)
 
     def forget(self, caller: Caller) -> None:
-        """The caller is gone."""
+        """Forget a caller that is gone."""
         self._upstreams.forget(caller)
         self._gate.forget(caller)
 
     # Listing
 
     async def wait_until_settled(self, endpoint: str | None) -> None:
-        """Wait for servers that are still starting, shortly after the start."""
+        """Wait for servers that are still starting, shortly after the start of the host."""
         await self._upstreams.wait_settled(endpoint)
 
     def instructions(self, endpoint: str | None) -> str:
         """The instructions for clients of this endpoint."""
         return merged_instructions(endpoint, self._upstreams, self._gate.definitions)
 
-    # Reaching one entry
+    # Requests to one entry
 
     async def _answer_targeted(self, exchange: Exchange) -> Answer:
-        """Have the server answer, and give the answer outward names and a form that the caller can read."""
+        """Have the server answer; give the result outward names, and the form that the caller can read."""
         caller, method = exchange.caller, TARGETED[exchange.request.method]
         target = exchange.target or await self.resolver.resolve(caller.endpoint, method.name, exchange.params)
         server, kind, asked = self.resolver.reachable(target), target.kind, target.asked
@@ -164,7 +163,7 @@ class Router:
         try:
             async with self._gate.passage(exchange, server, kind, target.inward, exists=exists) as permit:
                 if exchange.round is not None and exchange.round.server not in (None, server):
-                    raise InvalidParams(EXPIRED_STATE_MESSAGE)  # what is called so is another server's by now
+                    raise InvalidParams(EXPIRED_STATE_MESSAGE)  # the name belongs to another server by now
                 async with self._upstreams.lease(server, exchange) as lease:
                     if method.capability not in lease.client.negotiated.capabilities:
                         raise not_found(kind, asked)
@@ -196,7 +195,7 @@ class Router:
     async def _complete(self, exchange: Exchange) -> Answer:
         target = await self.resolver.resolve(exchange.caller.endpoint, COMPLETION_COMPLETE, exchange.params)
         kind, name = target.kind, target.asked
-        # Of resources, only what some list names can be completed, and that of a server that is away, too.
+        # Only listed resources can be completed, also those of a disconnected server.
         server = target.server if kind is Kind.RESOURCE else self.resolver.reachable(target)
         if server is None:
             raise not_found(kind, name)
@@ -222,7 +221,7 @@ class Router:
                     raise self._translate_error(refusal, permit, name) from None
                 assert isinstance(answer, Answered), "nobody goes on with a completion"
                 return Answered(permit.accept(answer), answer.freshness)
-        except ConfirmationRequired:  # nobody is asked about every letter that is typed
+        except ConfirmationRequired:  # no person is asked about every letter that a user types
             return Answered(NO_COMPLETION)
         except NotVisible:
             raise self.resolver.refresh_and_not_found(server, kind, name) from None
@@ -230,14 +229,14 @@ class Router:
     def _translate_error(
         self, refusal: ServerErrorResponse, permit: CallPermit | WatchPermit, name: str
     ) -> ColonnadeError:
-        """A server's refusal, in the terms of the caller and of its revision."""
+        """A server's error, in the terms of the caller and its revision."""
         caller = permit.exchange.caller
         if permit.kind is Kind.RESOURCE and means_not_found(refusal, permit.target):
             return not_found(permit.kind, name)
         if refusal.code == URL_REQUIRED:
             return url_required_error(self._gate.server_requests, refusal, permit)
         if refusal.code == MissingAbility.code and not _lacks_abilities(refusal.data, caller.abilities):
-            # The caller can do it: it is us who do not let the server ask, and the caller could try for ever.
+            # The client could answer, but the server may not ask: repeating the request would not help.
             text = f"{permit.server} needs to ask the client for something that it is not allowed to ask for"
             return Forbidden(permit.server, text)
         if caller.endpoint is None:
@@ -245,7 +244,7 @@ class Router:
             refusal = ServerErrorResponse(refusal.server, refusal.code, refusal.message, data)
         return refusal if caller.abilities.retries else as_relayed(refusal)
 
-    # Watching a resource
+    # Resource subscriptions
 
     async def _watch(self, exchange: Exchange) -> Raw:
         method = exchange.request.method
@@ -269,7 +268,7 @@ class Router:
         return EMPTY_OBJECT
 
     def is_watchable(self, exchange: Exchange) -> bool:
-        """Whether the server of the resource that the exchange names says that it tells of changes."""
+        """Whether the server of the exchange's resource declares subscriptions."""
         try:
             self._permit_to_watch(exchange, target_of(SUBSCRIBE, exchange.params)[1])
         except ColonnadeError:
@@ -279,9 +278,9 @@ class Router:
     def _permit_to_watch(self, exchange: Exchange, name: str) -> WatchPermit:
         target = self.resolver.resolve_now(exchange.caller.endpoint, Kind.RESOURCE, name)
         server, inward = self.resolver.reachable(target), target.inward
-        # Before the gate is asked: else a denied resource would be answered otherwise than a missing one.
+        # Before the gate is asked: otherwise denied and missing resources would get different responses.
         self._upstreams.check_subscribable(server)
-        # No server is heard that tells of such a URI, which would be held as long as it is watched.
+        # No server sends updates for such a URI, whose subscription would hold memory.
         too_long = len(inward) > MAX_LENGTH
         permit = None if too_long else self._gate.admit_watch(exchange, server, inward)
         if permit is None:
@@ -289,18 +288,19 @@ class Router:
         return permit
 
     def _unwatch(self, exchange: Exchange, name: str) -> Raw:
-        """The caller watches it no more, also while its server is away: nothing is asked of the server here."""
+        """End the caller's subscription, even while its server is disconnected: no request is sent to the server
+        here."""
         found = self.resolver.owner(exchange.caller.endpoint, name)
         if found is None or not self._gate.definitions.is_known(found[0], Kind.RESOURCE, found[1]):
             raise not_found(Kind.RESOURCE, name)
         self._upstreams.unwatch(*found, exchange.caller)
         return EMPTY_OBJECT
 
-    # Finding the entry
+    # Errors of servers
 
 
 def _lacks_abilities(data: Raw | None, abilities: Abilities) -> bool:
-    """Whether the caller declares less than the capabilities that a server requires, by its error."""
+    """Whether the caller declares less than the capabilities that a server's error requires."""
     try:
         required = members(data or b"")["requiredCapabilities"]
     except (KeyError, ValueError):
@@ -313,7 +313,7 @@ def _lacks_abilities(data: Raw | None, abilities: Abilities) -> bool:
 
 
 def failed_call(failure: UpstreamError) -> Answered:
-    """A server's failure as the result of a tool, which the model can read."""
+    """A server's failure as the result of a tool, for the model to read."""
     return Answered(encode({"content": [{"type": "text", "text": failure.message}], "isError": True}))
 
 
@@ -322,7 +322,7 @@ def _outward(server: str) -> Callable[[str], str]:
 
 
 def _with_outward_uri(data: Raw | None, permit: CallPermit | WatchPermit, asked: str) -> Raw | None:
-    """The data of a server's error, with the URI in it as one that the client can bring back."""
+    """The data of a server's error, with its URI in the form that the client can use."""
     uri = uri_in(data)
     if data is None or uri is None:
         return data

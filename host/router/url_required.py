@@ -1,5 +1,5 @@
-"""The error with which a server demands that the user visits web pages before a call (2025-11-25, "URL Elicitation
-Required Error"), in the form that the caller's revision has, and only if the server may ask for such visits."""
+"""The error of a server that requires the user to visit web pages before a call (2025-11-25, "URL Elicitation Required
+Error"), in the form of the caller's revision, and only if the server may request such visits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOT_ALLOWED = "{} wants a web page to be visited first, which it was not allowe
 
 
 async def admit_urls(requests: ServerRequests, refusal: ServerErrorResponse, permit: CallPermit) -> None:
-    """Ask whether the user may be sent to all of the pages, and record the answer.
+    """Check that the user may be sent to all of the pages, and record it.
 
     Raises:
         Forbidden, Unconfirmed, TooManyRequests, StaleApproval: at least one of the pages is not allowed.
@@ -34,11 +34,11 @@ async def admit_urls(requests: ServerRequests, refusal: ServerErrorResponse, per
 
 
 def url_input_required(refusal: ServerErrorResponse, permit: CallPermit) -> InputRequired:
-    """The pages as input that a stateless caller has to give; it then sends its request again from the beginning."""
+    """The pages as input of a stateless caller, which then sends its request again from the beginning."""
     pages = elicitation_params_of(refusal.data)
     if pages is None:
         raise ProtocolViolation(permit.server, f"{permit.server} wants pages to be visited and does not say which")
-    if len(pages) > MAX_KEYS or len(refusal.data or b"") > MAX_STATE:  # the caller carries them for us
+    if len(pages) > MAX_KEYS or len(refusal.data or b"") > MAX_STATE:  # the caller carries them in its state
         raise ProtocolViolation(permit.server, f"{permit.server} wants too many pages to be visited at once")
     if not permit.exchange.caller.abilities.url:
         data = encode({"requiredCapabilities": capability_of(ServerRequest.URL)})
@@ -50,15 +50,15 @@ def url_input_required(refusal: ServerErrorResponse, permit: CallPermit) -> Inpu
 def url_required_error(
     requests: ServerRequests, refusal: ServerErrorResponse, permit: CallPermit | WatchPermit
 ) -> UpstreamError:
-    """The error for a caller of a handshake revision: the server's own if its client can open pages, else a text that
-    names them."""
+    """The error for a handshake caller: the server's own if the client can open pages, otherwise a text that names the
+    pages."""
     server = permit.server
-    confirmable = permit.exchange.request.method in TARGETED  # else no person is asked
+    confirmable = permit.exchange.request.method in TARGETED  # otherwise no person is asked
     if not requests.allows(server, ServerRequest.URL) or not (
         confirmable or _are_urls_allowed(requests, refusal, server)
     ):
         return Forbidden(server, _NOT_ALLOWED.format(server))
-    # A subscription may be several clients': its pages have no ids that are the caller's own.
+    # Several clients may share a subscription: its pages have no ids of the caller's own.
     if permit.exchange.caller.abilities.url and permit.exchange.request.method != SUBSCRIBE:
         return refusal
     pages = "; ".join(f"{message} {url}".strip() for message, url in urls_required(refusal.data))
