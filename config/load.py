@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 from config import yaml
 from config.desktop import DesktopFile
 from config.model import Config, KindConsent, Listen, ServerSpec
-from config.problems import ConfigError, KeyPath, Mark, clip, did_you_mean
+from config.problems import ConfigError, KeyPath, Mark, clip, did_you_mean, nearest_word
 from config.references import Expander, is_literal
 from config.schema import ConfigFile, known_keys
 from config.types import SHORTEST_TOKEN, TOKEN_NAME, is_loopback, sentence
@@ -57,7 +57,7 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None)
     except ValidationError as error:
         found = error.errors(include_input=False, include_url=False)
         report = _Report(document, desktop)
-        # A key that is missing may be there misspelt: the misspelling explains it and comes first.
+        # A missing key may be there misspelt, which is then the only error: unknown keys come first.
         for details in sorted(found, key=lambda details: details["type"] == "missing"):
             report.add(details)
     if config is None or document.problems:
@@ -78,6 +78,8 @@ class _Report:
         self._document = document
         self._desktop = desktop
         self._reported = {Mark(problem.line, problem.column) for problem in document.problems}
+        self._misspelt: set[tuple[KeyPath, str | None]] = set()
+        """Keys that are there misspelt, each with the path of its map."""
 
     def add(self, details: ErrorDetails) -> None:
         path = details["loc"]
@@ -105,8 +107,9 @@ class _Report:
         key = str(path[-1])
         above = self._deepest(path[:-1])
         if key == "command":
-            self._note(self._key(above), above, _NEITHER)
-        else:
+            if not self._misspelt & {(above, "command"), (above, "url")}:
+                self._note(self._key(above), above, _NEITHER)
+        elif (above, key) not in self._misspelt:
             text = f'the key "{key}" is missing; {_MISSING[key]}'
             self._note(self._document.places[above].value, path, text)
 
@@ -115,6 +118,7 @@ class _Report:
         key = str(path[-1])
         known = known_keys(path[:-1])
         if key not in known:
+            self._misspelt.add((place[:-1], nearest_word(key, known)))
             meant = did_you_mean(key, known, '"')
             return f"unknown key; {meant or 'known keys: ' + ', '.join(known)}"
         # The key belongs to a server of the other kind.

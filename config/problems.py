@@ -55,7 +55,12 @@ def clip(word: str) -> str:
     return line if len(line) <= LONGEST_QUOTE else line[: LONGEST_QUOTE - 1] + "…"
 
 
+def nearest_word(found: str, words: Iterable[str]) -> str | None:
+    """The permitted word that is most similar to this one; None if none is similar."""
+    return next(iter(difflib.get_close_matches(found.lower(), tuple(words), 1)), None)
+
+
 def did_you_mean(found: str, words: Iterable[str], quote: str = "") -> str:
-    """The remedy for a word that is nearly one of those that may stand here; empty if it is near none."""
-    meant = difflib.get_close_matches(found.lower(), tuple(words), 1)
-    return f"did you mean {quote}{meant[0]}{quote}?" if meant else ""
+    """The remedy for a word that is similar to a permitted one; empty if it is similar to none."""
+    meant = nearest_word(found, words)
+    return f"did you mean {quote}{meant}{quote}?" if meant else ""

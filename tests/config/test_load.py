@@ -180,6 +180,7 @@ servers:
         ("servers: {1a: {command: x}}", "1:11: servers.1a: a server id"),
         ("servers: {'': {command: x}}", "1:11: servers.: a server id"),
         ("servers: {a: {trust: yes}}", "1:11: servers.a: expected exactly one of command and url, found neither"),
+        ("servers: {a: {ulr: 'http://h'}}", '1:15: servers.a.ulr: unknown key; did you mean "url"?'),
         ("servers: {a: {command: x, url: 'http://h'}}", "1:27: servers.a.url: expected exactly one of"),
         ("servers: {a: {command: x, headers: {}}}", "1:27: servers.a.headers: headers belong to a server with a url"),
         ("servers: {a: {url: 'http://h', args: []}}", "1:32: servers.a.args: args belongs to a server with a command"),
