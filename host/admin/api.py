@@ -276,7 +276,7 @@ class AdminApp:
         except BodyTooLarge:
             raise Refused(413, f"a request has at most {MAX_REQUEST} bytes") from None
         except BodyTooSlow:
-            raise Refused(408, f"the body did not come within {BODY_TIMEOUT:.0f} s") from None
+            raise Refused(408, f"the body did not arrive within {BODY_TIMEOUT:.0f} s") from None
         caller.check()
         steps = carry_out(self._api, path, data, caller.channel)
         if caller.peer is not None:

@@ -278,7 +278,7 @@ class HostAdmin(PolicyAdmin):
             raise AdminError("this question is not there any more: it was answered, called off, or is void")
         choice = ConfirmationAnswer(answer)
         if choice is ConfirmationAnswer.SESSION and pending.access.session is None:
-            raise AdminError("whoever called has no session, so nothing can be allowed for one")
+            raise AdminError("the caller has no session, so it cannot be allowed for a session")
         try:
             when = read_when(arguments) if isinstance(arguments, dict) else ()
         except WhenError as problem:

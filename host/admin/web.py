@@ -246,7 +246,7 @@ async def _read(receive: Receive, kind: type[_T]) -> _T:
     except BodyTooLarge:
         raise Refused(413, f"a request has at most {MAX_REQUEST} bytes") from None
     except BodyTooSlow:
-        raise Refused(408, f"the body did not come within {BODY_TIMEOUT:.0f} s") from None
+        raise Refused(408, f"the body did not arrive within {BODY_TIMEOUT:.0f} s") from None
     except DECODE_ERRORS as problem:
         raise Refused(400, "this is no request that is known here") from problem
 

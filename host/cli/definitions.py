@@ -144,7 +144,7 @@ def _scope(selection: Selection) -> DecisionScope:
 
 def _confirmed(question: str) -> bool:
     if not sys.stdin.isatty():
-        print("colonnade: nobody is there to confirm it; --yes says that you have seen it", file=sys.stderr)
+        print("colonnade: there is no terminal to confirm on; pass --yes once you have read it", file=sys.stderr)
         return False
     try:
         return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")

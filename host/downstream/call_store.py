@@ -65,14 +65,14 @@ class SupersededState(InvalidParams):
     """A newer request with the same state has continued the call."""
 
     def __init__(self) -> None:
-        super().__init__("another request with this requestState has taken over")
+        super().__init__("a newer request with this requestState continues the call")
 
 
 class UnknownTask(InvalidParams):
     """This owner has no task of that id."""
 
     def __init__(self) -> None:
-        super().__init__("there is no such task (any more)")
+        super().__init__("unknown task id; the task may have expired")
 
 
 class InternalFailure(ColonnadeError):
@@ -90,7 +90,7 @@ class MemoryNeeded(ColonnadeError):
     code = Unavailable.code
 
     def __init__(self) -> None:
-        super().__init__("the task was called off since its memory was needed elsewhere (memory)")
+        super().__init__("the task was cancelled because its memory was needed elsewhere (memory)")
 
 
 class AnswerTooLarge(ColonnadeError):
@@ -99,7 +99,7 @@ class AnswerTooLarge(ColonnadeError):
     code = TooLarge.code
 
     def __init__(self) -> None:
-        super().__init__("the request was carried out, but there is no memory to keep its answer (memory)")
+        super().__init__("the request was carried out, but there is no memory to keep its result (memory)")
 
 
 class CallStore:

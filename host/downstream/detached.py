@@ -333,7 +333,7 @@ class DetachedCall:
         """Cancel the work. The call is over at once, though the work may take a moment to end. False if it was over."""
         if self.is_over:
             return False
-        self.working.cancel("nobody wants its result any more")
+        self.working.cancel("its result is no longer wanted")
         self.end(None)
         return True
 

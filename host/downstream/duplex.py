@@ -77,7 +77,8 @@ class DuplexSession:
 
     def _on_request(self, request: Request) -> None:
         if request.id in self._session.serving:
-            self._enqueue(Failure(ErrorBody(INVALID_REQUEST, "this id is in flight already"), request.id))
+            why = "a request with this id is still in flight; use a new id"
+            self._enqueue(Failure(ErrorBody(INVALID_REQUEST, why), request.id))
         # In a batch `initialize` cannot be the first: the revision, and with it batches, is known only afterwards.
         elif request.method == INITIALIZE and self._session.opening is None:
             self._open_handshakes += 1

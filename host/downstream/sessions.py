@@ -394,7 +394,7 @@ class Session:
 
     def _begin_opening(self, request: Request) -> InitializeRequest:
         if self._begun:
-            raise InvalidRequest("initialize was sent already")
+            raise InvalidRequest("initialize was already sent in this session")
         found = read_initialize(request.params_members)
         self._begun = True
         return found
@@ -423,7 +423,7 @@ class Session:
         if request.method == PING:
             return EMPTY_OBJECT
         if request.method == INITIALIZE:
-            raise InvalidRequest("this session is initialized already")
+            raise InvalidRequest("this session is already initialized; open a new one to initialize again")
         if not self._begun:
             raise InvalidRequest("send initialize first")
         if self.opening is None:

@@ -158,7 +158,7 @@ class _SpentStates:
         if id in self._until or not id.startswith(self._mark):
             raise InvalidParams(EXPIRED_STATE_MESSAGE)
         if not self._by_owner.has_room(owner, max_total=MAX_SPENT, max_per_owner=MAX_SPENT_PER_OWNER):
-            raise TooManyRequests("too many requests are sent again after visits to pages; wait some minutes")
+            raise TooManyRequests("too many requests are repeated after visits to pages; wait some minutes")
         self._until[id] = now + PARKED_LIFETIME
         self._by_owner.add(id, owner)
 

@@ -112,7 +112,7 @@ class Tasks:
         if method == TASKS_RESULT:
             return await self._result(call, exchange.client)
         if method == TASKS_CANCEL and not call.cancel():
-            raise InvalidParams("the task is over already")
+            raise InvalidParams("the task is already over")
         return status_in_handshake(_in_handshake(call))
 
     async def _result(self, call: DetachedCall, handle: ClientHandle) -> Raw:

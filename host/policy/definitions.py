@@ -368,7 +368,7 @@ class Definitions:
 def launch_held_message(server: str) -> str:
     """The message for a server that is not started because its program changed."""
     return (
-        f"the command of {server} stands for another program than the one that was approved, so it is not started. "
+        f"the command of {server} resolves to another program than the approved one, so it is not started. "
         f"A person can approve it on the console (`colonnade console`) or with `colonnade definitions`."
     )
 

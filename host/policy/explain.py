@@ -73,7 +73,7 @@ def _sentence(
     if not gate.definitions.is_known(server, kind, name):
         return f"{what} does not exist for any client: pages of apps are not shown for an untrusted server."
     if not gate.definitions.may_launch(server):
-        return f"{what} cannot be reached: the command of the server stands for another program than was approved."
+        return f"{what} cannot be reached: the command of the server resolves to another program than the approved one."
     if decision.verdict is Verdict.ALLOW:
         return f"{what} is allowed."
     if grant is not None:
@@ -86,7 +86,7 @@ def grant_as_data(gate: Gate, grant: Grant) -> GrantRow:
     why = gate.authorizer.why_unusable(grant)
     return {
         "id": grant.id,
-        "caller": visible(grant.caller or "whoever has no name"),
+        "caller": visible(grant.caller or "clients without a token"),
         "server": grant.server,
         "kind": grant.kind,
         "name": visible(grant.name),

@@ -94,7 +94,7 @@ class ServerRequests:
             return found
         said = bytes(encode_object(found))
         if not is_light(said):
-            raise ServerRequestRejected(INVALID_PARAMS, "it is long and holds characters that nobody would see")
+            raise ServerRequestRejected(INVALID_PARAMS, "the request is too long to remove its invisible characters")
         return members(sanitize_json(said, limit=MAX_TEXT))
 
     def evaluate(self, server: str, request: ServerRequest, uri: str | None = None) -> RuleDecision:
@@ -110,7 +110,7 @@ class ServerRequests:
         """
         uri = string(params["url"]) if request is ServerRequest.URL else None
         if not self._policies.has_server(server):
-            raise Forbidden(server, "this server is not served any more")
+            raise Forbidden(server, "this server was removed from the configuration")
         if not self.allows(server, request):
             raise Forbidden(server, NOT_ALLOWED_MESSAGE)
         decision = self.evaluate(server, request, uri)

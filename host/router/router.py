@@ -99,7 +99,7 @@ class Router:
         if method == COMPLETION_COMPLETE:
             return await self._complete(exchange)
         if method in (SUBSCRIBE, UNSUBSCRIBE, SET_LEVEL) and isinstance(exchange.caller.client, NoClient):
-            raise InvalidRequest("this belongs to a session: open one at /mcp or /sse")
+            raise InvalidRequest("this method needs a session; open one at /mcp or /sse")
         if method in (SUBSCRIBE, UNSUBSCRIBE):
             return Answered(await self._watch(exchange))
         if method == SET_LEVEL:

@@ -307,9 +307,7 @@ class Instances:
         )
         server_messages.waiting_calls = instance.waiting_calls
         if not await complete(self._runtime.gate.definitions.observe_launch(spec.id, launch_of(spec))):
-            raise LinkLost(
-                "its command stands for another program than the one that was approved (colonnade definitions)"
-            )
+            raise LinkLost("its command resolves to another program than the approved one; see colonnade definitions")
         dialect = self._dialect()
         opening = open_client(
             spec,

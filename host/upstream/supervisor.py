@@ -350,7 +350,7 @@ def describe_state(state: State) -> str:
     if isinstance(state, Disabled):
         return "it is disabled in the configuration"
     if isinstance(state, Held):
-        return "its command stands for another program than the one that was approved (colonnade definitions)"
+        return "its command resolves to another program than the approved one; see colonnade definitions"
     if isinstance(state, Failed):
         return f"{state.why}; next attempt in {max(state.next_attempt - now, 0):.1f} s"
     if state.last_failure is not None:

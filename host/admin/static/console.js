@@ -582,7 +582,7 @@ function grantRow(g) {
   const row = h("article", { class: g.live ? "row" : "row dead" },
     Object.hasOwn(ASKED_BACK, g.kind)
       ? h("p", {}, foreign(g.server, "strong"), ` may ask: ${kindName(g.kind)} `, foreign(g.name, "strong name"))
-      : h("p", {}, foreign(g.caller || "whoever has no name", "strong"), ` may ${CALLS[g.kind] || "use"} `, foreign(g.name, "strong name"), " of ", foreign(g.server, "strong")),
+      : h("p", {}, foreign(g.caller || "clients without a token", "strong"), ` may ${CALLS[g.kind] || "use"} `, foreign(g.name, "strong name"), " of ", foreign(g.server, "strong")),
     h("p", { class: "soft" }, foreign(SCOPES[g.scope] || g.scope), " · arguments: ", foreign(g.arguments, "mono")),
     h("p", { class: "soft" }, "given ", time(g.made), " at the ", foreign(g.by), g.expires ? h("span", {}, " · until ", time(g.expires)) : null),
     g.live ? null : h("p", { class: "warn" }, "Not in force: ", foreign(g.why)),

@@ -85,7 +85,7 @@ async def read_charged_body(receive: Receive, charge: RequestCharge) -> bytes:
             too_large = Refusal(413, f"a message is at most {MAX_BODY} bytes", {"connection": "close"})
             raise Rejected(too_large) from None
         except BodyTooSlow:
-            why = f"the body did not come within {BODY_TIMEOUT:.0f} s"
+            why = f"the body did not arrive within {BODY_TIMEOUT:.0f} s"
             raise Rejected(Refusal(408, why, {"connection": "close"}), PARSE_ERROR) from None
     if dropping.cancelled_caught:
         raise _no_memory()

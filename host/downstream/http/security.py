@@ -97,7 +97,7 @@ class RequestGuard:
         """Response to a preflight."""
         allowed = self.cross_origin(headers)
         if not allowed:
-            return Refusal(403, "this origin is not listed under listen.origins")
+            return Refusal(403, "origin not allowed; add it to listen.origins")
         allowed["access-control-allow-methods"] = ALLOWED_METHODS
         wanted = (headers.one("access-control-request-headers") or "").lower().split(",")
         mirrors = [name for each in wanted if _PARAM_HEADER.fullmatch(name := each.strip())]
@@ -114,7 +114,7 @@ class RequestGuard:
         name = found[1].lower()
         if name in LOOPBACK or name in self._hosts or hosts[0].lower() in self._hosts:
             return None
-        return Refusal(421, "this host name is not ours; names beside loopback are listed under listen.hosts")
+        return Refusal(421, "unknown Host; add names other than loopback to listen.hosts")
 
     def _refuse_origin(self, origins: list[str]) -> Refusal | None:
         if not origins:
@@ -123,7 +123,7 @@ class RequestGuard:
         found = _ORIGIN.fullmatch(origin) if len(origins) == 1 else None
         if len(origins) == 1 and (origin in self._origins or (found is not None and found[2] in LOOPBACK)):
             return None
-        return Refusal(403, "pages of this origin may not ask here; origins are listed under listen.origins")
+        return Refusal(403, "origin not allowed; add it to listen.origins")
 
 
 def _literal(host: str) -> Iterable[str]:

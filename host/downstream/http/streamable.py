@@ -87,7 +87,7 @@ class StreamableHttp:
             await self._get(http_request)
         elif http_request.method == "DELETE":
             if not http_request.headers.all(SESSION):
-                raise Rejected(Refusal(405, "there is nothing to delete but a session", {"allow": "POST"}))
+                raise Rejected(Refusal(405, "DELETE needs an Mcp-Session-Id header", {"allow": "POST"}))
             id, _ = self._session(http_request, None)
             self._sessions.end(id)
             await http_request.respond(204)
@@ -127,7 +127,7 @@ class StreamableHttp:
             # There is no answer only if the call was cancelled: the client waits for nothing
             await http_request.respond(202)
         else:
-            raise Rejected(Refusal(400, "expected a request: nothing was asked of the client"))
+            raise Rejected(Refusal(400, "unexpected response: no request of the server is open; send a request"))
 
     async def _take_batch(self, http_request: HttpRequest, received: ParsedInput, malformed: Malformed) -> None:
         """Serve a batch.
@@ -208,14 +208,16 @@ class StreamableHttp:
         if refusal is not None:
             raise Rejected(refusal)
         if not http_request.headers.all(SESSION):
-            raise Rejected(Refusal(405, "a stream belongs to a session", {"allow": "POST"}))
+            why = "GET needs an Mcp-Session-Id header: a stream belongs to a session"
+            raise Rejected(Refusal(405, why, {"allow": "POST"}))
         id, session = self._session(http_request, None)
         if not http_request.headers.all("last-event-id"):
             await self._stand(http_request, session, id, None)
             return
         found = session.history.resume(http_request.headers.one("last-event-id") or "")
         if found is None:
-            raise Rejected(Refusal(400, "the stream of this event is not, or no longer, here"))
+            why = "the stream of this Last-Event-ID is unknown or expired; send the request again"
+            raise Rejected(Refusal(400, why))
         stream, after = found
         if stream is session.standing_events:
             stream.detach_reader()  # it detaches at the next event if it can; a stuck reader is disconnected
@@ -229,7 +231,7 @@ class StreamableHttp:
         """Serve the standing stream: the former one from after an event on, or a new one (None)."""
         scope = trio.CancelScope()
         if not await self._sessions.listen(id, scope, takes_over=after is not None):
-            raise Rejected(Refusal(409, "this session has its stream already"))
+            raise Rejected(Refusal(409, "this session already has a standing stream; close it first"))
         try:
             ending = trio.CancelScope()
             with self._streams.slot(Transport.STREAMABLE, http_request.identity, ending.cancel):
@@ -283,14 +285,18 @@ class StreamableHttp:
         the request names."""
         session_id = http_request.headers.one(SESSION)
         if session_id is None:
-            alone = f"or say in MCP-Protocol-Version and in _meta that it stands for itself ({', '.join(MODERN)})"
-            why = f"expected one Mcp-Session-Id header: send initialize first, {alone}"
+            stateless = (
+                f"a stateless request, with its revision in MCP-Protocol-Version and _meta ({', '.join(MODERN)})"
+            )
+            why = f"expected one Mcp-Session-Id header: send initialize first, or {stateless}"
             raise Rejected(Refusal(400, why), id=id)
         if not session_id.isascii() or not session_id.isprintable() or len(session_id) > MAX_SESSION_ID:
-            raise Rejected(Refusal(400, "this is no session id"), id=id)
+            why = f"malformed Mcp-Session-Id header: expected 1 to {MAX_SESSION_ID} visible ASCII characters"
+            raise Rejected(Refusal(400, why), id=id)
         session = self._sessions.find(session_id, http_request.endpoint, http_request.identity)
         if session is None or session.opening is None:
-            raise Rejected(Refusal(404, "this session is not known here; send initialize again"), id=id)
+            why = "unknown session id; it may have expired. Send initialize to open a new session"
+            raise Rejected(Refusal(404, why), id=id)
         _check_version(http_request.headers, session.opening.revision.name, id)
         return session_id, session
 
@@ -325,7 +331,7 @@ def _era_of(http_request: HttpRequest, message: Message | Malformed) -> Era:
 def _check_version(headers: Headers, settled: str, id: Id | None) -> None:
     versions = headers.all(VERSION)
     if versions and versions != [settled]:
-        raise Rejected(Refusal(400, "this session was opened with another protocol version"), id=id)
+        raise Rejected(Refusal(400, "MCP-Protocol-Version is not the one that this session was opened with"), id=id)
 
 
 def _deliver(session: Session, message: Message | Malformed) -> None:

@@ -359,7 +359,7 @@ async def test_a_task_is_found_by_its_owner_alone(
         with pytest.raises(InvalidParams) as refused:
             store.find_task(owner, id)
         words.add(refused.value.message)
-    assert words == {"there is no such task (any more)"}
+    assert words == {"unknown task id; the task may have expired"}
 
 
 async def test_tasks_are_listed_oldest_first(

@@ -144,7 +144,7 @@ async def test_an_id_in_flight_is_refused_also_within_a_batch() -> None:
     """Another type is another id (rule 7)."""
     async with open_end() as (server, end):
         end.says([CALL, CALL, {**CALL, "id": "7"}])
-        assert (await end.hears())["error"]["message"] == "this id is in flight already"
+        assert (await end.hears())["error"]["message"] == "a request with this id is still in flight; use a new id"
         for _ in range(2):
             server.says((await server.hears("tools/call"))["id"], {"content": []})
         await wait_all_tasks_blocked()

@@ -384,7 +384,10 @@ async def test_initialize_shares_the_ids_as_well(first: str) -> None:
         call = {"jsonrpc": "2.0", **stating("tools/call", {"name": "a__x"}, id=5)}
         lines = [json.dumps(each).encode() for each in ((hello, call) if first == "session" else (call, hello))]
         await client.says(b"\n".join(lines))
-        assert await error(client, 5) == {"code": -32600, "message": "this id is in flight already"}
+        assert await error(client, 5) == {
+            "code": -32600,
+            "message": "a request with this id is still in flight; use a new id",
+        }
         if first == "session":
             assert (await client.hears())["result"]["protocolVersion"] == HELLO["protocolVersion"]
         else:

@@ -39,7 +39,7 @@ YES = {"action": "accept", "content": {}}
 DESK = {"authorization": "Bearer desk-0123456789abcdef"}
 LAPTOP = {"authorization": "Bearer laptop-0123456789abcdef"}
 TOKENS = Listen(auth=Auth({name: Secret(f"{name}-0123456789abcdef") for name in ("desk", "laptop")}))
-NO_SUCH = "there is no such task (any more)"
+NO_SUCH = "unknown task id; the task may have expired"
 TOLD = "notifications/tasks/status"
 NOTIFIED = "notifications/tasks"
 

@@ -97,7 +97,7 @@ async def test_a_server_whose_program_is_another_can_be_asked_nothing() -> None:
         assert not run_inline(opened.definitions.observe_launch("open", Launch("d", "/bin/two")))
         assert opened.policies.epoch > epoch
         assert not opened.definitions.is_visible("open", Kind.TOOL, "x")
-        with pytest.raises(StaleApproval, match="stands for another program"):
+        with pytest.raises(StaleApproval, match="resolves to another program"):
             await opened.admit(call(), "open", Kind.TOOL, "x")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(opened.definitions.wait_until_launchable, "open")

@@ -851,7 +851,7 @@ async def test_what_only_a_session_can_keep_is_refused_without_one(method: str, 
         session.skip_handshake()
         client = ScriptedClient(session)
         assert await client.names() == ["a__x"]
-        with pytest.raises(Refusal, match="-32600 this belongs to a session"):
+        with pytest.raises(Refusal, match="-32600 this method needs a session"):
             await client.request(method, params)
         assert method not in server.asked
 

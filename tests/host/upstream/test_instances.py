@@ -693,7 +693,7 @@ async def test_no_instance_is_started_of_a_program_that_nobody_approved(
         for _ in range(2):
             result = await other.call("a__x", {"say": ""})
             assert result["isError"]
-            assert "stands for another program" in result["content"][0]["text"]
+            assert "resolves to another program" in result["content"][0]["text"]
         assert server.connections == connections
         world.approves()
         await trio.sleep(60)  # it failed, and may not be started again at once

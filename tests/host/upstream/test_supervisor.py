@@ -382,7 +382,7 @@ async def test_a_servers_own_questions_are_answered_with_a_pong_no_roots_or_a_re
         assert {type(answer.id) for answer in server.answered} == {int, str}
 
 
-# A command that stands for another program
+# A command that resolves to another program
 
 
 class Programs:
@@ -433,7 +433,7 @@ async def test_a_server_whose_command_is_another_program_now_is_not_started_befo
         assert await client.names() == []
         result = await client.call("a__x")
         assert result["isError"]
-        assert "stands for another program" in result["content"][0]["text"]
+        assert "resolves to another program" in result["content"][0]["text"]
         with pytest.raises(Unavailable, match="colonnade definitions"):
             world.upstreams.ready_client("a")
         (held,) = world.gate.definitions.pins.held()

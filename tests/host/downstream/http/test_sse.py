@@ -407,7 +407,7 @@ async def test_an_error_without_a_session_is_one_of_json_rpc(method: str, params
         answer = await alone(connection, {"id": 1, "method": method, "params": params})
         assert (answer.status, answer.messages()[0]["error"]["code"]) == (200, code)
         if code == -32600:
-            assert answer.messages()[0]["error"]["message"] == "this belongs to a session: open one at /mcp or /sse"
+            assert answer.messages()[0]["error"]["message"] == "this method needs a session; open one at /mcp or /sse"
             assert method not in server.asked
 
 
