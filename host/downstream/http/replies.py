@@ -9,8 +9,9 @@ can resume it (2025-11-25, "Resumability and Redelivery"); the newest reader rep
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 
@@ -63,7 +64,8 @@ class EventStream:
     """The events of one reply, numbered from 0. `name` is None if the client's revision has no resuming: such a stream
     has one reader, and drops events once they are read.
 
-    `size`: bytes kept; `unread`: those among them that the present or next reader has not taken yet.
+    `size`: bytes kept; `unread`: those among them that the present or next reader has not taken yet. An event is
+    charged while it is kept, and until the last reader that takes it has all of it.
 
     Args:
         memory, owner: what the events are charged to, until `close`.
@@ -72,8 +74,9 @@ class EventStream:
     def __init__(self, name: str | None, memory: Budget, owner: Owner, *, primes: bool) -> None:
         self.size = 0
         self._held = memory.hold(owner, Use.STREAMS, drop=self._drop_for_memory)
-        self._uncharged = 0
-        self._pouring: trio.CancelScope | None = None
+        self._primed = primes and name is not None
+        self._pouring: set[trio.CancelScope] = set()
+        self._in_flight: Counter[int] = Counter()  # number of an event -> readers that are taking it
         self._closed = False
         self.unread = 0
         self.ended_at: float | None = None
@@ -83,10 +86,8 @@ class EventStream:
         self._at = 0
         self._moved = trio.lowlevel.ParkingLot()
         self._readers = 0
-        if primes and name is not None:
-            first = format_priming(f"{name}-0", RETRY)
-            self._uncharged = len(first)  # a stream can always be begun, so its first event is not charged
-            self._append(first)
+        if self._primed:
+            self._append(format_priming(f"{name}-0", RETRY))
 
     def add(self, data: bytes) -> None:
         """Add one message.
@@ -155,37 +156,39 @@ class EventStream:
         return self._first - 1 <= number < self._first + len(self._events)
 
     def forget_one(self) -> None:
-        """Drop the oldest event."""
-        size = self._without_first()
-        self._held.grow(min(self._uncharged - size, 0))
-        self._uncharged = 0
-
-    def _without_first(self) -> int:
-        size = len(self._events.popleft())
-        self.size -= size
+        """Drop the oldest event. It stays charged while a reader is taking it."""
+        data, number = self._events.popleft(), self._first
+        self.size -= len(data)
         self._first += 1
         if self._at < self._first:
             self._at = self._first
-            self.unread -= size
-        return size
+            self.unread -= len(data)
+        if not self._in_flight[number]:
+            self._uncharge(number, len(data))
+
+    def _uncharge(self, number: int, size: int) -> None:
+        if number or not self._primed:  # a stream can always be begun, so its priming event is not charged
+            self._held.grow(-size)
 
     def forget_read(self) -> None:
-        """Drop the events that the reader has taken, which only resuming would need."""
-        while self._events and self._first < self._at:
+        """Drop the events that a reader has taken whole, which only resuming would need."""
+        first_needed = min([self._at, *self._in_flight])
+        while self._events and self._first < first_needed:
             self.forget_one()
 
     def discard(self) -> None:
-        """Drop all events, and disconnect the reader."""
+        """Drop all events, and disconnect the readers."""
         while self._events:
             self.forget_one()
+        self._in_flight.clear()
         self._held.resize(0)
-        if self._pouring is not None:
-            self._pouring.cancel("the memory of the stream is needed elsewhere")
+        for scope in self._pouring:
+            scope.cancel("the memory of the stream is needed elsewhere")
 
     def close(self) -> None:
         """End resuming: from now on the stream is charged only while a client reads it."""
         self._closed = True
-        if self._pouring is None:
+        if not self._pouring:
             self._events.clear()
             self._held.release()
 
@@ -205,12 +208,11 @@ class EventStream:
         """Send every event after `after`, and those still to come, until the end of the stream or until another reader
         takes over. After `discard` the reader's response is cut off, so that the client notices."""
         with trio.CancelScope() as scope:
-            self._pouring = scope
+            self._pouring.add(scope)
             try:
                 await self._pour(send, after)
             finally:
-                if self._pouring is scope:
-                    self._pouring = None
+                self._pouring.remove(scope)
                 if self._closed:
                     self.close()
 
@@ -221,11 +223,9 @@ class EventStream:
         self.unread = sum(len(each) for each in islice(self._events, self._at - self._first, None))
         while turn == self._readers:
             while turn == self._readers and self._at < self._first + len(self._events):
-                data = self._take_one()
-                await send_body(send, data, more=True, moves=self._held.touch)
+                with self._taking() as data:
+                    await send_body(send, data, more=True, moves=self._held.touch)
                 self._held.idle = self.ended_at is not None and not self.unread
-                if self._name is None:
-                    self._held.grow(-len(data))
             if self.ended_at is not None:
                 break
             with trio.move_on_after(HEARTBEAT_INTERVAL) as silence:
@@ -234,14 +234,25 @@ class EventStream:
                 await send_body(send, format_comment("working"), more=True)
         await send_body(send, b"", more=False)
 
-    def _take_one(self) -> bytes:
-        data = self._events[self._at - self._first]
+    @contextmanager
+    def _taking(self) -> Iterator[bytes]:
+        """The next event, in flight until the end of the block."""
+        number, data = self._at, self._events[self._at - self._first]
         self._at += 1
         self.unread -= len(data)
+        self._in_flight[number] += 1
         if self._name is None:
-            self._without_first()  # it cannot be resumed; charged until it was sent
+            self.forget_one()  # it cannot be resumed
         self._moved.unpark_all()
-        return data
+        try:
+            yield data
+        finally:
+            if number in self._in_flight:  # not discarded
+                self._in_flight[number] -= 1
+                if not self._in_flight[number]:
+                    del self._in_flight[number]
+                    if number < self._first:
+                        self._uncharge(number, len(data))
 
     def _append(self, data: bytes) -> None:
         self._events.append(data)

@@ -22,7 +22,7 @@ from host.downstream.http.replies import (
     Replies,
 )
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
-from host.memory import Budget, client_owner
+from host.memory import Budget, Use, client_owner
 from host.wire.asgi import Event
 from host.wire.sse import Event as SseEvent
 from host.wire.sse import EventParser
@@ -267,6 +267,52 @@ async def test_what_a_reader_has_not_taken_is_counted_and_what_it_has_is_not() -
         assert (stream.unread, stream.size) == (0, 0)
         stream.end()
         taker.held.set()
+
+
+@pytest.mark.parametrize("name", ["1", None])
+async def test_an_event_stays_charged_until_its_slow_reader_has_all_of_it(name: str | None) -> None:
+    """Also after newer events displaced it, so that a client that reads slowly holds no memory that is not counted."""
+    budget = Budget()
+    stream = EventStream(name, budget, client_owner(None), primes=True)
+    reader = Taker()
+    reader.held = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.write_events, reader, -1)
+        stream.add(b'"' + b"x" * MAX_KEPT + b'"')
+        reader.held.set()
+        await wait_all_tasks_blocked()  # a priming event is behind
+        reader.held = trio.Event()
+        stream.add(b'"' + b"y" * MAX_KEPT + b'"')
+        await wait_all_tasks_blocked()
+        stream.add(b"0")
+        stream.forget_read()
+        assert budget.used >= MAX_KEPT
+        reader.held.set()
+        await wait_all_tasks_blocked()
+        stream.forget_read()
+        assert budget.used == 0
+        stream.end()
+    assert reader.messages[1:] == ["y" * MAX_KEPT, 0]
+
+
+async def test_readers_of_an_event_that_needs_memory_are_disconnected() -> None:
+    """A stream that can be resumed does not forget the event that is on its way, and keep the connection."""
+    budget = Budget(5 * MAX_KEPT // 2)
+    stream = EventStream("1", budget, client_owner("greedy"), primes=True)
+    former, present = Taker(), Taker()
+    former.held = present.held = trio.Event()
+    async with trio.open_nursery() as nursery:
+        stream.add(b'"' + b"x" * 2 * MAX_KEPT + b'"')
+        nursery.start_soon(stream.write_events, former, 0)
+        nursery.start_soon(stream.write_events, present, 0)
+        await wait_all_tasks_blocked()
+        with budget.hold(client_owner("other"), Use.REQUESTS, MAX_KEPT, drop=lambda: None):
+            assert budget.used == MAX_KEPT
+            await wait_all_tasks_blocked()
+            assert not nursery.child_tasks
+    assert not former.data
+    assert not present.data
+    assert budget.used == 0
 
 
 async def test_a_reader_from_further_back_has_more_to_read() -> None:
