@@ -1,4 +1,4 @@
-"""A desktop host's file (`mcpServers`) rewritten as ours, then judged like any other.
+"""A desktop host's file (`mcpServers`) rewritten as ours, then validated like any other.
 
 This file knows the fields that desktop hosts write and which of them mean something here. Unknown fields are reported
 and left out, because such files are shared with other programs; known fields must be right. No value is quoted.

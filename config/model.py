@@ -802,7 +802,7 @@ class Listen(_Strict):
 
     `origins` and `hosts` are lower-case, and in addition to the loopback ones."""
 
-    # Above the address, which is judged by it.
+    # Above the address, which is checked against it.
     auth: Annotated[Auth | None, _key("Who may use the endpoint; default: everyone who can reach it.")] = None
     address: Annotated[
         AddressText,

@@ -119,8 +119,8 @@ class Host:
         changes = [
             *(f"{server} added" for server in diff.added),
             *(f"{server} removed" for server in diff.removed),
-            *(f"{server} begins anew" for server in diff.restart),
-            *(f"{server} is judged anew" for server in diff.policy_changed if server not in diff.restart),
+            *(f"{server} restarts" for server in diff.restart),
+            *(f"{server} has new rules or limits" for server in diff.policy_changed if server not in diff.restart),
             *diff.applied,
             *since_start.deferred,
         ]

@@ -1,2 +1,2 @@
-"""Where a person sees what a host does and decides: the admin API, its two doors, and the web console. None of it can
+"""The parts of a host for the person who runs it: the admin API, its two doors, and the web console. None of them can
 define, change or start a server."""

@@ -37,11 +37,11 @@ class PolicyAdmin:
         self._gate = gate
 
     def attributed_to(self, peer: PeerProcess, steps: Steps[T]) -> Steps[T]:
-        """These steps, which carry out what this process sent: it is recorded with what they decide."""
+        """These steps, which carry out a request of this process. The audit records the process with each decision."""
         return self._gate.decision_log.attributed_to(peer.audit_fields(), steps)
 
     def record_refused_peer(self, peer: PeerProcess, why: str, unrecorded: int = 0) -> None:
-        """A process that may not decide wanted to."""
+        """Record that a process that may not decide tried to."""
         self._gate.decision_log.record_refused_peer(peer.audit_fields(), why, unrecorded)
 
     def mark_changed(self, *sections: str) -> None:
@@ -50,7 +50,7 @@ class PolicyAdmin:
     def answer(
         self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
     ) -> Steps[Done]:
-        """Where no host runs nothing waits."""
+        """Always raises: where no host runs, no confirmation waits."""
         yield None
         raise AdminError("no host of this configuration runs, so no question waits")
 
@@ -65,7 +65,7 @@ class PolicyAdmin:
         }[decision]
         if decision != "approve" and self._gate.policies.trust(server) is Trust.TRUSTED:
             raise AdminError(f"{visible(server)} is trusted: nothing of it is held back; deny it in its rules instead")
-        # Names are shown as they can be seen, and come back so.
+        # People see names made visible, and clients send them back in that form.
         pins = self._gate.definitions.pins
         known = [(each.server, each.kind, each.name) for each in pins.held()]
         known += [(each.server, each.kind, each.name) for each in pins.pinned()]
@@ -79,7 +79,7 @@ class PolicyAdmin:
         return {"done": f"The {kind} {name} of {server}: {_OUTCOMES[decision]}.".replace("  ", " ")}
 
     def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> Steps[Done]:
-        """The same for all of one server that were shown."""
+        """Decide about all definitions of one server that were shown; see `decide`."""
         wanted = set(fingerprints)
         chosen = [
             held for held in self._gate.definitions.held() if held.server == server and held.fingerprint in wanted
@@ -98,7 +98,7 @@ class PolicyAdmin:
         return {"done": f"{count} definition{'' if count == 1 else 's'} of {server}: {_OUTCOMES[decision]}."}
 
     def revoke(self, grant: str, channel: Channel) -> Steps[Done]:
-        """Take a grant back."""
+        """Revoke a grant."""
         with _as_admin_errors():
             revoked = yield from self._gate.authorizer.revoke_grant(grant, channel.value)
         if not revoked:

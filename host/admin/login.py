@@ -1,8 +1,8 @@
-"""Who has the console open: one-time codes, and the sessions that they open. Pure; the clock is given.
+"""Logins at the web console: one-time codes, and the sessions that they open. Pure; the clock is given.
 
-A session is known by two things that belong together: a cookie, which scripts cannot read, and a secret, which the page
-keeps for its own origin and sends in a header. The cookie alone says nothing: a browser sends it to every port of the
-same host, and counts those as the same site. Here only digests of either are kept.
+A session has two credentials: a cookie, which scripts cannot read, and a secret, which the page keeps for its own
+origin and sends in a header. The cookie alone proves nothing: a browser sends it to every port of the same host, and
+treats these as one site. Only digests of both are kept here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ConsoleSession:
 
 @dataclass(frozen=True, slots=True)
 class OpenedSession:
-    """The credentials for the browser that opened a session, given once."""
+    """The credentials for the browser that opened a session. They are given out once."""
 
     session: ConsoleSession
     cookie: str
@@ -80,7 +80,7 @@ class ConsoleSessions:
         """
         now = self._clock()
         if not self._spend_code(_digest(code), now):
-            # Wrong tries keep nobody out who has a link: a code cannot be guessed, however often it is tried.
+            # Wrong codes do not lock out the holder of a link: a code cannot be guessed, however many are tried.
             rate_limited = len(self._failed_tries) == MAX_FAILED_TRIES and now - self._failed_tries[0] < 60
             self._failed_tries.append(now)
             if rate_limited:
@@ -95,7 +95,7 @@ class ConsoleSessions:
         return OpenedSession(session, cookie, secret)
 
     def _spend_code(self, digest: bytes, now: float) -> bool:
-        # All are compared, whichever fits: the time it takes says nothing about any code.
+        # All codes are compared, so that the duration reveals nothing about any of them.
         fitting = [known for known in self._codes if compare_digest(known, digest)]
         return bool(fitting) and now < self._codes.pop(fitting[0])
 

@@ -110,7 +110,8 @@ class SocketDoor:
         return peer
 
     def _record_refusal(self, peer: PeerProcess, why: str) -> None:
-        """Record it, unless so many were in this second that they would fill the disk; the next record counts those."""
+        """Record the refusal, unless so many were recorded in this second that they would fill the disk. The next
+        record states their number."""
         now = trio.current_time()
         if now - self._second >= 1.0:
             self._second, self._recorded = now, 0

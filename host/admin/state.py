@@ -140,7 +140,7 @@ class HostAdmin(PolicyAdmin):
         self._confirmations.on_change = lambda: self.mark_changed("confirmations", "grants", "servers")
 
     async def run(self) -> None:
-        """Hear of what changes without an event (lists, and what other processes of the user decide), until
+        """Watch what changes without an event (lists, and decisions of other processes of the user), until
         cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_catalog)
@@ -167,11 +167,11 @@ class HostAdmin(PolicyAdmin):
             await trio.sleep(POLL_INTERVAL)
             try:
                 await self.reload_decisions()
-            except Exception as problem:  # noqa: BLE001 - what is wrong with the files of others ends no host
+            except Exception as problem:  # noqa: BLE001 - errors in files of other processes must not end the host
                 self._journal.note(InternalError("looking at what other hosts decided", problem))
 
     async def reload_decisions(self) -> None:
-        """Take up what other processes of the user have decided meanwhile."""
+        """Take over the decisions that other processes of the user have stored."""
         changed = await self.run_steps(self._gate.definitions.pins.reread())
         if changed:
             self._gate.definitions.invalidate(changed)

@@ -91,7 +91,8 @@ class _LeaveRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def allowed_hosts(host: str, port: int) -> frozenset[str]:
-    """How a browser on this machine names what listens at this loopback address. Without a port if it is HTTP's own."""
+    """The `Host` values by which a browser on this machine names a loopback address. Without a port if it is HTTP's
+    default."""
     names = {"localhost", f"[{host}]" if ":" in host else host}
     return frozenset({f"{name}:{port}" for name in names} | (names if port == 80 else set()))
 
@@ -235,11 +236,11 @@ class WebDoor:
 
 
 async def _read(receive: Receive, kind: type[_T]) -> _T:
-    """The body of a request for the login.
+    """The body of a login request.
 
     Raises:
-        Refused: it is too long, too slow, or no such request.
-        ClientGone: it will not come.
+        Refused: it is too long, too slow, or not such a request.
+        ClientGone: it will not arrive.
     """
     try:
         return msgspec.json.decode(await read_body(receive, MAX_REQUEST), type=kind)
@@ -252,7 +253,7 @@ async def _read(receive: Receive, kind: type[_T]) -> _T:
 
 
 def _cookies(headers: Headers) -> Mapping[str, str]:
-    """Those of ours; of several with one name none counts."""
+    """Colonnade's own cookies. A name that occurs more than once does not count."""
     pairs = [pair.strip().partition("=") for line in headers.all("cookie") for pair in line.split(";")]
     names = [name for name, _, _ in pairs]
     return {name: value for name, _, value in pairs if name.startswith(COOKIE_PREFIX) and names.count(name) == 1}

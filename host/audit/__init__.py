@@ -1,1 +1,1 @@
-"""The audit: every decision and its outcome, in files that show whether somebody changed them."""
+"""The audit: every decision and its outcome, in files that show whether they were changed."""

@@ -35,7 +35,7 @@ Ranges = Sequence[tuple[int, int]]
 
 
 class NoKey(ValueError):
-    """A text is not a verification key. The text of the exception is a sentence."""
+    """The text is not a verification key. The exception's text is a sentence."""
 
 
 class SealExists(Exception):
@@ -97,7 +97,7 @@ def read_key(text: str) -> bytes:
     """The verification key that `colonnade audit init` printed.
 
     Raises:
-        NoKey: the text is none.
+        NoKey: the text is not a key.
     """
     with suppress(ValueError):
         key = bytes.fromhex(text.strip())
@@ -186,7 +186,7 @@ def read_state(folder: Path) -> SealState | None:
 
 
 def write_state(folder: Path, state: SealState) -> None:
-    """Put it on the disk in the place of the former one."""
+    """Write the state to the disk in place of the former one."""
     new = folder / "seal.new"
     with suppress(FileNotFoundError):
         new.unlink()

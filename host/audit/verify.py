@@ -66,7 +66,7 @@ def read_head(text: str) -> Head:
     """The head that `colonnade audit verify` printed.
 
     Raises:
-        ValueError: the text is none. That of the exception is a sentence.
+        ValueError: the text is not a head. The exception's text is a sentence.
     """
     file, _, rest = text.strip().partition(":")
     seq, _, digest = rest.partition(":")
@@ -145,7 +145,7 @@ def verify_all(folder: Path, key: bytes | None = None, head: Head | None = None)
 
 
 def _ends_said(folder: Path) -> dict[str, set[int]]:
-    """The records, by file, that the first records of other files name as the last ones."""
+    """The numbers of the last records of files, by file, as the first records of other files state them."""
     wanted: dict[str, set[int]] = {}
     for path in files(folder):
         first = first_of(path)

@@ -22,7 +22,7 @@ from host.cli.signals import allow_interrupts
 KEY_VARIABLE = "COLONNADE_AUDIT_KEY"
 _WITHOUT_KEY = {
     True: "the audit is sealed, and --key-file FILE also finds records that were rewritten",
-    False: "somebody may have written all of it anew; colonnade audit init seals what is written from then on",
+    False: "somebody may have rewritten all of it; colonnade audit init seals what is written from then on",
 }
 """By whether the audit is sealed."""
 

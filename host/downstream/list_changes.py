@@ -23,8 +23,8 @@ _Views = dict[Kind, bytes]
 async def track_changes(router: Router, caller: Caller) -> ListChanges:
     """Changes for a caller that knows every present list. Lists that are being evaluated again are excepted: the caller
     is notified of these afterwards, so that it need not wait now."""
-    judged = [kind for kind in Kind if router.catalog.is_evaluated(kind, caller.endpoint)]
-    return ListChanges(router, caller, {kind: (await router.lists.view(caller, kind)).digest for kind in judged})
+    evaluated = [kind for kind in Kind if router.catalog.is_evaluated(kind, caller.endpoint)]
+    return ListChanges(router, caller, {kind: (await router.lists.view(caller, kind)).digest for kind in evaluated})
 
 
 class ListChanges:

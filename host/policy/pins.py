@@ -304,7 +304,7 @@ class Pins:
                 while not (yield from self._store_offers(server, kind, offers)):
                     yield from self._refresh()
             except StateError as error:
-                problem = f"{error}; what servers offer anew is held back"
+                problem = f"{error}; new offers of servers are held back"
         items = self._items(server, kind)
         reading = PreparedPins(server, kind, offered, trust, before, offers, items, [], problem, lost)
         for name, offer in offers.items():
@@ -629,7 +629,7 @@ class Pins:
         """Record the reason why nothing is approved, or (None) that the stored approvals count again."""
         before, was_lost = self._servers if before is None else before, self._lost is not None
         if lost is not None:
-            self._servers, lost = {}, f"{lost}; nothing is approved until a person approves something anew"
+            self._servers, lost = {}, f"{lost}; nothing is approved until a person approves something again"
         if lost == self._lost and before is self._servers:
             return
         self._lost = lost

@@ -73,7 +73,7 @@ class Method:
     target: str
     """The member of `params` that names the entry."""
     arguments: str | None
-    """The member of `params` that rules judge by its content; None if the request has no such member."""
+    """The member of `params` whose content rules evaluate; None if the request has no such member."""
     capability: str
     """The server capability without which it must not be sent."""
     links: tuple[tuple[str, ...], ...] = ()

@@ -29,7 +29,8 @@ from host.storage.store import StateError
 
 
 def state_directory(given: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the state is: what was given, or else what the environment says. Nothing is made or looked at."""
+    """The path of the state directory: the given one, or else the one that the environment names. The file system is
+    not read."""
     if given is not None:
         return given.absolute()
     if named := environment.get("COLONNADE_STATE"):
@@ -102,7 +103,7 @@ class State:
         return self.path / "hosts"
 
     def key(self) -> bytes:
-        """Thirty-two bytes that nobody else knows, the same as long as the directory is there.
+        """Thirty-two secret bytes, the same as long as the directory exists.
 
         Raises:
             StateError: they cannot be read or made.
@@ -116,7 +117,7 @@ class State:
             raise StateError(f"{path} cannot be used: {problem.strerror}") from problem
 
     def sources(self) -> list[Path]:
-        """The configuration files that something is kept for."""
+        """The configuration files that have stored state."""
         notes = sorted(self.configs.glob("*/file"))
         return [Path(os.fsdecode(note.read_bytes().removesuffix(b"\n"))) for note in notes]
 

@@ -60,7 +60,7 @@ class StoredItem(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_spare(self) -> bool:
-        """Whether nobody ever decided about it, so that it may be forgotten while it is not offered."""
+        """Whether no person ever decided about it. It may then be forgotten while it is not offered."""
         return self.approved is None and not self.closed
 
     @property
@@ -91,7 +91,7 @@ class StoredGrant(msgspec.Struct, frozen=True, gc=False):
 
 
 class Revisions(NamedTuple):
-    """How often the definitions, and the grants, of a configuration were changed."""
+    """The number of changes of a configuration's definitions, and of its grants."""
 
     definitions: int = 0
     grants: int = 0
@@ -113,7 +113,8 @@ class StoredDefinitions(NamedTuple):
 
 
 class Transaction(ABC):
-    """The store while nobody else can change it. Whatever it is told is undone if the change raises."""
+    """The store within one transaction, in which no other process can change it. All changes are undone if the change
+    function raises."""
 
     @abstractmethod
     def revision(self) -> int:
@@ -133,11 +134,11 @@ class Transaction(ABC):
 
     @abstractmethod
     def clear_lost(self) -> None:
-        """A person has seen that what was approved is lost, and decides anew."""
+        """Record that a person has seen that the approvals are lost, and decides again."""
 
     @abstractmethod
     def close_servers(self, servers: Iterable[str]) -> None:
-        """There is no first sight for these servers any more."""
+        """End first sight for these servers."""
 
     @abstractmethod
     def grants(self) -> list[StoredGrant]:
@@ -149,7 +150,7 @@ class Transaction(ABC):
 
     @abstractmethod
     def remove_grants(self, ids: frozenset[str], expired_at: float) -> None:
-        """Take out the grants with these ids, and those that expired before that Unix time."""
+        """Remove the grants with these ids, and those that expired before that Unix time."""
 
 
 class Store(ABC):

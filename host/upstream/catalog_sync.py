@@ -85,8 +85,9 @@ class CatalogSync:
             self._wake.set()
 
     async def wait_until_read(self, kinds: Iterable[Kind]) -> None:
-        """Wait until the lists that are marked now have been read, because a request must not be judged by an outdated
-        definition. Makes them be read sooner. A list that could not be read stays as it was."""
+        """Wait until the lists that are marked now have been read: no request may be evaluated with an outdated
+        definition.
+        Makes them be read sooner. A list that could not be read stays as it was."""
         for kind in kinds:
             needed = self._reads_started[kind] + (kind in self._marked)
             while self._reads_finished[kind] < needed and not self._is_closed:

@@ -571,8 +571,8 @@ async def run_plans(suite: Suite, plans: list[Plan], direct_only: bool) -> int:
         for what, ended in ends.items():
             print(f"{version} {what}: {ended}")
             # What passes directly only shows what is to be held against Colonnade, unless that is all that was run.
-            judged = (what == f"as a server, {places[0].title}") == direct_only
-            total += ended if judged else Count(broken=ended.broken)
+            evaluated = (what == f"as a server, {places[0].title}") == direct_only
+            total += ended if evaluated else Count(broken=ended.broken)
     print(total)
     return 1 if total.failed or total.broken else 0
 

@@ -323,12 +323,12 @@ LONG = 2 * MAX_INLINE_ENTRIES
 
 
 def long(shelves: Catalog, server: str, shown: set[tuple[str, str]], kind: Kind = Kind.TOOL) -> None:
-    """The server lists so much that it is judged anew in steps, and all of it may be seen."""
+    """The server lists so much that it is evaluated again in steps, and all of it may be seen."""
     shown.update((server, str(number)) for number in range(LONG))
     publish(shelves, server, kind, [tool(str(number)) for number in range(LONG)])
 
 
-async def test_long_lists_are_judged_in_steps_and_swapped_in_one(nursery: trio.Nursery) -> None:
+async def test_long_lists_are_evaluated_in_steps_and_swapped_in_one(nursery: trio.Nursery) -> None:
     """Those of all servers together. Whoever wants to be shown them waits for that."""
     shelves, shown, _ = opening()
     long(shelves, "a", shown)
@@ -368,7 +368,7 @@ async def test_whoever_wants_a_list_waits_for_that_list_alone() -> None:
     assert not shelves.is_evaluated(Kind.TOOL)
 
 
-async def test_the_lists_of_one_kind_are_judged_beside_longer_ones_of_another(
+async def test_the_lists_of_one_kind_are_evaluated_beside_longer_ones_of_another(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of one that is begun already. Whoever waits for the short one is woken when that is done."""
@@ -388,8 +388,8 @@ async def test_the_lists_of_one_kind_are_judged_beside_longer_ones_of_another(
     assert not shelves.is_evaluated(Kind.RESOURCE)
 
 
-def test_what_is_decided_while_lists_are_judged_holds_for_them() -> None:
-    """Whether their first entries were judged already, or all of the first list."""
+def test_what_is_decided_while_lists_are_evaluated_holds_for_them() -> None:
+    """Whether their first entries were evaluated already, or all of the first list."""
     for steps in (1, LONG - 1, LONG + 5, 2 * LONG - 1):
         shelves, shown, _ = opening()
         long(shelves, "a", shown)
@@ -405,7 +405,7 @@ def test_what_is_decided_while_lists_are_judged_holds_for_them() -> None:
         assert len(shelves.snapshot(Kind.TOOL).entries) == 2 * LONG - 2
 
 
-async def test_what_is_listed_anew_while_lists_are_judged_is_not_judged_again() -> None:
+async def test_what_is_listed_anew_while_lists_are_evaluated_is_not_evaluated_again() -> None:
     """It was made under the present policy, and cursors of lists from before it are no good."""
     shelves, shown, _ = opening()
     long(shelves, "a", shown)
@@ -421,7 +421,7 @@ async def test_what_is_listed_anew_while_lists_are_judged_is_not_judged_again() 
 
 
 @pytest.mark.parametrize("configured", [True, False])
-async def test_what_is_gone_while_lists_are_judged_is_gone(configured: bool) -> None:
+async def test_what_is_gone_while_lists_are_evaluated_is_gone(configured: bool) -> None:
     """Also for who waits for it: because its server is not configured any more, or others need its memory."""
     memory, shown = Budget(100 * KEPT_COPIES * LONG), set[tuple[str, str]]()
     shelves = Catalog(["a", "b"], lambda server, kind, name: (server, name) in shown, lambda entry: None, memory)

@@ -261,7 +261,7 @@ def _variables() -> dict[str, str]:
         b"",
     ],
 )
-def test_a_message_that_was_judged_elsewhere_is_read_as_one_that_was_not(data: bytes) -> None:
+def test_a_message_that_was_evaluated_elsewhere_is_read_as_one_that_was_not(data: bytes) -> None:
     found: ParsedInput = receive_checked(data, find_malformed(data))
     assert found == receive(data)
 

@@ -71,7 +71,7 @@ class Recorded(Machine):
         over = [call for call in self.calls if call.done and call not in self._open]
         self._open += over
         self._happened += [f"{call.caller} {call.key} {call.n} ends: {outcome(call.answer)}" for call in over]
-        seen = run_inline(self.office.sections_in_steps(VIEWS))
+        seen = run_inline(self.admin.sections_in_steps(VIEWS))
         rows: dict[str, Any] = {**seen}
         for section, name in VIEWS.items():
             view = sorted("/".join(str(row[each]) for each in ROW if each in row) for row in rows[section])

@@ -535,7 +535,7 @@ class Machine:
             self.world, self.nursery = world, nursery
             world.gate.authorizer.grants._wall, world.gate.authorizer.grants._monotonic = self.now, self.now
             self.config = self._config()
-            self.office = HostAdmin(lambda: self.config, world.runtime, world.upstreams, stdio=False)
+            self.admin = HostAdmin(lambda: self.config, world.runtime, world.upstreams, stdio=False)
             world.gate.decision_log.record_configuration("config", SOURCE)
             file = world.gate.decision_log._audit._file
             assert file is not None
@@ -822,7 +822,7 @@ class Machine:
     # Steps: people
 
     def answer(self, one: int, two: int) -> None:
-        questions = run_inline(self.office.sections_in_steps(["confirmations"]))["confirmations"]
+        questions = run_inline(self.admin.sections_in_steps(["confirmations"]))["confirmations"]
         if not questions:
             return
         question = questions[one % len(questions)]
@@ -836,14 +836,14 @@ class Machine:
         self.said[question["id"]] = (answer, arguments, pending, expires, question["state"] == "refused")
         with suppress(AdminError):
             told: Any = {"n": {"in": [2, 3]}} if arguments == "some" else arguments
-            run_inline(self.office.answer(question["id"], answer, seconds, told, Channel.CONSOLE))
+            run_inline(self.admin.answer(question["id"], answer, seconds, told, Channel.CONSOLE))
             self.read_audit()
             self.tally["answered"] += 1
         self.said.pop(question["id"], None)
 
     def decide(self, one: int, two: int) -> None:
         held = sorted(
-            run_inline(self.office.sections_in_steps(["held"]))["held"], key=lambda each: (each["kind"], each["name"])
+            run_inline(self.admin.sections_in_steps(["held"]))["held"], key=lambda each: (each["kind"], each["name"])
         )
         if not held or two % 4 == 3:
             self._take_back(one)
@@ -852,7 +852,7 @@ class Machine:
         decision = ("approve", "reject", "approve")[two % 3]
         key = (found["server"], found["kind"], found["name"])
         with suppress(AdminError):
-            run_inline(self.office.decide(*key, found["fingerprint"], decision, Channel.CONSOLE))
+            run_inline(self.admin.decide(*key, found["fingerprint"], decision, Channel.CONSOLE))
             self.tally[f"decided {decision}"] += 1
             if found["kind"] == "launch":
                 program = json.loads(found["text"])["program"]
@@ -867,16 +867,16 @@ class Machine:
     def _take_back(self, one: int) -> None:
         key = TARGETS[one % len(TARGETS)]
         with suppress(AdminError):
-            run_inline(self.office.decide(*key, "", "revoke", Channel.CONSOLE))
+            run_inline(self.admin.decide(*key, "", "revoke", Channel.CONSOLE))
             self.definitions[key].approved, self.definitions[key].closed = None, True
             self.tally["approvals taken back"] += 1
 
     def revoke(self, one: int, two: int) -> None:
-        grants = run_inline(self.office.sections_in_steps(["grants"]))["grants"]
+        grants = run_inline(self.admin.sections_in_steps(["grants"]))["grants"]
         if grants:
             id = grants[one % len(grants)]["id"]
             with suppress(AdminError):
-                run_inline(self.office.revoke(id, Channel.CONSOLE))
+                run_inline(self.admin.revoke(id, Channel.CONSOLE))
                 if id in self.given:
                     self.given[id].void = True
                 self.tally["grants revoked"] += 1
@@ -884,7 +884,7 @@ class Machine:
     def come(self, one: int, two: int) -> None:
         """Somebody is there who can answer."""
         if not self.attached:
-            self._present = self.office.attach(Channel.CONSOLE)
+            self._present = self.admin.attach(Channel.CONSOLE)
             self._present.__enter__()
             self.attached = True
 

@@ -724,8 +724,8 @@ async def test_t20_no_text_of_an_untrusted_server_moves_a_terminal_or_hides_from
     )
     async with open_world(server) as world:
         await world.settled()
-        office = office_of(world)
-        said = [json.dumps(await office.state(), ensure_ascii=False)]
+        admin = admin_of(world)
+        said = [json.dumps(await admin.state(), ensure_ascii=False)]
         world.approves()
         await wait_all_tasks_blocked()
         client = await world.client()
@@ -733,7 +733,7 @@ async def test_t20_no_text_of_an_untrusted_server_moves_a_terminal_or_hides_from
         said.append(json.dumps(await client.request("tools/list"), ensure_ascii=False))
         with world.auto_answering(ConfirmationAnswer.ONCE):
             said.append(json.dumps(await client.call("gh__create", {"a": HOSTILE}), ensure_ascii=False))
-        said.append(json.dumps(await office.state(), ensure_ascii=False))
+        said.append(json.dumps(await admin.state(), ensure_ascii=False))
         said += [str(event) for event in world.events]
         for each in said:
             for text in _texts(json.loads(each) if each[:1] in "{[" else each):
@@ -749,7 +749,7 @@ def _texts(value: object) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
-def office_of(world: World) -> HostAdmin:
+def admin_of(world: World) -> HostAdmin:
     servers = {id: server.spec for id, server in world.servers.items()}
     config = Config(source=SOURCE, listen=Listen(), start_grace=3.0, servers=servers)
     return HostAdmin(lambda: config, world.runtime, world.upstreams, stdio=False)

@@ -1,7 +1,7 @@
 """Pictures of the web console, for the documents and for whoever works on the page.
 
     python -m tests.real.screenshots                                                    all, in build/screenshots
-    python -m tests.real.screenshots docs/pictures question.png definition.png catalog.png    these, in a folder
+    python -m tests.real.screenshots docs/pictures confirmation.png definition.png catalog.png    these, in a folder
 
 A real host with two servers is called until it has something to show. What it shows is then given fixed times and put
 behind the same page, so that the pictures are the same on every run, and only a change of the page changes them.
@@ -33,7 +33,7 @@ from tests.kit.servers.offering import offer
 
 from .running import ROOT, until
 from .test_console import Host, browsing
-from .test_console import serving as serving_office
+from .test_console import serving as serving_admin_api
 from .test_console_host import TOKEN, Setting, hosting, offering, with_token
 
 State = dict[str, Any]
@@ -86,7 +86,7 @@ SERVERS = {
 
 
 def scenes() -> tuple[State, State]:
-    """What a host shows while a question waits, and once a definition has changed as well."""
+    """What a host shows while a confirmation waits, and once a definition has changed as well."""
     with tempfile.TemporaryDirectory() as name, start_blocking_portal("trio") as portal:
         folder = Path(name)
         offer(folder / "tracker.json", tools=TRACKER, info={"name": "tracker"})
@@ -115,21 +115,21 @@ def scenes() -> tuple[State, State]:
             _granted(host, "always", begin("notes__write_note", title="Login", text="Slow since Tuesday."))
             call("tracker__get_issue", **repository, number=402)
             waiting = begin("tracker__create_issue", **ISSUE)
-            question = _waiting(host)
+            confirmation = _waiting(host)
             first = host.get("state")
             changed = [tool("get_issue", POISON, "owner", "repo", "number", "context", readOnlyHint=True)]
             kept = [each for each in TRACKER if each["name"] != "get_issue"]
             offer(folder / "tracker.json", tools=[*kept, *changed], info={"name": "tracker"})
             until(lambda: host.get("state")["held"], "the change is seen")
             second = host.get("state")
-            host.post("confirmations/answer", id=question["id"], answer="deny")
+            host.post("confirmations/answer", id=confirmation["id"], answer="deny")
             waiting.result()
     return fixed(first), fixed(second)
 
 
 @contextmanager
 def somebody_there(here: Setting) -> Iterator[Local]:
-    """The host, with a terminal at which its questions could be answered."""
+    """The host, with a terminal at which its confirmations could be answered."""
     (host,) = find_hosts(here.state)
     following = host.follow()
     next(following)
@@ -140,8 +140,8 @@ def somebody_there(here: Setting) -> Iterator[Local]:
 
 
 def _waiting(host: Local) -> Any:
-    """The question that waits."""
-    (found,) = until(lambda: host.get("state")["confirmations"], "the question is there")
+    """The confirmation that waits."""
+    (found,) = until(lambda: host.get("state")["confirmations"], "the confirmation is there")
     return found
 
 
@@ -155,8 +155,8 @@ def _granted(host: Local, how: str, call: Future[CallToolResult]) -> None:
 
 def fixed(state: State) -> State:
     """The same, as if it had been seen at NOW on somebody's machine, with times that are always the same."""
-    for question in state["confirmations"]:
-        question.update(asked=NOW - 8, until=NOW + 42)
+    for confirmation in state["confirmations"]:
+        confirmation.update(asked=NOW - 8, until=NOW + 42)
     for each in state["held"]:
         each["since"] = NOW - 95
     for number, grant in enumerate(state["grants"]):
@@ -190,8 +190,8 @@ def take(folder: Path, names: Sequence[str]) -> None:
 
 
 async def _take(folder: Path, asking: State, changed: State) -> None:
-    office = FakeAdminApi()
-    async with serving_office(office) as host:
+    admin = FakeAdminApi()
+    async with serving_admin_api(admin) as host:
         await trio.to_thread.run_sync(partial(_photograph, host, folder, asking, changed))
 
 
@@ -201,7 +201,7 @@ def _photograph(host: Host, folder: Path, asking: State, changed: State) -> None
         with opened(browser, host, 1180, 1060) as page:
             _settled(page)
             page.screenshot(path=folder / "overview.png")
-            _framed(page.locator("#waiting"), folder / "question.png")
+            _framed(page.locator("#waiting"), folder / "confirmation.png")
         with opened(browser, host, 390, 844, theme="dark") as page:
             _settled(page)
             page.screenshot(path=folder / "phone.png")
@@ -219,7 +219,7 @@ def _photograph(host: Host, folder: Path, asking: State, changed: State) -> None
 
 def _show(host: Host, state: State) -> None:
     for section in SECTIONS:
-        host.do(host.office.replace, section, state[section])
+        host.do(host.admin.replace, section, state[section])
 
 
 @contextmanager
@@ -243,7 +243,7 @@ def opened(browser: Browser, host: Host, width: int, height: int, theme: str = "
 
 def _settled(page: Page) -> None:
     """Buttons that have rested since the cards moved."""
-    expect(page.locator("#questions button[aria-disabled]")).to_have_count(0)
+    expect(page.locator("#confirmations button[aria-disabled]")).to_have_count(0)
     expect(page.locator("#held button[aria-disabled]")).to_have_count(0)
 
 

@@ -1,4 +1,4 @@
-"""The web console in a real browser, over a real listener, in front of an office that is small and real.
+"""The web console in a real browser, over a real listener, in front of an admin API that is small and real.
 
 The browser is Debian's Chromium. These tests are run by `make browser`, which needs it.
 """
@@ -53,13 +53,13 @@ class Host:
     """The console's own listener, which the browser reaches at `port`, if that is another. `link` and `do` are for
     other threads than trio's."""
 
-    def __init__(self, office: FakeAdminApi, port: int | None = None) -> None:
+    def __init__(self, admin: FakeAdminApi, port: int | None = None) -> None:
         self.bound = bind("127.0.0.1", 0)
         self.port: int = port or self.bound.getsockname()[1]
-        self.office = office
+        self.admin = admin
         self.sessions = ConsoleSessions(trio.current_time)
         self.stop = trio.Event()
-        self.app = console_app(office, self.sessions, allowed_hosts("127.0.0.1", self.port), self.stop, fail)
+        self.app = console_app(admin, self.sessions, allowed_hosts("127.0.0.1", self.port), self.stop, fail)
 
     @property
     def origin(self) -> str:
@@ -69,13 +69,13 @@ class Host:
         return console_url("127.0.0.1", self.port, trio.from_thread.run_sync(self.sessions.new_code))
 
     def do(self, act: Callable[..., Any], *args: Any) -> Any:
-        """Something with the office, in its own thread."""
+        """Something with the admin, in its own thread."""
         return trio.from_thread.run_sync(partial(act, *args))
 
 
 @asynccontextmanager
-async def serving(office: FakeAdminApi, port: int | None = None) -> AsyncIterator[Host]:
-    host = Host(office, port)
+async def serving(admin: FakeAdminApi, port: int | None = None) -> AsyncIterator[Host]:
+    host = Host(admin, port)
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(serve_http, host.app, host.bound, stop=host.stop))
         yield host
@@ -110,14 +110,14 @@ def full() -> FakeAdminApi:
     )
 
 
-async def test_a_question_appears_by_itself_and_is_answered() -> None:
+async def test_a_confirmation_appears_by_itself_and_is_answered() -> None:
     def act(host: Host, browser: Browser) -> None:
         page = browser.new_page()
         page.goto(host.link())
         expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
         assert "#" not in page.url
-        assert host.office.present == ["console"]
-        host.do(host.office.add, "confirmations", confirmation())
+        assert host.admin.present == ["console"]
+        host.do(host.admin.add, "confirmations", confirmation())
         card = page.get_by_role("article", name="create_issue")
         expect(card).to_contain_text("laptop wants to call a tool of the server github")
         expect(card).to_contain_text('"title": "The login page is slow"')
@@ -126,7 +126,7 @@ async def test_a_question_appears_by_itself_and_is_answered() -> None:
         card.get_by_role("button", name="Allow once").click()
         expect(card).to_have_count(0)
         expect(page).to_have_title("Colonnade")
-        assert host.office.requests == [("answer", "q1", "once", None, "exact", "console")]
+        assert host.admin.requests == [("answer", "q1", "once", None, "exact", "console")]
 
     async with serving(FakeAdminApi()) as host:
         await in_browser(host, act)
@@ -143,12 +143,12 @@ async def test_what_lasts_says_what_it_is_for() -> None:
             "laptop may call create_issue of github with any"
         )
         card.get_by_label("How long").select_option("1 hour")
-        host.do(host.office.replace, "confirmations", [confirmation(waiting=2)])  # what was chosen outlives a change
+        host.do(host.admin.replace, "confirmations", [confirmation(waiting=2)])  # what was chosen outlives a change
         expect(card).to_contain_text("2 calls wait")
         expect(card.get_by_label("any arguments")).to_be_checked()
         card.get_by_role("button", name="Allow for").click()
         expect(card).to_have_count(0)
-        assert host.office.requests == [("answer", "q1", "time", 3600, "any", "console")]
+        assert host.admin.requests == [("answer", "q1", "time", 3600, "any", "console")]
         granted = page.locator("#grants").get_by_text("may call")
         expect(granted).to_contain_text("create_issue")
         page.get_by_role("button", name="Revoke the grant for create_issue").click()
@@ -169,12 +169,12 @@ async def test_definitions_are_shown_with_their_difference_and_decided() -> None
         page.get_by_role("button", name="Approve get_issue").click()
         expect(region).to_have_count(0)
         expect(page.locator("#catalog")).to_contain_text("get_issue")
-        host.do(host.office.add, "held", held("x"))
+        host.do(host.admin.add, "held", held("x"))
         page.get_by_role("button", name="Approve all 2 shown").click()
         page.get_by_role("button", name="Approve them").click()
         expect(page.get_by_text("held back: not listed")).to_have_count(0)
-        assert [each[0] for each in host.office.requests] == ["decide", "decide_all"]
-        assert sorted(host.office.requests[1][2]) == ["sha256:new_tool", "sha256:x"]
+        assert [each[0] for each in host.admin.requests] == ["decide", "decide_all"]
+        assert sorted(host.admin.requests[1][2]) == ["sha256:new_tool", "sha256:x"]
 
     async with serving(full()) as host:
         await in_browser(host, act)
@@ -195,7 +195,7 @@ async def test_the_catalog_is_filtered_and_explained() -> None:
         page.get_by_role("button", name="Explain with these arguments").click()
         page.get_by_label("Verdict", exact=True).select_option("deny")
         expect(page.get_by_text("Nothing matches.")).to_be_visible()
-        assert host.office.requests[-1] == ("explain", "github", "tool", "create_issue", {"owner": "acme"})
+        assert host.admin.requests[-1] == ("explain", "github", "tool", "create_issue", {"owner": "acme"})
 
     async with serving(full()) as host:
         await in_browser(host, act)
@@ -219,7 +219,7 @@ async def test_everything_works_with_the_keyboard() -> None:
         tab_until(page, "Approve get_issue")
         page.keyboard.press("Space")
         expect(page.locator("#held")).not_to_contain_text("get_issue")
-        assert [each[0] for each in host.office.requests] == ["answer", "decide"]
+        assert [each[0] for each in host.admin.requests] == ["answer", "decide"]
         last = tab_until(page, "Revoke the grant for list_issues of github")  # no trap on the way to the end
         assert "Explain list_issues" in last
 
@@ -243,7 +243,7 @@ def tab_until(page: Page, name: str) -> list[str]:
     return seen
 
 
-async def test_a_press_that_was_meant_for_another_question_does_not_count() -> None:
+async def test_a_press_that_was_meant_for_another_confirmation_does_not_count() -> None:
     """When the cards move, their buttons rest for a moment."""
 
     def act(host: Host, browser: Browser) -> None:
@@ -251,13 +251,13 @@ async def test_a_press_that_was_meant_for_another_question_does_not_count() -> N
         page.goto(host.link())
         allow = page.get_by_role("article", name="other").get_by_role("button", name="Allow once")
         expect(allow).to_be_enabled()
-        host.do(host.office.replace, "confirmations", [confirmation("q2", name="other")])
+        host.do(host.admin.replace, "confirmations", [confirmation("q2", name="other")])
         expect(page.get_by_role("article", name="create_issue")).to_have_count(0)
         allow.dispatch_event("click")
-        assert host.office.requests == []
+        assert host.admin.requests == []
         allow.click()  # waits until it may be pressed
         expect(allow).to_have_count(0)
-        assert len(host.office.requests) == 1
+        assert len(host.admin.requests) == 1
 
     async with serving(FakeAdminApi(confirmations=[confirmation(), confirmation("q2", name="other")])) as host:
         await in_browser(host, act)
@@ -273,9 +273,9 @@ async def test_a_card_built_again_while_the_buttons_rest_takes_no_answer_either(
         allow = page.get_by_role("article", name="other").get_by_role("button", name="Allow once")
         expect(allow).to_be_enabled()
         page.clock.pause_at(page.evaluate("Date.now()") / 1000 + 5)
-        host.do(host.office.replace, "confirmations", [confirmation("q2", name="other")])
+        host.do(host.admin.replace, "confirmations", [confirmation("q2", name="other")])
         expect(allow).to_be_disabled()
-        host.do(host.office.replace, "confirmations", [confirmation("q2", name="other", waiting=2)])
+        host.do(host.admin.replace, "confirmations", [confirmation("q2", name="other", waiting=2)])
         expect(page.get_by_role("article", name="other")).to_contain_text("2 calls wait")
         assert not allow.is_enabled()
         page.clock.resume()
@@ -297,12 +297,12 @@ async def test_a_phone_shows_all_of_it_in_either_theme(theme: str) -> None:
         paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (luminance(paper) < 0.1) is (theme == "dark")
 
-    office = full()
-    office.add("catalog", entry(EVIL_LONG, description=EVIL_LONG))
-    office.add(
+    admin = full()
+    admin.add("catalog", entry(EVIL_LONG, description=EVIL_LONG))
+    admin.add(
         "confirmations", confirmation("q2", name="n" * 300, arguments="x" * 4000, rule="r" * 300, caller="c" * 300)
     )
-    async with serving(office) as host:
+    async with serving(admin) as host:
         await in_browser(host, act)
 
 
@@ -359,7 +359,7 @@ async def test_hostile_text_is_text() -> None:
         assert faults == []
 
     definition = {"server": EVIL, "kind": EVIL, "name": EVIL, "fingerprint": EVIL}
-    office = FakeAdminApi(
+    admin = FakeAdminApi(
         servers=[
             server(EVIL, title=EVIL, transport=EVIL, state=EVIL, detail=EVIL, trust=EVIL, isolation=EVIL, revision=EVIL)
             | {"unmatched": [EVIL], "warnings": [EVIL], "entries": {EVIL: 2}}
@@ -382,7 +382,7 @@ async def test_hostile_text_is_text() -> None:
         activity=[{"t": 1.0, "kind": EVIL, "server": EVIL, "text": EVIL, "level": EVIL}],
         problems=[EVIL],
     )
-    async with serving(office) as host:
+    async with serving(admin) as host:
         await in_browser(host, act)
 
 
@@ -450,13 +450,13 @@ async def test_a_page_of_another_origin_or_port_can_neither_read_nor_approve() -
         assert agent(host, {"cookie": cookie}) == 403
         assert agent(host, {"cookie": cookie, "origin": host.origin}) == 403
         assert agent(host, {"origin": host.origin, "x-colonnade-console": secret}) == 403
-        assert host.office.requests == []
+        assert host.admin.requests == []
         expect(page.get_by_text("create_issue").first).to_be_visible()
 
-    office = full()
+    admin = full()
     bound = bind("127.0.0.1", 0)
     port: int = bound.getsockname()[1]
-    async with serving(office) as host, trio.open_nursery() as nursery:
+    async with serving(admin) as host, trio.open_nursery() as nursery:
         await nursery.start(serve_http, bare, bound)
         await in_browser(host, partial(_with_port, act, port))
         nursery.cancel_scope.cancel()
@@ -520,7 +520,7 @@ async def test_a_lost_connection_is_said_and_mended() -> None:
         expect(page.get_by_text("live", exact=True)).to_be_visible()
         cuts(True)
         expect(page.get_by_text("The connection to the host is lost.")).to_be_visible()
-        host.do(host.office.add, "confirmations", confirmation("q7", name="later"))
+        host.do(host.admin.add, "confirmations", confirmation("q7", name="later"))
         cuts(False)
         expect(page.get_by_role("article", name="later")).to_be_visible(timeout=20_000)
         expect(page.get_by_text("The connection to the host is lost.")).to_be_hidden()

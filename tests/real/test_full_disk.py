@@ -62,7 +62,7 @@ def test_a_full_disk_refuses_what_would_need_to_be_remembered_and_loses_nothing(
             offer(offers["std"], tools=[tool("seen"), tool("late", LONG)])
             until(lambda: host.get("state")["problems"], "the host says that something is wrong")
             (problem,) = host.get("state")["problems"]
-            assert "what servers offer anew is held back" in problem
+            assert "new offers of servers are held back" in problem
             assert shown(host) == {"kept", "doomed", "seen"}, "what is not remembered is not taken for seen"
             offer(offers["strict"], tools=[tool("kept"), tool("doomed"), tool("more", LONG)])
             until(lambda: len(held(host)["more"]["text"]) > len(LONG), "the other definition is known")

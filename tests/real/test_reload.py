@@ -68,7 +68,7 @@ async def test_only_what_is_configured_otherwise_begins_anew(tmp_path: Path) -> 
             other = {**servers["other"], "env": {"NEW": "1"}}
             second = {"same": servers["same"], "other": other, "new": servers["new"]}
             write_config(tmp_path, second)
-            await trio.to_thread.run_sync(reload, host, "read again", "new added", "gone removed", "other begins anew")
+            await trio.to_thread.run_sync(reload, host, "read again", "new added", "gone removed", "other restarts")
             await eventually_ready(host, "same", "other", "new")
             await trio.to_thread.run_sync(until, lambda: not Path(f"/proc/{pids['gone']}").exists(), "gone is gone")
             nursery.start_soon(wait, 2)
@@ -103,7 +103,7 @@ async def test_a_broken_file_changes_nothing_and_says_why(tmp_path: Path, broken
         assert pid_of(host.process.pid, log.name) == pid
 
 
-async def test_calls_in_flight_keep_their_verdict_and_new_ones_are_judged_by_the_new_rules(tmp_path: Path) -> None:
+async def test_calls_in_flight_keep_their_verdict_and_new_ones_are_evaluated_by_the_new_rules(tmp_path: Path) -> None:
     """(row P15)"""
     log = tmp_path / "a.log"
     file = write_config(tmp_path, {"a": recorder(log)})
@@ -123,7 +123,7 @@ async def test_calls_in_flight_keep_their_verdict_and_new_ones_are_judged_by_the
             )
             deny = {"tools": {"deny": ["echo", {"name": "together", "when": {"note": {"in": ["old", "new"]}}}]}}
             write_config(tmp_path, {"a": {**recorder(log), "consent": deny}})
-            await trio.to_thread.run_sync(reload, host, "a is judged anew")
+            await trio.to_thread.run_sync(reload, host, "a has new rules or limits")
             assert "a__echo" not in await tools(client)
             for note in ("old", "new"):
                 refused = await called(client, "a__together", {"of": IN_FLIGHT + 1, "note": note}, 1000)

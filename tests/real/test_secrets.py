@@ -132,13 +132,13 @@ def test_twenty_planted_secrets_are_found_nowhere(tmp_path: Path, monkeypatch: p
             said.append(_ask(f"{host.url}?key={token}", "wrong", "tools/list", {}))
             seen["answers"] = "\n".join(said)
             seen["status"] = _status(host.url, token) + _status(host.url, f"{token}x")
-            (office,) = find_hosts(tmp_path / "state")
-            shown = office.get("state")
+            (admin,) = find_hosts(tmp_path / "state")
+            shown = admin.get("state")
             # What a call was given is shown to the person who is asked about it, and to nobody else.
             (question,) = [each for each in shown["confirmations"] if each["name"] == "held"]
             assert argument in question["arguments"]
             question["arguments"] = ""
-            seen["office"] = json.dumps(shown)
+            seen["admin"] = json.dumps(shown)
             for command in ("list", "check"):
                 ran = colonnade(command, str(file))
                 seen[f"colonnade {command}"] = ran.stdout + ran.stderr

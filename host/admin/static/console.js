@@ -243,9 +243,9 @@ function show(sections) {
   $("leave").hidden = false;
   if (state.config !== undefined) $("host").replaceChildren(foreign(state.config), h("span", { class: "soft" }, ` · process ${state.pid} · ${state.colonnade}`));
   for (const section of sections) if (SHOW[section]) SHOW[section](state[section] || []);
-  for (const [id, section] of [["n-questions", waiting()], ["n-held", state.held], ["n-servers", state.servers], ["n-catalog", state.catalog], ["n-grants", state.grants]])
+  for (const [id, section] of [["n-confirmations", waiting()], ["n-held", state.held], ["n-servers", state.servers], ["n-catalog", state.catalog], ["n-grants", state.grants]])
     $(id).textContent = section && section.length ? String(section.length) : "";
-  $("n-questions").classList.toggle("hot", waiting().length > 0);
+  $("n-confirmations").classList.toggle("hot", waiting().length > 0);
   $("n-held").classList.toggle("hot", (state.held || []).some((each) => !each.rejected));
   retitle();
 }
@@ -273,7 +273,7 @@ function meant() {
   return false;
 }
 
-const answerButtons = () => document.querySelectorAll("#questions button, #refused button, #held button");
+const answerButtons = () => document.querySelectorAll("#confirmations button, #refused button, #held button");
 
 /** Take no answer for a moment, since cards have moved. */
 function settle() {
@@ -288,12 +288,12 @@ function disableUntilSettled() {
   if (performance.now() < settled) for (const each of answerButtons()) each.setAttribute("aria-disabled", "true");
 }
 
-function showConfirmations(questions) {
-  const open = questions.filter((each) => each.state === "waiting");
-  const refused = questions.filter((each) => each.state !== "waiting");
+function showConfirmations(confirmations) {
+  const open = confirmations.filter((each) => each.state === "waiting");
+  const refused = confirmations.filter((each) => each.state !== "waiting");
   const hadFocus = $("waiting").contains(document.activeElement) && document.activeElement !== $("waiting");
   const fresh = open.filter((each) => !announced.has(each.id));
-  const movedOpen = keep($("questions"), open, (each) => each.id, confirmationCard,
+  const movedOpen = keep($("confirmations"), open, (each) => each.id, confirmationCard,
     nothing("Nothing waits for you.", "When a call needs a person, it appears here by itself. Leave this page open."));
   const movedRefused = keep($("refused"), refused, (each) => each.id, confirmationCard);
   if (fresh.length || movedOpen || movedRefused) settle();
@@ -301,10 +301,10 @@ function showConfirmations(questions) {
   for (const each of fresh) announced.add(each.id);
   if (fresh.length) say(`${plural(fresh.length, "new confirmation")}: ${fresh.map((each) => `${each.server}, ${each.name}`).join("; ")}`);
   if (hadFocus && document.activeElement === document.body) {
-    const next = document.querySelector("#questions h3, #refused h3") || $("waiting");
+    const next = document.querySelector("#confirmations h3, #refused h3") || $("waiting");
     next.focus({ preventScroll: true });
   }
-  for (const id of memory.keys()) if (!questions.some((each) => each.id === id)) memory.delete(id);
+  for (const id of memory.keys()) if (!confirmations.some((each) => each.id === id)) memory.delete(id);
 }
 
 const ASKED = {
@@ -332,7 +332,7 @@ function confirmationCard(q) {
   const back = Object.hasOwn(ASKED_BACK, q.kind);
   const late = q.state !== "waiting";
   const answers = new Set(q.answers || []);
-  const title = `question-${++made}`;
+  const title = `confirmation-${++made}`;
   const card = h("article", { class: late ? "card late" : "card ask", "aria-labelledby": title });
   const waits = q.waiting > 1 ? ` ${plural(q.waiting, "call waits", "calls wait")} for this.` : "";
   const words = lead(q, back);
@@ -617,7 +617,7 @@ function close(why) {
   state = {};
   isOnline = null;
   memory = new Map();
-  for (const id of ["questions", "refused", "held", "server-list", "catalog-list", "grant-list", "activity-list", "problems", "host", "say"]) {
+  for (const id of ["confirmations", "refused", "held", "server-list", "catalog-list", "grant-list", "activity-list", "problems", "host", "say"]) {
     $(id).replaceChildren();
     $(id).kept = undefined;
   }

@@ -67,13 +67,13 @@ class StatelessHttp:
             Rejected: it is refused with a status.
         """
         client = _client_of(http_request)
-        params, stated, target = await self._judged(http_request, request, client)
+        params, stated, target = await self._validate(http_request, request, client)
         if request.method == LISTEN:
             await self._listen(http_request, request, params, stated, client)
         else:
             await self._answer(http_request, request, params, stated, client, target)
 
-    async def _judged(
+    async def _validate(
         self, http_request: HttpRequest, request: Request, client: StatelessClient
     ) -> tuple[Mapping[str, Raw], Envelope, ResolvedName | None]:
         """Check a request in this order: envelope, headers, revision, and the headers of the tool's parameters. Returns

@@ -1522,7 +1522,7 @@ class Machine:
             except trio.Cancelled as left:
                 request.ends.append(left)
                 raise
-            except Exception as problem:  # noqa: BLE001 - judged at the end
+            except Exception as problem:  # noqa: BLE001 - evaluated at the end
                 request.ends.append(problem)
             else:
                 request.ends.append(end)

@@ -65,7 +65,7 @@ async def test_what_is_known_is_not_told(autojump_clock: MockClock) -> None:
             assert hearer.heard == [TOOLS_CHANGED]
 
 
-async def test_a_list_that_was_being_judged_when_a_client_came_is_told_when_that_is_done() -> None:
+async def test_a_list_that_was_being_evaluated_when_a_client_came_is_told_when_that_is_done() -> None:
     server = ScriptedServer("a", tools=["x"], prompts=["p"])
     async with open_world(server) as world:
         await world.settled()

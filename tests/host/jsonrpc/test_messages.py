@@ -245,7 +245,7 @@ def test_what_is_no_array_is_no_batch(taker: Taker, text: bytes) -> None:
 
 
 @TAKERS
-def test_the_items_of_a_batch_are_judged_one_by_one(taker: Taker) -> None:
+def test_the_items_of_a_batch_are_evaluated_one_by_one(taker: Taker) -> None:
     """In their order; a batch inside a batch is refused (rule 6)."""
     found = taker(b" [" + call(b"[1.0]") + b', {"jsonrpc":"2.0","method":"n"},1, [' + call() + b"] ]\n")
     assert found is not None

@@ -902,7 +902,7 @@ LONG = {
 
 @pytest.mark.parametrize("size", [0, LONGEST_DECODED])
 @pytest.mark.parametrize(("value", "op", "wanted", "answer"), LONG.values(), ids=LONG)
-def test_long_arguments_are_judged_like_short_ones(
+def test_long_arguments_are_evaluated_like_short_ones(
     value: bytes, op: str, wanted: CheckValue, answer: bool | None, size: int
 ) -> None:
     """Wherever the value stands."""

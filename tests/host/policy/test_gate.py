@@ -139,7 +139,7 @@ async def test_arguments_that_a_rule_denies_are_refused_aloud() -> None:
 
 
 async def test_the_arguments_of_a_method_stand_where_its_row_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A method that is new in the table is not judged by an empty object."""
+    """A method that is new in the table is not evaluated by an empty object."""
     row = Method("tools/plan", Kind.TOOL, "name", "input", "tools")
     monkeypatch.setitem(TARGETED, row.name, row)
     consent = Consent(tools=KindConsent(allow=(ACME,)))

@@ -812,7 +812,7 @@ def test_what_could_not_be_stored_is_stored_once_that_is_possible(
         run_inline(pins.observe("a", "tool", tools(x=1, y=1)))
         run_inline(pins.observe("a", "prompt", tools(p=1)))
     run_inline(pins.observe("a", "resource", tools(r=1)))  # of another kind, and possible
-    assert "is held back" in str(pins.problem)
+    assert "are held back" in str(pins.problem)
     assert {each.name for each in pins.held()} == {"x", "r"}
     if occasion == "a look at the store":
         run_inline(pins.reread())

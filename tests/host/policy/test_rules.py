@@ -87,12 +87,12 @@ def test_with_only_a_deny_list_the_rest_is_allowed(kind: Kind) -> None:
     assert may(judge, kind, "b")
 
 
-def test_a_kind_is_judged_by_its_own_lists() -> None:
+def test_a_kind_is_evaluated_by_its_own_lists() -> None:
     judge = rules(Kind.TOOL, allow=())
     assert [kind for kind in Kind if may(judge, kind, "x")] == [Kind.RESOURCE, Kind.TEMPLATE, Kind.PROMPT]
 
 
-def test_a_template_is_judged_like_the_resources_it_makes() -> None:
+def test_a_template_is_evaluated_like_the_resources_it_makes() -> None:
     judge = rules(Kind.TEMPLATE, allow=("repo://acme/**",))
     assert may(judge, Kind.TEMPLATE, "repo://acme/{+path}{?ref,at}")
     assert may(judge, Kind.TEMPLATE, "repo://acme/{owner}/{name}{/more*}")
@@ -506,7 +506,7 @@ def test_no_spelling_leads_to_another_page(uri: str) -> None:
     assert judge.evaluate_server_request(ServerRequest.URL, uri).verdict is DENY
 
 
-def test_pages_and_roots_are_judged_by_their_patterns() -> None:
+def test_pages_and_roots_are_evaluated_by_their_patterns() -> None:
     judge = Rules(
         Consent(
             elicitation=Elicitation(url=KindConsent(allow=listed("https://a.example/**"), deny=listed("**/admin/**"))),
@@ -751,7 +751,7 @@ def test_escaping_any_characters_of_a_path_changes_no_verdict(text: str, places:
 
 
 @pytest.mark.parametrize("piece", ["%2e%2e/a?/", "a%2f../", "/?#;%3f%23%5c..", "%25%2e"])
-def test_the_longest_uri_is_judged_in_time(piece: str) -> None:
+def test_the_longest_uri_is_evaluated_in_time(piece: str) -> None:
     uri = ("x://h/" + piece * MAX_LENGTH)[:MAX_LENGTH]
     allow = tuple(f"x://h/**a*b**{number}" for number in range(20))
     assert_costs_less(lambda: allows(uri, allow=allow, deny=("**a*b**c",) * 20), 0.5)
@@ -904,7 +904,7 @@ def test_what_is_left_of_a_uri_is_explained() -> None:
     assert (allow.matched, allow.why, rest.matched) == (True, "the URI fits", False)
 
 
-def test_what_is_remembered_for_lists_is_what_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_remembered_for_lists_is_what_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     """And no more is remembered than may be."""
     monkeypatch.setattr(module, "MAX_CACHED_NAMES", 3)
     rules = Rules(Consent(tools=KindConsent(allow=(Rule("get_*"),), deny=(Rule("*_all"),))))

@@ -95,7 +95,7 @@ async def test_what_costs_something_a_person_must_have_agreed_to_before_it_is_pu
                 pytest.fail("it was put")
 
 
-async def test_pages_are_judged_by_their_address() -> None:
+async def test_pages_are_evaluated_by_their_address() -> None:
     consent = Consent(elicitation=Elicitation(url=kind(allow=["https://good/**"], default="deny")))
     with gate({"s": spec("s", consent)}) as opened:
         assert opened.server_requests.allows("s", ServerRequest.URL)

@@ -265,7 +265,7 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(
 
 @settings(max_examples=200)
 @given(SCHEMAS)
-def test_annotations_are_judged_as_the_sdk_judges_them(schema: Any) -> None:
+def test_annotations_are_evaluated_as_the_sdk_judges_them(schema: Any) -> None:
     """(rule 36)"""
     if find_invalid_x_mcp_header(schema) is None:
         found = {mirror.path: mirror.spelling.removeprefix("Mcp-Param-") for mirror in param_headers_of(raw(schema))}

@@ -97,7 +97,7 @@ def test_without_params_there_is_no_envelope() -> None:
 @pytest.mark.parametrize(
     ("version", "text"), [("2025-06-18", "2025-06-18"), ("", ""), (1, None), (None, None), ({}, None), ("\ud800", None)]
 )
-def test_the_version_of_a_request_is_known_before_it_is_judged(version: object, text: str | None) -> None:
+def test_the_version_of_a_request_is_known_before_it_is_evaluated(version: object, text: str | None) -> None:
     assert version_of(raw({"_meta": {VERSION: version}})) == text
 
 

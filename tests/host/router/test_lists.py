@@ -28,8 +28,8 @@ async def test_lists_of_all_servers_are_one_list_in_the_order_of_the_configurati
         assert await client.names() == ["b__x", "b__y", "a__x"]
 
 
-async def test_a_list_that_is_judged_anew_keeps_nobody_from_others() -> None:
-    """Nor a client from beginning: it is told of that list when it is judged. Whoever wants that list waits."""
+async def test_a_list_that_is_evaluated_again_keeps_nobody_from_others() -> None:
+    """Nor a client from beginning: it is told of that list when it is evaluated. Whoever wants that list waits."""
     hostile = ScriptedServer("hostile", tools=["x"], resources=["x://r"])
     async with open_world(hostile, ScriptedServer("b", tools=["y"], resources=["x://s"])) as world:
         await world.settled()

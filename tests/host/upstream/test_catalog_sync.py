@@ -532,7 +532,7 @@ async def slowly(params: dict[str, Any]) -> object:
     return {"tools": [tool("x", description="another")]}
 
 
-async def test_calls_that_follow_a_change_are_judged_by_the_new_definition(autojump_clock: MockClock) -> None:
+async def test_calls_that_follow_a_change_are_evaluated_by_the_new_definition(autojump_clock: MockClock) -> None:
     """However quickly they follow; of what was approved before, none reaches the server."""
     called: list[object] = []
 
@@ -556,7 +556,9 @@ async def test_calls_that_follow_a_change_are_judged_by_the_new_definition(autoj
         assert await client.call("a__x") == {"content": []}
 
 
-async def test_a_call_that_began_before_the_change_and_was_not_sent_is_judged_anew(autojump_clock: MockClock) -> None:
+async def test_a_call_that_began_before_the_change_and_was_not_sent_is_evaluated_again(
+    autojump_clock: MockClock,
+) -> None:
     """It waited for a person, who agreed to the former definition while the new one was on its way."""
     server = ScriptedServer("a", tools=["x"], consent=Consent(tools=kind(ask=("x",))), answers={"tools/list": slowly})
     server.answers.clear()
@@ -1032,12 +1034,12 @@ async def test_the_console_and_a_judge_hold_nobody_up_either() -> None:
         config = Config(
             source=Path("/nowhere"), listen=Listen(), start_grace=3.0, servers={"big": world.servers["big"].spec}
         )
-        office = HostAdmin(lambda: config, world.runtime, world.upstreams, stdio=False)
+        admin = HostAdmin(lambda: config, world.runtime, world.upstreams, stdio=False)
 
         async def look() -> None:
-            state = await office.sections(["servers", "catalog", "held"])
+            state = await admin.sections(["servers", "catalog", "held"])
             assert (state["servers"][0]["held"], len(state["catalog"]), len(state["held"])) == (9999, 9999, 500)
             assert set(state["servers"][0]["unmatched"]) == {f"tools.deny: t*x{number}*y" for number in range(RULES)}
-            assert run_inline(office.explain("big", "tool", "t0_5", None))["standing"] == "new"
+            assert run_inline(admin.explain("big", "tool", "t0_5", None))["standing"] == "new"
 
         await assert_loop_responsive(look, LONGEST)

@@ -845,23 +845,23 @@ async def test_what_was_watched_by_a_grant_is_watched_no_more_without_it() -> No
             nursery.cancel_scope.cancel()
 
 
-async def test_of_many_who_hear_of_a_change_it_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_many_who_hear_of_a_change_it_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Watched()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         clients = await listeners(world, nursery, 5)
         for client in clients:
             await watch(nursery, client).comes()
-        judged: list[str] = []
+        evaluated: list[str] = []
         shows = server_watches(world)._is_visible
 
         def counted(uri: str) -> bool:
-            judged.append(uri)
+            evaluated.append(uri)
             return shows(uri)
 
         monkeypatch.setattr(server_watches(world), "_is_visible", counted)
         await server.says_updated(f"{D}/x")
         assert [updates(client) for client in clients] == [[f"a+{D}/x"]] * 5
-        assert judged == [f"{D}/x"]
+        assert evaluated == [f"{D}/x"]
         nursery.cancel_scope.cancel()
 
 
@@ -869,7 +869,7 @@ def server_watches(world: World) -> resource_watches.ResourceWatches:
     return world.upstreams.by_id["a"].watches
 
 
-async def test_what_is_watched_is_judged_anew_in_steps_and_told_to_nobody_meanwhile() -> None:
+async def test_what_is_watched_is_evaluated_again_in_steps_and_told_to_nobody_meanwhile() -> None:
     """Thousands of URIs take seconds. Their server is told that they are watched no more."""
     server = Watched()
     async with open_world(server) as world, trio.open_nursery() as nursery:

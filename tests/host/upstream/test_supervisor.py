@@ -265,7 +265,7 @@ async def test_while_a_list_waits_for_its_turn_the_former_one_stays(autojump_clo
         assert await client.names() == ["a__x"]
 
 
-async def test_a_call_is_not_judged_by_the_list_of_a_former_connection(autojump_clock: MockClock) -> None:
+async def test_a_call_is_not_evaluated_by_the_list_of_a_former_connection(autojump_clock: MockClock) -> None:
     """The list waits for its turn, and is read at once for whoever calls."""
     server = Fickle()
     async with open_world(server) as world:

@@ -219,19 +219,19 @@ async def test_whoever_watches_goes_on_watching_at_a_server_that_begins_anew(aut
         nursery.cancel_scope.cancel()
 
 
-async def test_what_is_only_judged_otherwise_is_used_as_it_is(autojump_clock: MockClock) -> None:
+async def test_what_is_only_evaluated_otherwise_is_used_as_it_is(autojump_clock: MockClock) -> None:
     """At once, and the instances of clients as well."""
     first = server("a", isolation=Isolation.PER_CLIENT)
     async with open_world(first) as world:
         client = await world.client()
         assert await text(client, "a__x") == "ok"
-        judged = server("a", isolation=Isolation.PER_CLIENT, consent=Consent(tools=kind(ask=["x"])))
-        world.configures(judged)
-        assert world.upstreams.by_id["a"].spec is world.upstreams.instances["a"].spec is judged.spec
+        evaluated = server("a", isolation=Isolation.PER_CLIENT, consent=Consent(tools=kind(ask=["x"])))
+        world.configures(evaluated)
+        assert world.upstreams.by_id["a"].spec is world.upstreams.instances["a"].spec is evaluated.spec
         assert "needs a person's consent" in await text(client, "a__x")
         world.configures(first)
         assert await text(client, "a__x") == "ok"
-        assert (first.connections, judged.connections) == (2, 0)
+        assert (first.connections, evaluated.connections) == (2, 0)
 
 
 @pytest.mark.parametrize("drains", [True, False])

@@ -55,7 +55,7 @@ class Call:
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
 
-class Question:
+class WaitingRequest:
     """A question that waits for its answer."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Asker:
     def __init__(self, ledger: Path) -> None:
         self._ledger = ledger.open("ab", buffering=0)
         self._calls: dict[int | str, Call] = {}
-        self._questions: dict[int, Question] = {}
+        self._questions: dict[int, WaitingRequest] = {}
         self._last_id = 0
         self._served = 0
         self._first: str | None = None
@@ -181,7 +181,7 @@ class Asker:
     async def _answer_to(self, say: Say, method: str, params: Message) -> Message | None:
         self._last_id += 1
         id = self._last_id
-        question = self._questions[id] = Question()
+        question = self._questions[id] = WaitingRequest()
         try:
             await say({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
             with trio.move_on_after(PATIENCE):
