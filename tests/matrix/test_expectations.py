@@ -63,9 +63,7 @@ def test_there_are_as_many_cells_as_there_are_combinations() -> None:
         (Feature.TASK_TOOL, R26, R25B, "I22"),
     ],
 )
-def test_a_cell_follows_from_both_revisions(
-    feature: Feature, client: str, server: str, verdict: str
-) -> None:
+def test_a_cell_follows_from_both_revisions(feature: Feature, client: str, server: str, verdict: str) -> None:
     assert str(expected(cell(feature, client, server))) == verdict
 
 
