@@ -921,8 +921,12 @@ class Config(_Strict):
     notices: Annotated[SkipJsonSchema[tuple[str, ...]], _NO_KEY] = ()
     listen: Annotated[Listen, _key("The endpoint: its address, and who may use it.")] = Listen()
     start_grace: Annotated[
-        Grace, _key("Time that the first lists and calls wait for servers that are still starting; 0s to 60s.", "3s")
-    ] = 3.0
+        Grace | None,
+        _key(
+            "Time that lists wait for a server that was never seen, from its first start; 0s to 60s.",
+            "4s with --stdio, else 20s",
+        ),
+    ] = None
     memory: Annotated[
         Memory,
         _key("Memory for the messages of clients and servers together; from 32MiB.", "256MiB"),

@@ -50,6 +50,7 @@ from host.storage.directory import State
 from host.storage.sqlite import open_store
 from host.storage.store import StateError
 from host.upstream.connect import open_link
+from host.upstream.remembered import RememberedServers
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams, open_upstreams
 from host.wire.asgi import ASGIApp
@@ -169,13 +170,14 @@ async def open_host(
         with suppress(StateError):
             await complete(gate.authorizer.grants.store_revocations())
         catalog = Catalog(list(config.servers), gate.definitions.is_visible_cached, on_collision, memory)
-        runtime = Runtime(catalog, gate, journal)
+        key = derive_key(state.key(), b"remembered servers")
+        runtime = Runtime(catalog, gate, journal, RememberedServers(store, key, catalog, gate.definitions.pins))
         become_subreaper()
         async with open_keeper() as keeper:
             open_upstream_link = partial(open_link, keeper=keeper, journal=journal, turns=Turns(), memory=memory)
             async with open_upstreams(
                 config.servers,
-                config.start_grace,
+                _start_grace(config, single_client=single_client),
                 open_upstream_link,
                 runtime,
                 single_client=single_client,
@@ -210,6 +212,14 @@ async def open_host(
                     async with open_admin_socket(admin, state.run, state.hosts, partial(on_crash, "the admin socket")):
                         yield host
                     nursery.cancel_scope.cancel()
+
+
+def _start_grace(config: Config, *, single_client: bool) -> float:
+    """Seconds that lists wait for servers that were never seen. The client of a stdio process often waits for its first
+    lists only a few seconds; a client over HTTP may come long after the start."""
+    if config.start_grace is not None:
+        return config.start_grace
+    return 4.0 if single_client else 20.0
 
 
 def _open_seal(state: State, source: Path) -> Seal:

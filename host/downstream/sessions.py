@@ -400,7 +400,7 @@ class Session:
         return found
 
     async def _initialize(self, opened: InitializeRequest) -> Raw:
-        await self._router.wait_until_settled(self.endpoint)
+        await self._router.wait_listed(self.endpoint, at_most=MAX_INITIALIZE_WAIT)
         instructions = self._router.instructions(self.endpoint)
         handle = _RequestHandle(self, self.standing.enqueue, None)
         self._caller = Caller(
@@ -452,6 +452,9 @@ class Session:
         return answer.result
 
 
+MAX_INITIALIZE_WAIT = 2.0
+"""Seconds that `initialize` waits for instructions of servers that were never seen. Hosts give a server up whose
+`initialize` takes longer than some seconds."""
 MAX_SESSIONS = 1000
 OLD_STREAM_GRACE = 1.0
 """Seconds for which the former standing stream of a session may take to end when its client opens another."""

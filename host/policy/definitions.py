@@ -79,8 +79,11 @@ class Definitions:
 
     # What servers offer
 
-    def prepare(self, server: str, kind: Kind, offered: Mapping[str, bytes]) -> Steps[PreparedListing]:
-        """Compare a server's complete list with the approvals. Nothing changes before `commit`."""
+    def prepare(
+        self, server: str, kind: Kind, offered: Mapping[str, bytes], *, remembered: bool = False
+    ) -> Steps[PreparedListing]:
+        """Compare a server's complete list with the approvals. Nothing changes before `commit`. `remembered`: see
+        `Pins.prepare`."""
         spec, rules, launches = self._policies.spec(server), self._policies.rules_of(server), self.may_launch(server)
         claims: dict[str, tuple[str, ...]] = {}
         if kind is Kind.TOOL:
@@ -88,7 +91,7 @@ class Definitions:
                 yield None
                 if (b"nnotations" in raw or b"\\u" in raw) and (said := _claims(raw)):
                     claims[name] = said
-        reading = yield from self.pins.prepare(server, kind.value, offered)
+        reading = yield from self.pins.prepare(server, kind.value, offered, remembered=remembered)
         summary = yield from summarize(reading.changes)
         return PreparedListing(server, kind, spec, rules, launches, claims, reading, summary)
 
@@ -127,10 +130,11 @@ class Definitions:
         cleaned: bytes = yield from in_worker(partial(sanitize_json, limit=MAX_TEXT), definition)
         return cleaned
 
-    def observe_instructions(self, server: str, text: str | None) -> Steps[None]:
-        """Record the server's present instructions."""
+    def observe_instructions(self, server: str, text: str | None, *, remembered: bool = False) -> Steps[None]:
+        """Record the server's present instructions. `remembered`: see `Pins.prepare`."""
         offered = {} if text is None else {"": bytes(encode(text))}
-        self._record_changes((yield from self.pins.observe(server, INSTRUCTIONS, offered)))
+        observing = self.pins.observe(server, INSTRUCTIONS, offered, remembered=remembered)
+        self._record_changes((yield from observing))
 
     def observe_launch(self, server: str, launch: Launch) -> Steps[bool]:
         """Record the program or URL that the server would be started from; return whether it may be started."""
@@ -304,6 +308,12 @@ class Definitions:
         known = self._may_be_known(server, kind, name)
         is_open = self._is_usable(server, self.pin_status(server, kind, name))
         return self.may_launch(server) and known and is_open
+
+    def may_show(self, server: str, kind: Kind) -> bool:
+        """Whether clients may know that the server could list an entry of this kind, while its list is not known."""
+        if not self._policies.has_server(server) or not self._policies.rules(server).may_show(kind):
+            return False
+        return self._policies.trust(server) is not Trust.UNTRUSTED or self.pins.has_approved(server, kind.value)
 
     def is_visible_cached(self, server: str, kind: Kind, name: str) -> bool:
         """`is_visible` for whole lists; see `Rules.is_visible_cached`."""

@@ -150,6 +150,7 @@ class PreparedPins:
     problem: str | None
     """The reason why new items could not be stored."""
     lost: str | None
+    remembered: bool = False
 
     def status(self, name: str) -> PinStatus:
         """Status of an offered item after the commit."""
@@ -224,6 +225,15 @@ class Pins:
         offer = self._now.get((server, kind), {}).get(name)
         return None if offer is None else offer.fingerprint
 
+    def has_approved(self, server: str, kind: str) -> bool:
+        """Whether some item of the kind is approved, offered or not."""
+        return any(self.status(server, kind, name) is PinStatus.APPROVED for name in self._items(server, kind))
+
+    def offered_definition(self, server: str, kind: str, name: str) -> bytes | None:
+        """The present offer as the server wrote it; None if the item is not offered."""
+        offer = self._now.get((server, kind), {}).get(name)
+        return None if offer is None else offer.raw
+
     def launch(self, server: str) -> str:
         """Digest of the server's launch identity as last observed; empty if it was not observed."""
         return self.fingerprint(server, LAUNCH, "") or ""
@@ -273,19 +283,27 @@ class Pins:
 
     # What servers offer
 
-    def observe(self, server: str, kind: str, offered: Mapping[str, bytes]) -> Steps[list[Change]]:
+    def observe(
+        self, server: str, kind: str, offered: Mapping[str, bytes], *, remembered: bool = False
+    ) -> Steps[list[Change]]:
         """Prepare and commit a list: for short lists, and for launch identities."""
         while True:
-            changes = self.commit((yield from self.prepare(server, kind, offered)))
+            changes = self.commit((yield from self.prepare(server, kind, offered, remembered=remembered)))
             if changes is not None:
                 return changes
 
-    def prepare(self, server: str, kind: str, offered: Mapping[str, bytes]) -> Steps[PreparedPins]:
+    def prepare(
+        self, server: str, kind: str, offered: Mapping[str, bytes], *, remembered: bool = False
+    ) -> Steps[PreparedPins]:
         """Compare all that a server offers of one kind, JSON text by name, with the approvals, and store what is new.
         No offer takes effect before `commit`.
 
         Stores at most once, and nothing if nothing is new. An item that cannot be stored is not approved without a
         person: a definition must be known after a crash, or a changed one would pass as the first.
+
+        Args:
+            remembered: the server offered this before the host was started. Nothing is stored or reported, so nothing
+                is approved that was not approved before.
         """
         offered = dict(offered)
         yield from self._refresh()
@@ -298,6 +316,8 @@ class Pins:
         if before is None:
             known = self._first.setdefault(key, items)
         offers = yield from _offers(offered, before or {}, items)
+        if remembered:
+            return PreparedPins(server, kind, offered, trust, before, offers, items, [], None, lost, remembered=True)
         problem = None
         if lost is None:
             try:
@@ -351,7 +371,7 @@ class Pins:
                 self._unwritten.pop(key, None)
             else:
                 self._unwritten[key] = reading.problem
-        if self.problem is None:
+        if self.problem is None and not reading.remembered:
             self._raws[key] = reading.offered
         else:
             self._raws.pop(key, None)

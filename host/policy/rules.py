@@ -105,6 +105,10 @@ class Rules:
         name, URI or URI template."""
         return self._by_kind[kind].is_visible(name)
 
+    def may_show(self, kind: Kind) -> bool:
+        """Whether some entry of the kind may be listed, whatever its name."""
+        return self._by_kind[kind].most_permissive().verdict is not Verdict.DENY
+
     def is_visible_cached(self, kind: Kind, name: str) -> bool:
         """The cached result of `is_visible`, for whole lists, which are made anew whenever an entry changes. Requests
         must not use it: their response time would reveal which names were evaluated before."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from host.errors import UpstreamError
 from host.policy.definitions import Definitions
 from host.upstream.upstreams import Upstreams
 
@@ -14,7 +13,7 @@ MAX_ALL_INSTRUCTIONS = 8192
 
 def merged_instructions(endpoint: str | None, upstreams: Upstreams, definitions: Definitions) -> str:
     """The instructions of all servers under headings, shortened; on a server's own endpoint that server's, unchanged.
-    Held instructions, and those of disconnected servers, are left out."""
+    Held instructions are left out. Those of a server that is away are the last ones that it sent."""
     if endpoint is not None:
         return _instructions_of(endpoint, upstreams, definitions) or ""
     parts: list[str] = []
@@ -31,10 +30,9 @@ def merged_instructions(endpoint: str | None, upstreams: Upstreams, definitions:
 
 
 def _instructions_of(server: str, upstreams: Upstreams, definitions: Definitions) -> str | None:
-    try:
-        return definitions.instructions(server, upstreams.ready_client(server).negotiated.instructions)
-    except UpstreamError:
-        return None
+    upstream = upstreams.by_id.get(server)
+    negotiated = None if upstream is None or upstream.spec.disabled else upstream.negotiated
+    return None if negotiated is None else definitions.instructions(server, negotiated.instructions)
 
 
 def _cut(text: str, limit: int) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import trio
 from msgspec import Raw
@@ -27,10 +28,15 @@ from host.protocol.tasks import with_support
 from host.seal import InvalidSeal, Seal
 from host.slices import Steps, run_inline
 from host.upstream.runtime import Runtime
+from host.upstream.supervisor import Disabled, Ready
 from host.upstream.upstreams import Upstreams
 
-PAGE_SIZE = 250
-"""Entries on one page of a list."""
+PAGE_SIZE = 2_000
+"""Entries on one page of a list. Many clients read only the first page."""
+MAX_PAGE_BYTES = 4 * 1024 * 1024
+"""Bytes of the definitions on one page; a page has at least one."""
+MISSING_SERVERS = "colonnade/missingServers"
+"""Key in the `_meta` of a list: the ids of servers whose entries are not in it, because they are not known yet."""
 MAX_INLINE_VIEW = 100
 """Entries of all servers up to which a view is rendered in one step."""
 MAX_VIEW_ATTEMPTS = 3
@@ -71,6 +77,7 @@ class Lists:
 
     def __init__(self, runtime: Runtime, upstreams: Upstreams, seal: Seal) -> None:
         self._catalog = runtime.catalog
+        self._definitions = runtime.gate.definitions
         self._upstreams = upstreams
         self._views: dict[_Key, deque[View]] = {}
         self._making: dict[_Key, trio.Event] = {}
@@ -85,18 +92,33 @@ class Lists:
             InvalidParams: the cursor is malformed or expired, or its list has changed.
         """
         caller = exchange.caller
-        await self._upstreams.wait_settled(caller.endpoint)
+        await self._upstreams.wait_listed(caller.endpoint)
         view, start = await self.view(caller, listing.kind), 0
         freshness = self._freshness(caller.endpoint, listing.kind)
         if "cursor" in exchange.params:
             view, start, public = self._open_cursor(caller, listing.kind, exchange.params["cursor"])
             freshness = Freshness(freshness.ttl_ms, public)  # equal for all pages of one list
-        end = start + PAGE_SIZE
-        page = b'{"%b":[%b]' % (listing.member.encode(), b",".join(view.definitions[start:end]))
+        definitions = _page(view.definitions, start)
+        end = start + len(definitions)
+        page = b'{"%b":[%b]' % (listing.member.encode(), b",".join(definitions))
         if end < len(view.definitions):
             cursor = self._cursor(caller, listing.kind, view.version, end, freshness.public)
             page += b',"nextCursor":"%b"' % cursor.encode()
+        if missing := self._missing_servers(caller.endpoint, listing.kind):
+            page += b',"_meta":%b' % bytes(encode({MISSING_SERVERS: missing}))
         return Answered(Raw(page + b"}"), freshness)
+
+    def _missing_servers(self, endpoint: str | None, kind: Kind) -> list[str]:
+        """The servers whose lists of this kind are not known, as far as clients may know of them."""
+        known = self._catalog.snapshot(kind).by_server
+        return [
+            server
+            for server, upstream in self._upstreams.by_id.items()
+            if endpoint in (None, server)
+            and server not in known
+            and not isinstance(upstream.state, Ready | Disabled)
+            and self._definitions.may_show(server, kind)
+        ]
 
     async def view(self, caller: Caller, kind: Kind) -> View:
         """The current view of `kind` for the caller.
@@ -229,6 +251,17 @@ def _tool_format(abilities: Abilities) -> _ToolFormat:
     # A stateless caller declares tasks in each request, and its tools do not mention them.
     stateless = abilities.retries
     return abilities.structured_content, abilities.free_structure, abilities.tasks and not stateless, stateless
+
+
+def _page(definitions: Sequence[bytes], start: int) -> Sequence[bytes]:
+    """The definitions on the page that begins there."""
+    end, size = start, 0
+    for definition in islice(definitions, start, start + PAGE_SIZE):
+        size += len(definition)
+        if size > MAX_PAGE_BYTES and end > start:
+            break
+        end += 1
+    return definitions[start:end]
 
 
 def _render_definition(entry: Entry, definition: bytes, form: _ToolFormat) -> bytes:

@@ -30,7 +30,8 @@ class Resolver:
         self._upstreams = upstreams
 
     async def resolve(self, endpoint: str | None, method: str, params: Mapping[str, Raw]) -> ResolvedName:
-        """Resolve the name in the params of a request of `method`. Shortly after the start, waits for its server.
+        """Resolve the name in the params of a request of `method`. Waits for the lists of its server, if they are not
+        known yet; see `Upstreams.wait_listed`.
 
         Raises:
             InvalidParams: the params name nothing.
@@ -40,7 +41,7 @@ class Resolver:
         # server may belong to any.
         server = self._server_by_text(endpoint, kind, name)
         if kind is Kind.RESOURCE or server in self._upstreams:
-            await self._upstreams.wait_settled(server)
+            await self._upstreams.wait_listed(server)
         return self.resolve_now(endpoint, kind, name)
 
     def resolve_now(self, endpoint: str | None, kind: Kind, name: str) -> ResolvedName:

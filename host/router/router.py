@@ -144,9 +144,9 @@ class Router:
 
     # Listing
 
-    async def wait_until_settled(self, endpoint: str | None) -> None:
-        """Wait for servers that are still starting, shortly after the start of the host."""
-        await self._upstreams.wait_settled(endpoint)
+    async def wait_listed(self, endpoint: str | None, *, at_most: float) -> None:
+        """Wait at most so many seconds for servers that were never seen; see `Upstreams.wait_listed`."""
+        await self._upstreams.wait_listed(endpoint, at_most=at_most)
 
     def instructions(self, endpoint: str | None) -> str:
         """The instructions for clients of this endpoint."""
@@ -158,6 +158,7 @@ class Router:
         """Have the server answer; give the result outward names, and the form that the caller can read."""
         caller, method = exchange.caller, TARGETED[exchange.request.method]
         target = exchange.target or await self.resolver.resolve(caller.endpoint, method.name, exchange.params)
+        target = await self._wait_started(target, caller)
         server, kind, asked = self.resolver.reachable(target), target.kind, target.asked
         exists = kind is Kind.RESOURCE or target.entry is not None
         try:
@@ -192,8 +193,15 @@ class Router:
             raise ProtocolViolation(server, f"{server} sent a result that cannot be read") from None
         return Answered(downgrade_result(method.name, result, caller.abilities), answer.freshness)
 
+    async def _wait_started(self, target: ResolvedName, caller: Caller) -> ResolvedName:
+        """Wait for the server of a resolved name, if it is starting. Returns the name resolved by its present lists."""
+        if target.server is not None and await self._upstreams.wait_started(target.server, caller):
+            return self.resolver.resolve_now(caller.endpoint, target.kind, target.asked)
+        return target
+
     async def _complete(self, exchange: Exchange) -> Answer:
         target = await self.resolver.resolve(exchange.caller.endpoint, COMPLETION_COMPLETE, exchange.params)
+        target = await self._wait_started(target, exchange.caller)
         kind, name = target.kind, target.asked
         # Only listed resources can be completed, also those of a disconnected server.
         server = target.server if kind is Kind.RESOURCE else self.resolver.reachable(target)
@@ -251,6 +259,9 @@ class Router:
         _, name = target_of(method, exchange.params)
         if method == UNSUBSCRIBE:
             return self._unwatch(exchange, name)
+        await self._wait_started(
+            self.resolver.resolve_now(exchange.caller.endpoint, Kind.RESOURCE, name), exchange.caller
+        )
         permit = self._permit_to_watch(exchange, name)
 
         def changed(uri: str, notice: dict[str, Raw]) -> None:

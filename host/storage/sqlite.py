@@ -23,6 +23,7 @@ import sqlite3
 import stat
 import threading
 import time
+import zlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -38,6 +39,7 @@ from host.storage.store import (
     LOCKED_LIMIT,
     ApprovedDefinition,
     OfferedDefinition,
+    RememberedServer,
     Revisions,
     StateError,
     Store,
@@ -47,13 +49,14 @@ from host.storage.store import (
     Transaction,
 )
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 BUSY_LIMIT = 1.0
 """Seconds to wait for another process's transaction. It takes milliseconds, unless that process was stopped in it."""
 
 APPLICATION_ID = 0x436F6C6F
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _SCHEMA = (
     """CREATE TABLE config (
         id TEXT PRIMARY KEY, definitions INTEGER NOT NULL, grants INTEGER NOT NULL, removed INTEGER NOT NULL, lost TEXT
@@ -76,6 +79,17 @@ _SCHEMA = (
         PRIMARY KEY (config, id)
     )""",
 )
+_SCHEMA_2 = (
+    """CREATE TABLE remembered_server (
+        config TEXT, server TEXT, identity TEXT NOT NULL, negotiated TEXT NOT NULL, PRIMARY KEY (config, server)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE remembered_list (
+        config TEXT NOT NULL, server TEXT NOT NULL, kind TEXT NOT NULL, entries BLOB NOT NULL,
+        PRIMARY KEY (config, server, kind)
+    )""",
+)
+_UPGRADES = (_SCHEMA, _SCHEMA_2)
+"""The statements that lead from each version of the schema to the next one, from an empty database on."""
 _ITEM = (
     "closed, rejected, approved_fingerprint, approved_at, approved_by, offered_fingerprint, offered_since, "
     "approved_definition, offered_definition"
@@ -177,9 +191,21 @@ class SqliteStore(Store):
         return self.problem is None and (self.is_current or self._monotonic() - self._polled_at < LOCKED_LIMIT)
 
     def read_definitions(self, since: int) -> Steps[StoredDefinitions]:
-        reading = _Read(self, since)
+        revision, complete, lost, closed, rows = yield from self._read(_select_rows, since)
+        items: list[tuple[str, str, str, StoredItem]] = []
+        for server, kind, name, *columns in rows:  # made here, in steps: in a thread that would stop the event loop
+            yield None
+            items.append((server, kind, name, _item(columns)))
+        return StoredDefinitions(revision, complete, items, lost, frozenset(closed))
+
+    def read_remembered(self, server: str) -> Steps[RememberedServer | None]:
+        return (yield from self._read(_select_remembered, server))
+
+    def _read(self, select: Callable[[sqlite3.Connection, str, S], T], what: S) -> Steps[T]:
+        """The rows that `select` finds, which may be many: a worker thread reads them."""
+        reading = _Read(self, lambda connection: select(connection, self._config, what))
         yield reading
-        return (yield from reading.definitions())
+        return reading.result()
 
     def read_grants(self) -> list[StoredGrant]:
         try:
@@ -252,11 +278,11 @@ class SqliteStore(Store):
             self._fail("was removed or replaced")
             raise StateError(str(self.problem))
 
-    def read_rows(self, since: int) -> _Rows:
-        """The rows for `read_definitions`."""
+    def read(self, select: Callable[[sqlite3.Connection], T]) -> T:
+        """What `select` finds, all of it as of one moment."""
         try:
             with self._writer_lock:
-                return _insist(lambda: _read_rows(self._writer, self._config, since))
+                return _insist(lambda: _in_one_moment(self._writer, select))
         except sqlite3.Error as problem:
             raise self._as_state_error(problem) from problem
 
@@ -320,43 +346,36 @@ def _announce(batch: Sequence[_Write[Any]]) -> None:
 
 
 @final
-class _Read(Waiting):
-    """Rows that a worker thread reads, since there may be many. The objects are made in the event loop, in steps: in
-    the thread that would keep the interpreter from the loop."""
+class _Read(Waiting, Generic[T]):
+    """A selection that a worker thread carries out."""
 
-    def __init__(self, store: SqliteStore, since: int) -> None:
+    def __init__(self, store: SqliteStore, select: Callable[[sqlite3.Connection], T]) -> None:
         self._store = store
-        self._since = since
-        self._rows: _Rows | StateError | None = None
+        self._select = select
+        self._found: T | StateError | None = None
 
     async def wait(self) -> None:
         await self._store.run_in_thread(self.block)
 
     def block(self) -> None:
         try:
-            self._rows = self._store.read_rows(self._since)
+            self._found = self._store.read(self._select)
         except StateError as problem:
-            self._rows = problem
+            self._found = problem
 
-    def definitions(self) -> Steps[StoredDefinitions]:
-        if isinstance(self._rows, StateError):
-            raise self._rows
-        assert self._rows is not None
-        revision, complete, lost, closed, rows = self._rows
-        items: list[tuple[str, str, str, StoredItem]] = []
-        for server, kind, name, *columns in rows:
-            yield None
-            items.append((server, kind, name, _item(columns)))
-        return StoredDefinitions(revision, complete, items, lost, frozenset(closed))
+    def result(self) -> T:
+        if isinstance(self._found, StateError):
+            raise self._found
+        return cast("T", self._found)
 
 
 _Rows = tuple[int, bool, str | None, list[str], list[tuple[Any, ...]]]
 
 
-def _read_rows(connection: sqlite3.Connection, config: str, since: int) -> _Rows:
-    connection.execute("BEGIN")  # all of it as of one moment
+def _in_one_moment(connection: sqlite3.Connection, select: Callable[[sqlite3.Connection], T]) -> T:
+    connection.execute("BEGIN")
     try:
-        return _select_rows(connection, config, since)
+        return select(connection)
     finally:
         connection.execute("ROLLBACK")
 
@@ -374,6 +393,20 @@ def _select_rows(connection: sqlite3.Connection, config: str, since: int) -> _Ro
     query = f"SELECT server, kind, name, {_ITEM} FROM item WHERE config = ? AND revision > ? ORDER BY revision, rowid"
     rows = connection.execute(query, (config, 0 if complete else since)).fetchall()
     return revision, complete, lost, closed, rows
+
+
+def _select_remembered(connection: sqlite3.Connection, config: str, server: str) -> RememberedServer | None:
+    query = "SELECT identity, negotiated FROM remembered_server WHERE config = ? AND server = ?"
+    row = connection.execute(query, (config, server)).fetchone()
+    if row is None:
+        return None
+    query = "SELECT kind, entries FROM remembered_list WHERE config = ? AND server = ?"
+    rows = connection.execute(query, (config, server))
+    identity, negotiated = row
+    try:
+        return RememberedServer(identity, negotiated, {kind: zlib.decompress(entries) for kind, entries in rows})
+    except zlib.error:
+        return None
 
 
 def _read_grants(connection: sqlite3.Connection, config: str) -> list[StoredGrant]:
@@ -431,6 +464,16 @@ class _SqliteTransaction(Transaction):
         self._new_revision()
         query = "INSERT OR IGNORE INTO closed_server VALUES (?, ?)"
         self._connection.executemany(query, [(self._config, server) for server in servers])
+
+    def put_remembered(self, server: str, remembered: RememberedServer) -> None:
+        key = (self._config, server)
+        query = "DELETE FROM remembered_server WHERE config = ? AND server = ? AND identity != ?"
+        if self._connection.execute(query, (*key, remembered.identity)).rowcount:
+            self._connection.execute("DELETE FROM remembered_list WHERE config = ? AND server = ?", key)
+        query = "INSERT OR REPLACE INTO remembered_server VALUES (?, ?, ?, ?)"
+        self._connection.execute(query, (*key, remembered.identity, remembered.negotiated))
+        rows = [(*key, kind, zlib.compress(entries, 1)) for kind, entries in remembered.lists.items()]
+        self._connection.executemany("INSERT OR REPLACE INTO remembered_list VALUES (?, ?, ?, ?)", rows)
 
     def grants(self) -> list[StoredGrant]:
         return _read_grants(self._connection, self._config)
@@ -591,10 +634,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if (application, version, tables) == (0, 0, 0):
-            for statement in _SCHEMA:
-                connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         elif application != APPLICATION_ID:
             raise StateError(f"{path} is a database of another program; move it away")
         elif version > SCHEMA_VERSION:
@@ -602,6 +642,11 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
                 f"{path} was written by a newer version of Colonnade (its schema is {version}, this version knows "
                 f"{SCHEMA_VERSION}): run that version, or name another state directory with COLONNADE_STATE"
             )
+        if version < SCHEMA_VERSION:
+            for statements in _UPGRADES[version:]:
+                for statement in statements:
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     (check,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if check != "ok":
         raise _Damaged(check)

@@ -112,6 +112,17 @@ class StoredDefinitions(NamedTuple):
     """Servers of which what was approved was once lost: for them there is no first sight any more."""
 
 
+class RememberedServer(NamedTuple):
+    """What a server said of itself when it was last connected."""
+
+    identity: str
+    """Identifies the configuration, launch and credentials with which it was connected."""
+    negotiated: str
+    """Its revision, capabilities and instructions, as JSON."""
+    lists: Mapping[str, bytes]
+    """Its lists by kind, in the writer's own form."""
+
+
 class Transaction(ABC):
     """The store within one transaction, in which no other process can change it. All changes are undone if the change
     function raises."""
@@ -139,6 +150,10 @@ class Transaction(ABC):
     @abstractmethod
     def close_servers(self, servers: Iterable[str]) -> None:
         """End first sight for these servers."""
+
+    @abstractmethod
+    def put_remembered(self, server: str, remembered: RememberedServer) -> None:
+        """Store what a server said. Lists of kinds that are not among these stay, if its identity is the stored one."""
 
     @abstractmethod
     def grants(self) -> list[StoredGrant]:
@@ -182,6 +197,14 @@ class Store(ABC):
 
         Raises:
             StateError: they cannot be read.
+        """
+
+    @abstractmethod
+    def read_remembered(self, server: str) -> Steps[RememberedServer | None]:
+        """What is remembered of this server; None if nothing is.
+
+        Raises:
+            StateError: it cannot be read.
         """
 
     @abstractmethod

@@ -51,11 +51,19 @@ MAX_RETRY_DELAY = 60.0
 
 
 class CatalogSync:
-    """Keeps the visible lists of one connected server in the catalog. `pace`: shared by all connections of the
-    server."""
+    """Keeps the visible lists of one connected server in the catalog.
 
-    def __init__(self, client: Client, runtime: Runtime, pace: Pace) -> None:
+    Args:
+        pace: shared by all connections of the server.
+        on_published: called with the kind after each list that was read.
+    """
+
+    def __init__(
+        self, client: Client, runtime: Runtime, pace: Pace, on_published: Callable[[Kind], object] = lambda kind: None
+    ) -> None:
         self._client = client
+        self._runtime = runtime
+        self._on_published = on_published
         self._gate = runtime.gate
         self._server = client.server
         self._negotiated = client.negotiated
@@ -206,23 +214,11 @@ class CatalogSync:
         return None
 
     async def _publish(self, kind: Kind, definitions: list[Definition], hint: FreshnessHint | None) -> bool | None:
-        """Publish a list: the definitions as offered to the gate, and the visible entries to the catalog.
-
-        Both are prepared first and take effect in one step without a checkpoint, so that no client sees an entry whose
-        definition the gate does not know. If the policy changes meanwhile, both are prepared again. Returns whether the
-        list has changed; None if there is no memory for it. Returns False if its memory is taken away meanwhile.
-        """
-        size = sum(len(each.raw) for each in definitions)
-        holding = self._catalog.charge(self._server, kind, size, partial(self._on_displaced, kind))
-        if holding is None:
-            return None
-        while True:
-            prepared_listing, entries = await self._catalog.slices.run(self._prepare(kind, definitions))
-            if holding.dropped:
-                return False
-            if self._gate.definitions.commit(prepared_listing):
-                changed = self._catalog.publish(self._server, kind, entries, hint)
-                return changed or bool(prepared_listing.prepared.changes)
+        on_displaced = partial(self._on_displaced, kind)
+        changed = await publish_list(self._runtime, self._server, kind, definitions, hint, on_displaced)
+        if changed is not None:
+            self._on_published(kind)
+        return changed
 
     def _on_displaced(self, kind: Kind) -> None:
         """Handle the loss of this list, whose memory other servers need: it has to be read again."""
@@ -232,20 +228,6 @@ class CatalogSync:
             f"there is room"
         )
         self.mark_changed((kind,))
-
-    def _prepare(self, kind: Kind, definitions: list[Definition]) -> Steps[tuple[PreparedListing, ServerEntries]]:
-        gate, server = self._gate, self._server
-        offered = {each.name: each.raw for each in definitions}
-        prepared_listing = yield from gate.definitions.prepare(server, kind, offered)
-        shown: list[Definition] = []
-        for each in definitions:
-            yield None
-            raw = yield from gate.definitions.listed_definition(server, kind, each.raw)
-            shown.append(Definition(each.name, raw, each.may_be_task))
-        entries = yield from self._catalog.prepare_entries(
-            server, kind, shown, partial(gate.definitions.would_be_visible, prepared_listing)
-        )
-        return prepared_listing, entries
 
     def _usable_definitions(self, listing: ListMethod, raw_definitions: list[Raw]) -> Steps[list[Definition]]:
         problems = _Problems(self._report_problem)
@@ -302,6 +284,57 @@ class CatalogSync:
 
     def _report_problem(self, what: str) -> None:
         self._journal.note(EntryOmitted(self._server, what))
+
+
+async def publish_list(
+    runtime: Runtime,
+    server: str,
+    kind: Kind,
+    definitions: list[Definition],
+    hint: FreshnessHint | None,
+    on_displaced: Callable[[], None],
+    *,
+    remembered: bool = False,
+) -> bool | None:
+    """Publish what a server offers of one kind.
+
+    Gate and catalog are prepared first and take effect in one step without a checkpoint, so that no client sees an
+    entry whose definition the gate does not know. If the policy changes meanwhile, both are prepared again. Returns
+    whether the list has changed; None if there is no memory for it. Returns False if its memory is taken away
+    meanwhile.
+
+    Args:
+        on_displaced: called when other servers need the memory of the list, which is not listed any more then.
+        remembered: see `Pins.prepare`.
+    """
+    policy, catalog = runtime.gate.definitions, runtime.catalog
+    holding = catalog.charge(server, kind, sum(len(each.raw) for each in definitions), on_displaced)
+    if holding is None:
+        return None
+    while True:
+        prepared, entries = await catalog.slices.run(
+            _prepare(runtime, server, kind, definitions, remembered=remembered)
+        )
+        if holding.dropped:
+            return False
+        if policy.commit(prepared):
+            changed = catalog.publish(server, kind, entries, hint)
+            return changed or bool(prepared.prepared.changes)
+
+
+def _prepare(
+    runtime: Runtime, server: str, kind: Kind, definitions: list[Definition], *, remembered: bool
+) -> Steps[tuple[PreparedListing, ServerEntries]]:
+    policy = runtime.gate.definitions
+    offered = {each.name: each.raw for each in definitions}
+    prepared = yield from policy.prepare(server, kind, offered, remembered=remembered)
+    shown: list[Definition] = []
+    for each in definitions:
+        yield None
+        raw = yield from policy.listed_definition(server, kind, each.raw)
+        shown.append(Definition(each.name, raw, each.may_be_task))
+    is_visible = partial(policy.would_be_visible, prepared)
+    return prepared, (yield from runtime.catalog.prepare_entries(server, kind, shown, is_visible))
 
 
 class _Problems:

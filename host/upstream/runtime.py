@@ -9,14 +9,17 @@ from host.catalog import Catalog
 from host.journal import Journal
 from host.policy.gate import Gate
 from host.upstream.log_levels import LogLevels
+from host.upstream.remembered import RememberedServers
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """The shared parts: the catalog of entries, the gate that admits requests, the journal, and the log levels."""
+    """The shared parts: the catalog of entries, the gate that admits requests, the journal, what is remembered of
+    servers (None: nothing), and the log levels."""
 
     catalog: Catalog
     gate: Gate
     journal: Journal
+    remembered: RememberedServers | None = None
     log_levels: LogLevels = field(default_factory=LogLevels)

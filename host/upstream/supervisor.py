@@ -16,6 +16,7 @@ from functools import partial
 import trio
 
 from config import Protocol, ServerSpec, Trust
+from host.catalog import FreshnessHint
 from host.errors import Unavailable, first_exception
 from host.exchange import Caller
 from host.journal import EntryOmitted, InternalError, ServerFailed, ServerReady, excerpt
@@ -25,9 +26,11 @@ from host.policy.fingerprint import launch_of
 from host.protocol.abilities import ALL_ABILITIES
 from host.protocol.methods import LIST_METHODS, Kind
 from host.protocol.negotiated import NegotiatedServer
+from host.protocol.stateless import STALE
 from host.slices import complete
+from host.storage.store import StateError
 from host.upstream.backoff import HEALTHY_AFTER, Pace, Restarts
-from host.upstream.catalog_sync import CatalogSync
+from host.upstream.catalog_sync import CatalogSync, publish_list
 from host.upstream.client import Client, ServerLists
 from host.upstream.connection import (
     CONNECT_FAILURES,
@@ -43,6 +46,8 @@ from host.upstream.runtime import Runtime
 from host.upstream.server_requests import ServerMessages
 from host.wire.link import LinkLost
 
+SAVE_INTERVAL = 5.0
+"""Seconds between two times that the lists of a server are stored."""
 LAUNCH_CHECK_INTERVAL = 5.0
 """Seconds between two checks of the program of a held server."""
 
@@ -82,7 +87,10 @@ State = Connecting | Ready | Failed | Disabled | Held
 
 
 class Upstream:
-    """One configured server. `settled` is set when the first attempt to connect has ended.
+    """One configured server.
+
+    `listed` is set when its lists are known, from the store or from the server itself; `settled` when the first attempt
+    to connect has ended. A server whose first attempt failed counts as listed.
 
     Args:
         sole_caller: returns the only client, once it is there, if there is only one.
@@ -102,8 +110,11 @@ class Upstream:
         self.supervision_scope = trio.CancelScope()
         """Cancel it to end the supervision; `stopped` is set when it has ended."""
         self.stopped = trio.Event()
+        self.listed = trio.Event()
         self.settled = trio.Event()
-        self.state: State = Connecting(trio.current_time(), None)
+        self.created_at = trio.current_time()
+        self._state: State = Connecting(self.created_at, None)
+        self._state_changed = trio.lowlevel.ParkingLot()
         self.watches = ResourceWatches(
             spec.id, spec.timeout, partial(runtime.gate.definitions.is_visible, spec.id, Kind.RESOURCE)
         )
@@ -112,7 +123,7 @@ class Upstream:
         self.last_dialect = self.dialect
         """Era and transport of the last connection."""
         self.negotiated: NegotiatedServer | None = None
-        """Revision and capabilities of the last connection."""
+        """Revision and capabilities of the last connection, or those that are remembered."""
         self._runtime = runtime
         self._sole_caller = sole_caller
         self._single_client = single_client
@@ -121,6 +132,26 @@ class Upstream:
         self._catalog_sync: CatalogSync | None = None
         self._did_connect = False
         """The current connection was negotiated in this `dialect`."""
+        self._unsaved: set[Kind] = set()
+        """Lists that are to be remembered."""
+        self._has_unsaved = trio.Event()
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self._state = state
+        if not isinstance(state, Connecting):
+            self.listed.set()
+            self.settled.set()
+        self._state_changed.unpark_all()
+
+    async def wait_started(self) -> None:
+        """Wait while the server is connecting. Afterwards it is ready, or will not be soon."""
+        while isinstance(self._state, Connecting):
+            await self._state_changed.park()
 
     def ready_client(self) -> Client:
         """The connected client.
@@ -186,10 +217,14 @@ class Upstream:
 
     async def supervise(self, open_link: OpenLink) -> None:
         """Keep the server connected until cancelled. Never raises."""
+        knows_remembered = False
         while True:
             retry_at_once, why = False, "the connection ended"
             try:
                 await self._wait_until_launchable()
+                if not knows_remembered:
+                    knows_remembered = True
+                    await self._publish_remembered()
                 self.attempts += 1
                 self._restarts.on_start(trio.current_time())
                 await self._connect(open_link)
@@ -214,7 +249,6 @@ class Upstream:
         if await self._may_launch():
             return
         self.state = Held(trio.current_time())
-        self.settled.set()
         while not await self._may_launch():
             with trio.move_on_after(LAUNCH_CHECK_INTERVAL):  # the approved program may be restored meanwhile
                 await self._runtime.gate.definitions.wait_until_launchable(self.spec.id)
@@ -258,7 +292,6 @@ class Upstream:
         for kind in Kind:
             self._runtime.catalog.expire_hint(self.spec.id, kind)
         self._catalog_sync = None
-        self.settled.set()
         self._runtime.journal.note(ServerFailed(self.spec.id, why, delay))
         return failed
 
@@ -299,7 +332,7 @@ class Upstream:
                     self.spec.id, client.negotiated.instructions
                 )
                 await self._runtime.catalog.slices.run(observing)
-                catalog_sync = CatalogSync(client, self._runtime, self._pace)
+                catalog_sync = CatalogSync(client, self._runtime, self._pace, self._mark_unsaved)
                 server_messages.on_lists_changed = catalog_sync.mark_changed
                 await catalog_sync.read_all()
                 if client.peer.ended.is_set():
@@ -307,7 +340,6 @@ class Upstream:
                 startup.deadline = float("inf")
                 self._catalog_sync = catalog_sync
                 self.state = Ready(trio.current_time(), client)
-                self.settled.set()
                 self._runtime.journal.note(
                     ServerReady(
                         self.spec.id,
@@ -318,11 +350,52 @@ class Upstream:
                 )
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(catalog_sync.run)
+                    nursery.start_soon(self._save_remembered, client.negotiated)
                     follow_changes(nursery, client, server_messages, self._runtime.log_levels, self.watches, None)
                     await client.peer.ended.wait()
                     # Handled at once: ending the process may take seconds, and calls must not wait for it.
                     self._mark_failed(str(client.peer.lost), session_ended=client.peer.lost.ended_session)
                     raise client.peer.lost
+
+    async def _publish_remembered(self) -> None:
+        """Publish what is remembered of the server, until it lists by itself."""
+        remembered, slices = self._runtime.remembered, self._runtime.catalog.slices
+        if remembered is None:
+            return
+        try:
+            found = await slices.run(remembered.load(self.spec))
+        except StateError:
+            return
+        if found is None:
+            return
+        observing = self._runtime.gate.definitions.observe_instructions(
+            self.spec.id, found.negotiated.instructions, remembered=True
+        )
+        await slices.run(observing)
+        self.negotiated = found.negotiated
+        for kind, definitions in found.lists.items():
+            hint = FreshnessHint(STALE, trio.current_time())
+            await publish_list(self._runtime, self.spec.id, kind, definitions, hint, lambda: None, remembered=True)
+        self.listed.set()
+
+    def _mark_unsaved(self, kind: Kind) -> None:
+        self._unsaved.add(kind)
+        self._has_unsaved.set()
+
+    async def _save_remembered(self, negotiated: NegotiatedServer) -> None:
+        """Store the lists that were read, until cancelled."""
+        remembered = self._runtime.remembered
+        if remembered is None:
+            return
+        while True:
+            await self._has_unsaved.wait()
+            kinds, self._unsaved, self._has_unsaved = self._unsaved, set(), trio.Event()
+            try:
+                await self._runtime.catalog.slices.run(remembered.save(self.spec, negotiated, kinds))
+            except StateError:
+                self._unsaved |= kinds
+                self._has_unsaved.set()
+            await trio.sleep(SAVE_INTERVAL)
 
     def _counts(self) -> str:
         counted = ((kind, len(self._runtime.catalog.snapshot(kind).by_server.get(self.spec.id, ()))) for kind in Kind)

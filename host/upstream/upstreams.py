@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Container, Iterable, Mapping
+import math
+from collections import Counter
+from collections.abc import AsyncIterator, Container, Hashable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 
 import trio
 
 from config import Isolation, ServerSpec
-from host.errors import MethodNotFound, Unavailable
+from host.errors import MethodNotFound, TimedOut, TooManyRequests, Unavailable
 from host.exchange import Caller, Exchange
 from host.policy.gate import WatchPermit
 from host.protocol.methods import ROOTS_CHANGED
+from host.protocol.negotiated import NegotiatedServer
 from host.slices import Steps
 from host.upstream.client import Client
 from host.upstream.connection import OpenLink, UpstreamLease
@@ -20,18 +23,23 @@ from host.upstream.instances import Instances
 from host.upstream.negotiate import Dialect
 from host.upstream.resource_watches import NotifyWatcher
 from host.upstream.runtime import Runtime
-from host.upstream.supervisor import Disabled, Ready, Upstream
+from host.upstream.supervisor import Connecting, Disabled, Ready, Upstream
 from host.wire.link import Link, LinkLost
 
 DRAIN_TIMEOUT = 10.0
 """Seconds in which the calls of a server must end before it is restarted or removed by a new configuration."""
 
 
+MAX_WAITING_REQUESTS = 100
+"""Requests of one owner that may wait at once for servers that are starting."""
+
+
 class Upstreams:
     """The upstreams by id, in the order of the configuration.
 
     Args:
-        start_grace: seconds after the start in which requests wait for servers that are still starting.
+        start_grace: seconds for which requests for lists wait for a server that was never seen, from the moment at
+            which it was first started.
     """
 
     def __init__(
@@ -47,7 +55,9 @@ class Upstreams:
         self._sole_caller: Caller | None = None
         self.by_id: Mapping[str, Upstream] = {}
         self.instances: Mapping[str, Instances] = {}
-        self._grace_ends = trio.current_time() + start_grace
+        self._start_grace = start_grace
+        self._waiting = Counter[Hashable]()
+        """Requests that wait for a starting server, by the owner of their caller."""
         self._open_link = open_link
         self._runtime = runtime
         self._nursery = nursery
@@ -98,7 +108,6 @@ class Upstreams:
         upstream = Upstream(spec, self._runtime, lambda: self._sole_caller, single_client=self._single_client)
         if spec.disabled:
             upstream.state = Disabled()
-            upstream.settled.set()
         return upstream
 
     def _make_instances(self, upstream: Upstream) -> Instances:
@@ -122,6 +131,8 @@ class Upstreams:
                         pass  # one server begins in each pass: looking up and storing its launch takes 2 ms
                     await upstream.supervise(self._open_link)
         finally:
+            if isinstance(upstream.state, Connecting):
+                upstream.state = Disabled()  # requests that wait for it look for its successor
             upstream.stopped.set()
 
     async def _end(
@@ -187,13 +198,15 @@ class Upstreams:
         return self.instances[server].lease(exchange)
 
     def check_subscribable(self, server: str) -> None:
-        """Check that the server has resource subscriptions.
+        """Check that the server has resource subscriptions; for a server that is starting, that it had them.
 
         Raises:
             Unavailable: the server is not connected.
             MethodNotFound: the server has no subscriptions.
         """
-        _check_subscribable(self.ready_client(server))
+        upstream = self._get(server)
+        negotiated = upstream.negotiated if isinstance(upstream.state, Connecting) else None
+        _check_subscribable(server, negotiated or upstream.ready_client().negotiated)
 
     async def watch(self, permit: WatchPermit, notify: NotifyWatcher) -> None:
         """Watch a resource for the caller of the permit, until it unwatches the resource or is gone. With `per-call`,
@@ -210,7 +223,7 @@ class Upstreams:
         lasting = upstream.spec.isolation is not Isolation.PER_CALL and permit.exchange.caller.instance_key is not None
         lease = self.lease(permit.server, permit.exchange) if lasting else nullcontext(upstream.lease())
         async with lease as leased:
-            _check_subscribable(leased.client)
+            _check_subscribable(permit.server, leased.client.negotiated)
             await leased.watches.watch(permit, notify)
 
     def unwatch(self, server: str, uri: str, caller: Caller) -> None:
@@ -219,16 +232,50 @@ class Upstreams:
         if server in self.instances:
             self.instances[server].unwatch(uri, caller)
 
-    async def wait_settled(self, server: str | None) -> None:
-        """Wait until the first attempt to connect the server (None: all servers) has ended, but not longer than
-        `start_grace` after the start."""
+    async def wait_listed(self, server: str | None, *, at_most: float = math.inf) -> None:
+        """Wait until the lists of the server (None: of all servers) are known, from the store or from the server, but
+        for each no longer than `start_grace` after its first start. Waits for no server whose first attempt failed.
+
+        Args:
+            at_most: seconds to wait for all of them together.
+        """
         wanted = self.by_id.values() if server is None else [self.by_id[server]] if server in self.by_id else []
-        starting = [upstream for upstream in wanted if not upstream.settled.is_set()]
-        if not starting or trio.current_time() >= self._grace_ends:
-            return
-        with trio.move_on_at(self._grace_ends):
-            for upstream in starting:
-                await upstream.settled.wait()
+        unknown = [upstream for upstream in wanted if not upstream.listed.is_set()]
+        with trio.move_on_after(at_most):
+            for upstream in unknown:
+                with trio.move_on_at(upstream.created_at + self._start_grace):
+                    await upstream.listed.wait()
+
+    async def wait_started(self, server: str, caller: Caller) -> bool:
+        """Wait while the server is connecting. Returns whether that was so: its lists may be other ones now.
+
+        Raises:
+            TimedOut: it was connecting for as long as its calls may take.
+            TooManyRequests: too many requests of this owner wait.
+        """
+        if not self._is_connecting(server):
+            return False
+        owner = caller.owner
+        if self._waiting[owner] >= MAX_WAITING_REQUESTS:
+            raise TooManyRequests(
+                f"{MAX_WAITING_REQUESTS} requests wait for servers that are starting; try again later"
+            )
+        timeout = self.by_id[server].spec.timeout
+        self._waiting[owner] += 1
+        try:
+            with trio.move_on_after(timeout) as waiting:
+                while self._is_connecting(server):  # a new configuration may have replaced it
+                    await self.by_id[server].wait_started()
+        finally:
+            self._waiting[owner] -= 1
+            if not self._waiting[owner]:
+                del self._waiting[owner]
+        if waiting.cancelled_caught:
+            raise TimedOut(server, f"{server} did not start within {timeout:.0f} s; the call was not sent")
+        return True
+
+    def _is_connecting(self, server: str) -> bool:
+        return server in self.by_id and isinstance(self.by_id[server].state, Connecting)
 
     def serve_only(self, caller: Caller) -> None:
         """Set the only client of this host, which owns the shared connections. Servers that requested roots before it
@@ -275,9 +322,9 @@ async def _notify_roots_changed(client: Client) -> None:
         await client.peer.notify(ROOTS_CHANGED)
 
 
-def _check_subscribable(client: Client) -> None:
-    if not client.negotiated.has_subscriptions:
-        raise MethodNotFound(f"{client.server} has no resource subscriptions")
+def _check_subscribable(server: str, negotiated: NegotiatedServer) -> None:
+    if not negotiated.has_subscriptions:
+        raise MethodNotFound(f"{server} has no resource subscriptions")
 
 
 @asynccontextmanager

@@ -61,7 +61,7 @@ def test_defaults(tmp_path: Path) -> None:
     assert made.listen == Listen(
         auth=None, address=Address("127.0.0.1", 8808), path="/mcp", origins=(), hosts=(), sse=True
     )
-    assert made.start_grace == 3.0
+    assert made.start_grace is None
     assert stdio(made, "a").consent == Consent()
 
 

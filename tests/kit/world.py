@@ -35,6 +35,7 @@ from host.protocol.versions import LATEST, LEGACY
 from host.router.router import Router
 from host.seal import KEY_BYTES, Seal
 from host.slices import run_inline
+from host.upstream.remembered import RememberedServers
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams, open_upstreams
 from host.wire.link import Link, LinkLost, ReceivedMessage
@@ -355,7 +356,9 @@ class ScriptedClient:
         return await self.request("tools/call", {"name": name, "arguments": arguments or {}, **more})
 
     async def names(self, method: str = "tools/list", key: str = "name") -> list[str]:
-        (entries,) = (found for member, found in (await self.request(method)).items() if member != "nextCursor")
+        (entries,) = (
+            found for member, found in (await self.request(method)).items() if member not in ("nextCursor", "_meta")
+        )
         return [entry[key] for entry in entries]
 
     def notifies(self, method: str, params: object = None) -> None:
@@ -544,8 +547,8 @@ async def open_world(
     state: Path | None = None,
     key: bytes | None = None,
 ) -> AsyncIterator[World]:
-    """`ask` says who answers questions of consent; `state` is where decisions are kept, and `key` what seals states,
-    for a world after this one."""
+    """`ask` says who confirms calls; `state` is where decisions are kept and servers remembered, and `key` what seals
+    states, for a world after this one."""
     run_workers_inline()
     journal = Journal()
     by_id = {server.id: server for server in servers}
@@ -562,7 +565,11 @@ async def open_world(
             lambda entry: journal.note(EntryOmitted(entry.server, entry.outward)),
             memory,
         )
-        runtime = Runtime(catalog, gate, journal)
+        remembered = None
+        if state is not None:
+            pins = gate.definitions.pins
+            remembered = RememberedServers(pins._db, bytes(32), catalog, pins)
+        runtime = Runtime(catalog, gate, journal, remembered)
         async with open_upstreams(specs, start_grace, open_link, runtime, single_client=single_client) as upstreams:
             seal = Seal(key or os.urandom(KEY_BYTES), trio.current_time)
             yield World(by_id, upstreams, runtime, Router(runtime, upstreams, seal), seal)

@@ -10,7 +10,7 @@ async def test_instructions_are_merged_under_the_servers_ids() -> None:
         ScriptedServer("a", tools=["x"], instructions="Use x.", title="The A"),
         ScriptedServer("b", instructions="B" * 9000),
     ) as world:
-        await world.router.wait_until_settled(None)
+        await world.settled()
         merged = world.router.instructions(None)
         assert "## a (The A)\nUse x." in merged
         assert "## b\nBBB" in merged

@@ -30,6 +30,7 @@ from host.storage.store import (
     LOCKED_LIMIT,
     ApprovedDefinition,
     OfferedDefinition,
+    RememberedServer,
     Revisions,
     StateError,
     StoredGrant,
@@ -135,6 +136,53 @@ def test_a_database_that_is_not_for_this_version_is_refused_and_not_touched(
         pass
     assert database.read_bytes() == before
     assert [each.name for each in state.glob("colonnade.db*") if each.stat().st_size] == ["colonnade.db"]
+
+
+# What is remembered of servers
+
+
+def remembers(server: str, remembered: RememberedServer) -> Callable[[Transaction], None]:
+    return lambda transaction: transaction.put_remembered(server, remembered)
+
+
+def test_what_is_remembered_of_a_server_is_read_as_it_was_stored(state: Path) -> None:
+    with opened(state) as store:
+        assert run_inline(store.read_remembered("a")) is None
+        run_inline(store.write(remembers("a", RememberedServer("id", "{}", {"tool": b"1\n2", "prompt": b""}))))
+        run_inline(store.write(remembers("a", RememberedServer("id", '{"x":1}', {"prompt": b"3"}))))
+        run_inline(store.write(remembers("b", RememberedServer("id", "{}", {}))))
+    with opened(state) as store:
+        stored = RememberedServer("id", '{"x":1}', {"tool": b"1\n2", "prompt": b"3"})
+        assert run_inline(store.read_remembered("a")) == stored
+
+
+def test_with_another_identity_the_former_lists_are_gone(state: Path) -> None:
+    with opened(state) as store:
+        run_inline(store.write(remembers("a", RememberedServer("id", "{}", {"tool": b"1", "prompt": b"2"}))))
+        run_inline(store.write(remembers("a", RememberedServer("other", "{}", {"tool": b"3"}))))
+        assert run_inline(store.read_remembered("a")) == RememberedServer("other", "{}", {"tool": b"3"})
+
+
+def test_a_damaged_list_is_not_remembered(state: Path, database: Path) -> None:
+    with opened(state) as store:
+        run_inline(store.write(remembers("a", RememberedServer("id", "{}", {"tool": b"1"}))))
+    with closing(sqlite3.connect(database)) as other, other:
+        other.execute("UPDATE remembered_list SET entries = x'00'")
+    with opened(state) as store:
+        assert run_inline(store.read_remembered("a")) is None
+
+
+def test_a_database_of_the_first_schema_is_brought_up_to_date(state: Path, database: Path) -> None:
+    with opened(state) as store:
+        run_inline(store.write(puts("x")))
+    with closing(sqlite3.connect(database)) as other, other:
+        other.execute("DROP TABLE remembered_server")
+        other.execute("DROP TABLE remembered_list")
+        other.execute("PRAGMA user_version = 1")
+    for _ in range(2):
+        with opened(state) as store:
+            run_inline(store.write(remembers("a", RememberedServer("id", "{}", {}))))
+            assert [item[2] for item in run_inline(store.read_definitions(0)).items] == ["x"]
 
 
 # What is damaged, or gone

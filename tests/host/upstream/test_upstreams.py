@@ -9,11 +9,12 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Isolation, Trust
-from host.errors import Unavailable
+from host.errors import TooManyRequests, Unavailable
+from host.exchange import Caller
 from host.policy.fingerprint import Launch
 from host.slices import Steps
 from host.upstream.supervisor import Disabled, Ready
-from host.upstream.upstreams import DRAIN_TIMEOUT
+from host.upstream.upstreams import DRAIN_TIMEOUT, MAX_WAITING_REQUESTS
 from tests.kit.gates import kind
 from tests.kit.passes import measure_passes
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world
@@ -31,7 +32,7 @@ def starting_after(seconds: float) -> Any:
     ("asked", "waited"),
     [("quick", 0.0), ("slow", 2.0), ("slower", 3.0), ("off", 0.0), (None, 3.0)],
 )
-async def test_the_first_answers_wait_for_whom_they_need_within_the_grace(
+async def test_lists_wait_for_servers_that_were_never_seen_within_the_grace(
     asked: str | None, waited: float, autojump_clock: MockClock
 ) -> None:
     servers = (
@@ -42,15 +43,52 @@ async def test_the_first_answers_wait_for_whom_they_need_within_the_grace(
     )
     async with open_world(*servers) as world:
         began = trio.current_time()
-        await world.upstreams.wait_settled(asked)
+        await world.upstreams.wait_listed(asked)
         assert trio.current_time() - began == pytest.approx(waited, abs=0.01)
+
+
+async def test_few_requests_of_one_owner_wait_for_a_starting_server(autojump_clock: MockClock) -> None:
+    """Others wait beside them, and whoever gives up makes room."""
+    greedy, other = Caller("greedy", None, "greedy"), Caller("other", None, "other")
+    async with open_world(ScriptedServer("slow", answers=starting_after(30))) as world, trio.open_nursery() as nursery:
+        waits = world.upstreams.wait_started
+        waiting = trio.CancelScope()
+
+        async def give_up() -> None:
+            with waiting:
+                await waits("slow", greedy)
+
+        nursery.start_soon(give_up)
+        for _ in range(MAX_WAITING_REQUESTS - 1):
+            nursery.start_soon(waits, "slow", greedy)
+        await wait_all_tasks_blocked()
+        with pytest.raises(TooManyRequests):
+            await waits("slow", greedy)
+        nursery.start_soon(waits, "slow", other)
+        waiting.cancel()
+        await wait_all_tasks_blocked()
+        assert await waits("slow", greedy)
+        assert trio.current_time() == pytest.approx(30, abs=0.1)
+        assert not await waits("slow", greedy)
+
+
+async def test_requests_that_wait_follow_a_server_to_its_new_configuration(autojump_clock: MockClock) -> None:
+    slow = ScriptedServer("slow", answers=starting_after(30))
+    async with open_world(slow) as world, trio.open_nursery() as nursery:
+        nursery.start_soon(world.upstreams.wait_started, "slow", Caller("x", None))
+        await trio.sleep(5)
+        slow.answers.clear()
+        world.upstreams.apply({"slow": slow.spec}, {"slow"})
+        await wait_all_tasks_blocked()
+        await world.settled()
+    assert trio.current_time() < 30
 
 
 async def test_after_the_grace_nobody_waits(autojump_clock: MockClock) -> None:
     async with open_world(ScriptedServer("slow", answers=starting_after(30))) as world:
         await trio.sleep(4)
         began = trio.current_time()
-        await world.upstreams.wait_settled(None)
+        await world.upstreams.wait_listed(None)
         assert trio.current_time() == began
 
 

@@ -1,0 +1,123 @@
+"""Remembered servers: what each server offered when it was last connected, so that a host can list it while the server
+is still starting.
+
+What is remembered adds no right. It is published like a list of the server itself: an entry is visible only if consent
+and approvals show it, and a call waits for the server and for its present definition (`Upstreams.wait_started`).
+
+It holds for one identity of the server: the configuration with which it is reached, its credentials included, and its
+launch. With another configuration, program, URL or credential, nothing is remembered.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple, final, get_type_hints
+
+import msgspec
+from msgspec import Raw
+
+from config import HttpServer, ServerSpec
+from host.catalog import Catalog, Definition
+from host.policy.pins import Pins
+from host.protocol.methods import Kind
+from host.protocol.negotiated import NegotiatedServer
+from host.protocol.versions import LEGACY, MODERN
+from host.slices import Steps
+from host.storage.store import RememberedServer, Store
+
+_LINE = msgspec.json.Decoder(tuple[str, bool, Raw])
+"""One entry of a stored list: name, whether a call may become a task, and the definition as the server wrote it."""
+
+
+class Remembered(NamedTuple):
+    """What is remembered of one server."""
+
+    negotiated: NegotiatedServer
+    lists: dict[Kind, list[Definition]]
+
+
+@final
+class RememberedServers:
+    """What is remembered of the servers of one configuration file.
+
+    Args:
+        key: secret for the digests of identities, since credentials are part of them.
+        catalog, pins: what the servers offer now.
+    """
+
+    def __init__(self, store: Store, key: bytes, catalog: Catalog, pins: Pins) -> None:
+        self._store = store
+        self._key = key
+        self._catalog = catalog
+        self._pins = pins
+
+    def load(self, spec: ServerSpec) -> Steps[Remembered | None]:
+        """What is remembered of this server with its present identity. Its launch must have been observed.
+
+        Raises:
+            StateError: it cannot be read.
+        """
+        stored = yield from self._store.read_remembered(spec.id)
+        if stored is None or stored.identity != self._identity(spec):
+            return None
+        try:
+            lists: dict[Kind, list[Definition]] = {}
+            for kind, entries in stored.lists.items():
+                definitions = lists[Kind(kind)] = []
+                for line in entries.splitlines():
+                    yield None
+                    name, may_be_task, raw = _LINE.decode(line)
+                    definitions.append(Definition(name, bytes(raw), may_be_task))
+            return Remembered(_read_negotiated(stored.negotiated), lists)
+        except (ValueError, KeyError):  # msgspec's errors are ValueErrors
+            return None  # another version wrote it
+
+    def save(self, spec: ServerSpec, negotiated: NegotiatedServer, kinds: Collection[Kind]) -> Steps[None]:
+        """Remember what this server offers now: its lists of these kinds. Lists of other kinds stay as remembered.
+
+        Raises:
+            StateError: it cannot be stored.
+        """
+        lists: dict[str, bytes] = {}
+        for kind in kinds:
+            lists[kind.value] = yield from self._lines(spec.id, kind)
+        remembered = RememberedServer(self._identity(spec), _write_negotiated(negotiated), lists)
+        yield from self._store.write(lambda transaction: transaction.put_remembered(spec.id, remembered))
+
+    def _lines(self, server: str, kind: Kind) -> Steps[bytes]:
+        lines: list[bytes] = []
+        for entry in self._catalog.snapshot(kind).by_server.get(server, ()):
+            yield None
+            # The catalog has the definitions of untrusted servers without invisible characters.
+            raw = self._pins.offered_definition(server, kind.value, entry.inward)
+            if raw is not None:
+                lines.append(msgspec.json.encode((entry.inward, entry.may_be_task, Raw(raw))))
+        return b"\n".join(lines)
+
+    def _identity(self, spec: ServerSpec) -> str:
+        """Digest of all that decides which server answers, and for whom."""
+        if isinstance(spec, HttpServer):
+            reached: list[object] = [spec.url.reveal(), _revealed(spec.headers.items())]
+        else:
+            reached = [[word.reveal() for word in spec.command], str(spec.cwd), _revealed(spec.env.items())]
+        written = json.dumps([spec.protocol.value, self._pins.launch(spec.id), reached])
+        return hashlib.blake2b(written.encode(), key=self._key, digest_size=32, person=b"remembered").hexdigest()
+
+
+def _revealed(values: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:
+    return sorted((name, value.reveal()) for name, value in values)
+
+
+def _write_negotiated(negotiated: NegotiatedServer) -> str:
+    fields = {each.name: getattr(negotiated, each.name) for each in dataclasses.fields(negotiated)}
+    return msgspec.json.encode({**fields, "revision": negotiated.revision.name}).decode()
+
+
+def _read_negotiated(text: str) -> NegotiatedServer:
+    found = msgspec.json.decode(text)
+    revision = {**LEGACY, **MODERN}[found.pop("revision")]
+    types = get_type_hints(NegotiatedServer)
+    return NegotiatedServer(revision, **{name: msgspec.convert(value, types[name]) for name, value in found.items()})
