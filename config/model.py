@@ -157,6 +157,13 @@ class Isolation(StrEnum):
     PER_CALL = "per-call"
 
 
+class Start(StrEnum):
+    """When a server is started."""
+
+    EAGER = "eager"
+    LAZY = "lazy"
+
+
 class Protocol(StrEnum):
     """The start of a connection to a server: with a handshake or, in the stateless revisions, without.
 
@@ -596,6 +603,20 @@ class Server(_Strict, ABC):
             "Time without use after which a dedicated instance is stopped, if isolation is not shared; 1s to 24h.", "5m"
         ),
     ] = 300.0
+    start: Annotated[
+        Start,
+        _key(
+            "eager: start with the host. lazy: start at the first use, if the lists are known from an earlier start.",
+            "eager",
+        ),
+    ] = Start.EAGER
+    idle: Annotated[
+        Idle | None,
+        _key(
+            "Time without use after which the server is stopped until its next use. It stays listed. 1s to 24h.",
+            "never",
+        ),
+    ] = None
     disabled: Annotated[Flag, _key("Leaves the server out without removing it from the file.", default=False)] = False
 
     @field_validator("max_instances", "idle_timeout", mode="before")

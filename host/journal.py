@@ -39,6 +39,18 @@ class ServerReady:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerStopped:
+    """A server was stopped because it was not used."""
+
+    severity: ClassVar = Severity.INFO
+    server: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.server}: stopped, since it was not used for {self.seconds:.0f} s; its next use starts it"
+
+
+@dataclass(frozen=True, slots=True)
 class ServerFailed:
     """A server is not, or no longer, connected."""
 
@@ -317,6 +329,7 @@ class InternalError:
 Event = (
     ServerReady
     | ServerFailed
+    | ServerStopped
     | InstanceFailed
     | MessageDropped
     | EntryOmitted

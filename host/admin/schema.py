@@ -72,7 +72,7 @@ class ServerStatus(TypedDict):
     id: str
     title: str | None
     transport: Literal["stdio", "http", "sse"]
-    state: Literal["starting", "ready", "failed", "held", "disabled"]
+    state: Literal["starting", "ready", "stopped", "failed", "held", "disabled"]
     detail: str
     attempts: int
     entries: EntryCounts

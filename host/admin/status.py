@@ -19,16 +19,17 @@ from host.jsonrpc.raw import encode
 from host.memory import Budget
 from host.protocol.methods import Kind
 from host.sanitize import visible
-from host.upstream.supervisor import Connecting, Disabled, Failed, Held, Ready, Upstream, describe_state
+from host.upstream.supervisor import Connecting, Disabled, Failed, Held, Ready, Stopped, Upstream, describe_state
 from host.upstream.upstreams import Upstreams
 from host.version import VERSION
 
-_STATES: Mapping[type, Literal["starting", "ready", "failed", "held", "disabled"]] = {
+_STATES: Mapping[type, Literal["starting", "ready", "stopped", "failed", "held", "disabled"]] = {
     Connecting: "starting",
     Ready: "ready",
     Failed: "failed",
     Held: "held",
     Disabled: "disabled",
+    Stopped: "stopped",
 }
 
 

@@ -12,7 +12,15 @@ from host.non_blocking import NonBlockingStream
 class Terminal:
     """Text with colours if the stream is a terminal and NO_COLOR is not set."""
 
-    _STATES: ClassVar = {"ready": "32", "starting": "33", "failed": "31", "disabled": "2", "held": "33", "asks": "33"}
+    _STATES: ClassVar = {
+        "ready": "32",
+        "starting": "33",
+        "failed": "31",
+        "stopped": "2",
+        "disabled": "2",
+        "held": "33",
+        "asks": "33",
+    }
 
     def __init__(self, out: TextIO | NonBlockingStream) -> None:
         self.out = out

@@ -129,12 +129,18 @@ class Client:
         self._capabilities = self._capabilities_for(ALL_ABILITIES)
         self._call_count = 0
         self._call_ended = trio.lowlevel.ParkingLot()
+        self._last_used = trio.current_time()
         self._orphans: list[Raw] = []
         self._orphaned = trio.Event()
         self.era_doubted = trio.Event()
         """Set when a response suggests that the server's era has changed: `detect_era_change` then checks it."""
         self.log_level_sync: LogLevelSync | None = None
         """Keeps the log level of the connection; None if the server has none."""
+
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds since the end of the last call; 0 while a call is in flight."""
+        return 0.0 if self._call_count else trio.current_time() - self._last_used
 
     async def wait_idle(self) -> None:
         """Wait until no call is in flight."""
@@ -211,6 +217,7 @@ class Client:
             raise timed_out(self.server, trio.current_time() - started)
         finally:
             self._call_count -= 1
+            self._last_used = trio.current_time()
             self._call_ended.unpark_all()
             await upstream_call.close()
 

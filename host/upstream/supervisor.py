@@ -1,6 +1,7 @@
 """Supervision of one server: the loop that connects, waits for the end of the connection, and connects again.
 
     connecting -> ready -> failed -> connecting ...        disabled        held -> connecting
+    ready -> stopped -> connecting
 
 Every end of a connection becomes a state, with its reason and the time of the next attempt; no failure of a server goes
 beyond this file. Entries of a server that is away stay in the catalog, so that a restart changes no client's list.
@@ -15,11 +16,11 @@ from functools import partial
 
 import trio
 
-from config import Protocol, ServerSpec, Trust
+from config import Protocol, ServerSpec, Start, Trust
 from host.catalog import FreshnessHint
 from host.errors import Unavailable, first_exception
 from host.exchange import Caller
-from host.journal import EntryOmitted, InternalError, ServerFailed, ServerReady, excerpt
+from host.journal import EntryOmitted, InternalError, ServerFailed, ServerReady, ServerStopped, excerpt
 from host.jsonrpc.readable import LONE_SURROGATE
 from host.memory import Use, server_owner
 from host.policy.fingerprint import launch_of
@@ -46,6 +47,8 @@ from host.upstream.runtime import Runtime
 from host.upstream.server_requests import ServerMessages
 from host.wire.link import LinkLost
 
+MIN_IDLE_CHECK = 1.0
+"""Seconds between two looks at whether an idle server still has watched resources."""
 SAVE_INTERVAL = 5.0
 """Seconds between two times that the lists of a server are stored."""
 LAUNCH_CHECK_INTERVAL = 5.0
@@ -83,7 +86,14 @@ class Held:
     since: float
 
 
-State = Connecting | Ready | Failed | Disabled | Held
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The server is not started before it is used (`start: lazy`, `idle`)."""
+
+    since: float
+
+
+State = Connecting | Ready | Failed | Disabled | Held | Stopped
 
 
 class Upstream:
@@ -135,6 +145,8 @@ class Upstream:
         self._unsaved: set[Kind] = set()
         """Lists that are to be remembered."""
         self._has_unsaved = trio.Event()
+        self._used = trio.Event()
+        """Set when a stopped server is to be started."""
 
     @property
     def state(self) -> State:
@@ -148,9 +160,17 @@ class Upstream:
             self.settled.set()
         self._state_changed.unpark_all()
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether the server is connecting, or will be once it is used."""
+        return isinstance(self._state, Connecting | Stopped)
+
     async def wait_started(self) -> None:
-        """Wait while the server is connecting. Afterwards it is ready, or will not be soon."""
-        while isinstance(self._state, Connecting):
+        """Wait while the server is connecting; start it if it is stopped. Afterwards it is ready, or will not be
+        soon."""
+        while self.is_starting:
+            if isinstance(self._state, Stopped):
+                self._used.set()
             await self._state_changed.park()
 
     def ready_client(self) -> Client:
@@ -225,9 +245,15 @@ class Upstream:
                 if not knows_remembered:
                     knows_remembered = True
                     await self._publish_remembered()
+                    if self.spec.start is Start.LAZY and self.listed.is_set():
+                        await self._stop_until_used()
                 self.attempts += 1
                 self._restarts.on_start(trio.current_time())
-                await self._connect(open_link)
+                with trio.CancelScope() as connected:
+                    await self._connect(open_link, connected)
+                # Only an idle server gets here: its connection was closed.
+                await self._stop_until_used()
+                continue
             except* CONNECT_FAILURES as group:
                 retry_at_once, why = self._switch_dialect(first_exception(group)), failure_reason(self.spec, group)
                 if not retry_at_once:
@@ -244,6 +270,28 @@ class Upstream:
             self._did_connect = False
             await trio.sleep_until(failed.next_attempt)
             self.state = Connecting(trio.current_time(), failed.why)
+
+    async def _stop_until_used(self) -> None:
+        """Wait until the server is used."""
+        self._mark_stopped()
+        await self._used.wait()
+        self.state = Connecting(trio.current_time(), None)
+
+    def _mark_stopped(self) -> None:
+        if not isinstance(self.state, Stopped):
+            self._used = trio.Event()
+            self._catalog_sync = None
+            self.state = Stopped(trio.current_time())
+
+    async def _close_when_idle(self, client: Client, connected: trio.CancelScope) -> None:
+        """Close the connection when it was not used for as long as `idle` says."""
+        if self.spec.idle is None:
+            return
+        while (left := self.spec.idle - client.idle_seconds) > 0 or len(self.watches):  # noqa: ASYNC110 - time passes
+            await trio.sleep(max(left, MIN_IDLE_CHECK))
+        self._mark_stopped()  # at once: what is used from now on waits for the next connection
+        self._runtime.journal.note(ServerStopped(self.spec.id, self.spec.idle))
+        connected.cancel("it was not used")
 
     async def _wait_until_launchable(self) -> None:
         if await self._may_launch():
@@ -295,8 +343,9 @@ class Upstream:
         self._runtime.journal.note(ServerFailed(self.spec.id, why, delay))
         return failed
 
-    async def _connect(self, open_link: OpenLink) -> None:
-        """Run one connection from its beginning to its end. Always raises."""
+    async def _connect(self, open_link: OpenLink, connected: trio.CancelScope) -> None:
+        """Run one connection from its beginning to its end. Always raises, unless `connected` is cancelled because the
+        server is idle."""
         started_at = trio.current_time()
         server_messages = ServerMessages(
             self.spec.id,
@@ -351,6 +400,7 @@ class Upstream:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(catalog_sync.run)
                     nursery.start_soon(self._save_remembered, client.negotiated)
+                    nursery.start_soon(self._close_when_idle, client, connected)
                     follow_changes(nursery, client, server_messages, self._runtime.log_levels, self.watches, None)
                     await client.peer.ended.wait()
                     # Handled at once: ending the process may take seconds, and calls must not wait for it.
@@ -420,6 +470,8 @@ def describe_state(state: State) -> str:
     now = trio.current_time()
     if isinstance(state, Ready):
         return "ready"
+    if isinstance(state, Stopped):
+        return "it is stopped; its first use starts it"
     if isinstance(state, Disabled):
         return "it is disabled in the configuration"
     if isinstance(state, Held):

@@ -23,7 +23,7 @@ from host.upstream.instances import Instances
 from host.upstream.negotiate import Dialect
 from host.upstream.resource_watches import NotifyWatcher
 from host.upstream.runtime import Runtime
-from host.upstream.supervisor import Connecting, Disabled, Ready, Upstream
+from host.upstream.supervisor import Disabled, Ready, Upstream
 from host.wire.link import Link, LinkLost
 
 DRAIN_TIMEOUT = 10.0
@@ -131,7 +131,7 @@ class Upstreams:
                         pass  # one server begins in each pass: looking up and storing its launch takes 2 ms
                     await upstream.supervise(self._open_link)
         finally:
-            if isinstance(upstream.state, Connecting):
+            if upstream.is_starting:
                 upstream.state = Disabled()  # requests that wait for it look for its successor
             upstream.stopped.set()
 
@@ -205,7 +205,7 @@ class Upstreams:
             MethodNotFound: the server has no subscriptions.
         """
         upstream = self._get(server)
-        negotiated = upstream.negotiated if isinstance(upstream.state, Connecting) else None
+        negotiated = upstream.negotiated if upstream.is_starting else None
         _check_subscribable(server, negotiated or upstream.ready_client().negotiated)
 
     async def watch(self, permit: WatchPermit, notify: NotifyWatcher) -> None:
@@ -247,13 +247,13 @@ class Upstreams:
                     await upstream.listed.wait()
 
     async def wait_started(self, server: str, caller: Caller) -> bool:
-        """Wait while the server is connecting. Returns whether that was so: its lists may be other ones now.
+        """Wait until the server has started. Returns whether it had not: its lists may be other ones now.
 
         Raises:
-            TimedOut: it was connecting for as long as its calls may take.
+            TimedOut: that took as long as its calls may take.
             TooManyRequests: too many requests of this owner wait.
         """
-        if not self._is_connecting(server):
+        if not self._is_starting(server):
             return False
         owner = caller.owner
         if self._waiting[owner] >= MAX_WAITING_REQUESTS:
@@ -264,7 +264,7 @@ class Upstreams:
         self._waiting[owner] += 1
         try:
             with trio.move_on_after(timeout) as waiting:
-                while self._is_connecting(server):  # a new configuration may have replaced it
+                while self._is_starting(server):  # a new configuration may have replaced it
                     await self.by_id[server].wait_started()
         finally:
             self._waiting[owner] -= 1
@@ -274,8 +274,8 @@ class Upstreams:
             raise TimedOut(server, f"{server} did not start within {timeout:.0f} s; the call was not sent")
         return True
 
-    def _is_connecting(self, server: str) -> bool:
-        return server in self.by_id and isinstance(self.by_id[server].state, Connecting)
+    def _is_starting(self, server: str) -> bool:
+        return server in self.by_id and self.by_id[server].is_starting
 
     def serve_only(self, caller: Caller) -> None:
         """Set the only client of this host, which owns the shared connections. Servers that requested roots before it

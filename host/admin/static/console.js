@@ -473,7 +473,7 @@ function heldCard(each) {
 
 // Servers
 
-const STATES = { ready: "good", starting: "busy", held: "busy", failed: "bad", disabled: "off" };
+const STATES = { ready: "good", starting: "busy", held: "busy", failed: "bad", stopped: "off", disabled: "off" };
 
 function showServers(servers) {
   keep($("server-list"), servers, (each) => each.id, serverRow, nothing("No servers are configured."));
