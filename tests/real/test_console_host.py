@@ -120,7 +120,7 @@ def tool(name: str, description: str = "What it does", **more: Any) -> dict[str,
 
 def asked(page: Page, name: str = "create_issue") -> Locator:
     """The card of a question that waits."""
-    return page.locator("#questions").get_by_role("article", name=name)
+    return page.locator("#confirmations").get_by_role("article", name=name)
 
 
 def press(card: Locator, answer: str) -> None:
@@ -319,13 +319,13 @@ def test_nobody_else_can_approve(tmp_path: Path, context: BrowserContext, portal
         posted: list[Request] = []
         page.on("request", lambda request: posted.append(request) if request.url.endswith("/answer") else None)
         calls = [_call_with_token(portal, here.host.url, number) for number in (1, 2)]
-        expect(page.locator("#questions article")).to_have_count(2)
+        expect(page.locator("#confirmations article")).to_have_count(2)
         _page_elsewhere(context, page, here.origin, other)
 
         # A request of the page itself, seen whole, and sent again: as it was, and for the question that still waits.
         first, second = (each["id"] for each in _questions(here))
-        page.locator("#questions article").first.get_by_role("button", name="Allow once").click()
-        expect(page.locator("#questions article")).to_have_count(1)
+        page.locator("#confirmations article").first.get_by_role("button", name="Allow once").click()
+        expect(page.locator("#confirmations article")).to_have_count(1)
         seen = {name: value for name, value in posted[0].all_headers().items() if name[0] != ":"}
         seen.pop("content-length", None)
         answer = f"{here.origin}/api/v1/confirmations/answer"
@@ -400,7 +400,7 @@ def _page_elsewhere(context: BrowserContext, page: Page, origin: str, other: Els
         expect(evil.locator("body")).to_contain_text("the console takes requests of its own page only")
         evil.close()
     assert any("colonnade_console_" in cookie for cookie in other.heard), "the cookie did get to the other port"
-    expect(page.locator("#questions article")).to_have_count(2)
+    expect(page.locator("#confirmations article")).to_have_count(2)
 
 
 def _frames_nothing(page: Page) -> bool:
@@ -485,13 +485,13 @@ def test_a_hostile_server_runs_no_script(tmp_path: Path, context: BrowserContext
             }
             for name in ("bad__say", "bad__fail", strangest):
                 call = portal.start_task_soon(connected.call_tool, name, {EVIL: EVIL, "x": SCRIPT_URL})
-                expect(page.locator("#questions article")).to_contain_text("<img src=x")
-                press(page.locator("#questions article"), "Always")
+                expect(page.locator("#confirmations article")).to_contain_text("<img src=x")
+                press(page.locator("#confirmations article"), "Always")
                 with suppress(MCPError):
                     call.result(PATIENCE)
             for name in ("form", "visit"):
                 call = portal.start_task_soon(connected.call_tool, f"bad__{name}", {})
-                cards = page.locator("#questions article")  # both of these carry the name of the tool
+                cards = page.locator("#confirmations article")  # both of these carry the name of the tool
                 press(cards.filter(has_text="wants to call a tool"), "Allow once")
                 asks_back = cards.filter(has_text="wants to put a form" if name == "form" else "to visit a page")
                 expect(asks_back).to_contain_text("<img src=x")

@@ -138,8 +138,12 @@ class EventStream:
 
     def end(self) -> None:
         self.ended_at = trio.current_time()
-        self._held.idle = not self.unread
+        self._mark_idle()
         self._moved.unpark_all()
+
+    def _mark_idle(self) -> None:
+        """Mark a finished stream of which the reader has everything: it is kept only in case that it is resumed."""
+        self._held.idle = self.ended_at is not None and not self.unread and not self._in_flight
 
     def detach_reader(self) -> None:
         """Detach the present reader; another one will follow."""
@@ -225,7 +229,7 @@ class EventStream:
             while turn == self._readers and self._at < self._first + len(self._events):
                 with self._taking() as data:
                     await send_body(send, data, more=True, moves=self._held.touch)
-                self._held.idle = self.ended_at is not None and not self.unread
+                self._mark_idle()
             if self.ended_at is not None:
                 break
             with trio.move_on_after(HEARTBEAT_INTERVAL) as silence:

@@ -315,6 +315,25 @@ async def test_readers_of_an_event_that_needs_memory_are_disconnected() -> None:
     assert budget.used == 0
 
 
+async def test_a_stream_that_ended_is_idle_once_its_reader_has_everything() -> None:
+    """Until then it is dropped no sooner than others: its client is reading."""
+    budget = Budget(4 * MAX_KEPT, now=lambda: 0.0)
+    stream = EventStream("1", budget, client_owner("greedy"), primes=True)
+    reader = Taker()
+    reader.held = trio.Event()
+    kept = budget.hold(client_owner("greedy"), Use.STREAMS, MAX_KEPT, drop=lambda: kept.release())
+    kept.idle = True
+    async with trio.open_nursery() as nursery:
+        stream.add(b'"' + b"x" * 2 * MAX_KEPT + b'"')
+        nursery.start_soon(stream.write_events, reader, 0)
+        await wait_all_tasks_blocked()
+        stream.end()
+        with budget.hold(client_owner("other"), Use.REQUESTS, MAX_KEPT, drop=lambda: None):
+            assert kept.dropped
+            reader.held.set()
+    assert reader.messages == ["x" * 2 * MAX_KEPT]
+
+
 async def test_a_reader_from_further_back_has_more_to_read() -> None:
     stream = stream_of("1", primes=False)
     for _ in range(4):
