@@ -32,6 +32,8 @@ RESTARTS = {
     "protocol": (URL, f"{URL}, protocol: legacy"),
     "isolation": (PROGRAM, "command: [x], isolation: per-client"),
     "max_instances": (PROGRAM, f"{PROGRAM}, max_instances: 2"),
+    "start": (PROGRAM, f"{PROGRAM}, start: lazy"),
+    "idle": (PROGRAM, f"{PROGRAM}, idle: 10m"),
     "idle_timeout": (PROGRAM, f"{PROGRAM}, idle_timeout: 2s"),
     "start_timeout": (PROGRAM, f"{PROGRAM}, start_timeout: 2s"),
     "timeout": (PROGRAM, f"{PROGRAM}, timeout: 2s"),

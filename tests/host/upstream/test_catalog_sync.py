@@ -28,6 +28,7 @@ from host.policy.confirmations import ConfirmationAnswer
 from host.policy.pins import PinStatus
 from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY
+from host.router import lists
 from host.slices import run_inline
 from host.upstream import catalog_sync
 from tests.kit.gates import kind
@@ -854,10 +855,13 @@ async def test_other_rules_for_long_lists_hold_nobody_up() -> None:
         await assert_loop_responsive(rules_change, LONGEST)
 
 
-async def test_no_list_shows_what_other_rules_deny_by_now_and_no_call_of_it_goes(autojump_clock: MockClock) -> None:
+async def test_no_list_shows_what_other_rules_deny_by_now_and_no_call_of_it_goes(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From the moment of the reload on: not a list that is asked for then, nor one that is being made, nor a page of
     one that was shown before. Clients are told."""
     count = 3 * MAX_INLINE_ENTRIES
+    monkeypatch.setattr(lists, "PAGE_SIZE", count - 1)
 
     async def call(params: dict[str, Any]) -> object:
         return {"content": []}

@@ -10,10 +10,11 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Consent, Secret, StdioServer, Trust, Verdict
+from config import Consent, Secret, Start, StdioServer, Trust, Verdict
+from host.journal import ServerFailed
 from host.policy.pins import PinStatus
 from host.protocol.methods import Kind
-from host.upstream.supervisor import SAVE_INTERVAL
+from host.upstream.supervisor import SAVE_INTERVAL, Ready, Stopped
 from tests.kit.gates import kind
 from tests.kit.world import ScriptedServer, World, open_world
 
@@ -199,3 +200,79 @@ async def test_what_is_remembered_changes_with_what_is_offered(tmp_path: Path, a
     async with open_world(server(starts_in=SLOW), state=tmp_path) as world:
         await wait_all_tasks_blocked()
         assert sorted(listed(world)) == sorted(EVERYTHING[:3])
+
+
+# Lazy and idle servers
+
+
+async def test_a_lazy_server_is_started_by_its_first_use(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """At the very first start it is started with the host, since nothing is known of it."""
+    first = server(start=Start.LAZY)
+    await seen(tmp_path, first)
+    assert first.connections == 1
+    lazy = server(start=Start.LAZY)
+    async with open_world(lazy, state=tmp_path) as world:
+        client = await world.client()
+        assert await client.names() == ["a__x"]
+        await trio.sleep(100)
+        assert lazy.connections == 0
+        assert isinstance(world.upstreams.by_id["a"].state, Stopped)
+        assert await client.call("a__x") == {"content": []}
+        assert lazy.connections == 1
+
+
+async def test_an_idle_server_is_stopped_stays_listed_and_is_started_again(autojump_clock: MockClock) -> None:
+    idle = server(idle=60.0)
+    async with open_world(idle) as world:
+        client = await world.client()
+        upstream = world.upstreams.by_id["a"]
+        for _ in range(3):
+            assert await client.call("a__x") == {"content": []}
+            await trio.sleep(50)
+            assert isinstance(upstream.state, Ready)
+        await trio.sleep(11)
+        assert isinstance(upstream.state, Stopped)
+        assert idle.live == 0
+        assert await client.names() == ["a__x"]
+        assert upstream.attempts == 1
+        assert await client.call("a__x") == {"content": []}
+        assert (upstream.attempts, idle.live) == (2, 1)
+        assert not [event for event in world.events if isinstance(event, ServerFailed)]
+
+
+async def test_a_server_with_a_call_in_flight_or_a_watched_resource_is_not_idle(autojump_clock: MockClock) -> None:
+    slow = server(idle=60.0, timeout=200.0)
+
+    async def call(params: dict[str, Any]) -> object:
+        await trio.sleep(100)
+        return {"content": []}
+
+    slow.answers["tools/call"] = call
+    slow.answers["resources/subscribe"] = slow.answers["resources/unsubscribe"] = of_nothing
+    slow.capabilities = {"tools": {}, "resources": {"subscribe": True}}
+    del slow.answers["initialize"]
+    async with open_world(slow) as world:
+        client, upstream = await world.client(), world.upstreams.by_id["a"]
+        assert await client.call("a__x") == {"content": []}
+        assert upstream.attempts == 1
+        await client.request("resources/subscribe", {"uri": "a+x:1"})
+        await trio.sleep(300)
+        assert upstream.attempts == 1
+        await client.request("resources/unsubscribe", {"uri": "a+x:1"})
+        await trio.sleep(61)
+        assert type(upstream.state) is Stopped
+
+
+async def of_nothing(params: dict[str, Any]) -> object:
+    return {}
+
+
+async def test_a_call_that_comes_while_an_idle_server_ends_waits_for_its_next_start(autojump_clock: MockClock) -> None:
+    idle = server(idle=60.0)
+    async with open_world(idle) as world:
+        await world.settled()
+        client, upstream = await world.client(), world.upstreams.by_id["a"]
+        while not isinstance(upstream.state, Stopped):  # noqa: ASYNC110 - whatever the moment
+            await trio.sleep(0.01)
+        assert await client.call("a__x") == {"content": []}
+        assert upstream.attempts == 2
