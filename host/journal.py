@@ -6,13 +6,16 @@ Records hold what a person needs: ids from the configuration, counts, and text f
 
 from __future__ import annotations
 
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 EXCERPT_LENGTH = 200
+MAX_STDERR_LINES = 200
+"""Lines of standard error that are kept for each server."""
 
 
 class Severity(IntEnum):
@@ -350,12 +353,26 @@ Event = (
 )
 
 
+class StderrRecord(NamedTuple):
+    """A line of standard error, at Unix time `t`. Numbers grow from line to line, for all servers together."""
+
+    number: int
+    t: float
+    line: str
+
+
 class Journal:
-    """The one place where events go. `dropped` counts, per server, what was dropped and why."""
+    """The one place where events go. Keeps the last lines of each server's standard error.
+
+    Attributes:
+        dropped: counts of what was dropped, by server and reason.
+    """
 
     def __init__(self) -> None:
         self._readers: list[Callable[[Event], None]] = []
         self.dropped: dict[str, Counter[str]] = {}
+        self._stderr: dict[str, deque[StderrRecord]] = {}
+        self._stderr_count = 0
 
     def subscribe(self, reader: Callable[[Event], None]) -> None:
         """`reader` is called for every event from now on; it must not wait and must not raise."""
@@ -364,8 +381,17 @@ class Journal:
     def note(self, event: Event) -> None:
         if isinstance(event, MessageDropped):
             self.dropped.setdefault(event.server, Counter())[event.what] += 1
+        elif isinstance(event, StderrLine):
+            self._stderr_count += 1
+            record = StderrRecord(self._stderr_count, time.time(), event.line)
+            self._stderr.setdefault(event.server, deque(maxlen=MAX_STDERR_LINES)).append(record)
         for reader in self._readers:
             reader(event)
+
+    def stderr(self, server: str, after: int = 0) -> list[StderrRecord]:
+        """The last lines that a server wrote to its standard error, at most MAX_STDERR_LINES, oldest first: those whose
+        number is greater than `after`."""
+        return [record for record in self._stderr.get(server, ()) if record.number > after]
 
 
 def excerpt(text: str | bytes) -> str:

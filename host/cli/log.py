@@ -25,7 +25,6 @@ from host.journal import (
     ServerReady,
     ServerRequestRefused,
     Severity,
-    StderrLine,
 )
 from host.non_blocking import NonBlockingStream
 
@@ -38,24 +37,17 @@ class StatusLines:
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
-        self._last_stderr: dict[str, str] = {}
         self._last_failure: dict[str, str] = {}
 
     def note(self, event: Event) -> None:
-        if isinstance(event, StderrLine):
-            self._last_stderr[event.server] = event.line
-        elif isinstance(event, ServerReady):
+        if isinstance(event, ServerReady):
             self._last_failure.pop(event.server, None)
             counts = f"({event.counts}, {event.seconds:.1f} s)"
             self._write(f"  {event.server:<20} {self._terminal.state('ready')} {self._terminal.faint(counts)}")
         elif isinstance(event, ServerFailed) and self._last_failure.get(event.server) != event.why:
             self._last_failure[event.server] = event.why
             self._write(f"  {event.server:<20} {self._terminal.state('failed')} {event.outlook}")
-            if event.server in self._last_stderr:
-                self._write(
-                    f"  {'':<20} {self._terminal.faint('it said last: ' + self._last_stderr.pop(event.server))}"
-                )
-
+            self._write(f"  {'':<20} {self._terminal.faint(f'more: colonnade logs {event.server}')}")
         elif isinstance(event, ConfirmationRequested):
             said = f"{event.what}: colonnade ask {event.id}"
             self._write(f"  {event.server:<20} {self._terminal.state('asks')} {said}")

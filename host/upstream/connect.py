@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -11,6 +12,7 @@ import trio
 from config import HttpServer, ServerSpec, StdioServer
 from host.journal import Journal, MessageDropped, StderrLine, excerpt
 from host.memory import Budget, HoldingFactory, Use, server_owner, uncharged
+from host.upstream.stderr import find_reason
 from host.wire.framing import LineSplitter, LineTooLong
 from host.wire.http_client import HttpLink, open_http
 from host.wire.link import Link, LinkLost
@@ -22,6 +24,10 @@ from host.wire.turns import Turn, Turns
 STDERR_LINE = 64 * 1024
 MIN_SECRET_LENGTH = 6
 """Characters of a value that is redacted. Shorter values are words like `UTC` and `true`, which occur in any text."""
+LAST_LINES = 50
+"""Lines of standard error in which the reason is looked for."""
+STDERR_WAIT = 0.5
+"""Seconds to wait for the rest of standard error after the end of a child. Its own children may keep it open."""
 STOP_GRACE = 2.0
 """Seconds between the steps of stopping a child: its input closed, TERM, KILL."""
 
@@ -99,12 +105,13 @@ async def _open_stdio_link(
     env = child_environment({name: value.reveal() for name, value in spec.env.items()})
     try:
         async with keeper.open_child(argv, env=env, cwd=str(spec.cwd), grace=STOP_GRACE) as child:
+            stderr = _Stderr(spec, child, journal, turns.turn())
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_read_stderr, spec, child, journal, turns.turn())
+                nursery.start_soon(stderr.read)
                 yield StdioLink(
                     child.stdout,
                     child.stdin_fd,
-                    lambda: _exit_text(child),
+                    partial(_exit_text, child, stderr),
                     turns=turns,
                     max_message=spec.limits.message,
                     hold=hold,
@@ -129,24 +136,48 @@ def redactor(spec: ServerSpec) -> Callable[[str], str]:
     return redact
 
 
-async def _exit_text(child: Child) -> str:
+async def _exit_text(child: Child, stderr: _Stderr) -> str:
+    """How the program ended, and the reason that it gave. What it said before it was killed is not the reason."""
     status = await child.wait()
-    return f"it was ended by signal {-status}" if status < 0 else f"it exited with status {status}"
+    if status < 0:
+        return f"it was ended by signal {-status}"
+    with trio.move_on_after(STDERR_WAIT):
+        await stderr.ended.wait()
+    reason = find_reason(list(stderr.last_lines))
+    return f"it exited with status {status}" + ("" if reason is None else f": {reason}")
 
 
-async def _read_stderr(spec: StdioServer, child: Child, journal: Journal, turn: Turn) -> None:
-    """Read the child's standard error to its end, and log its lines. Never stops, because a full pipe would block the
-    child."""
-    lines = LineSplitter(STDERR_LINE)
-    redact = redactor(spec)
-    try:
-        while data := await child.stderr.receive_some(CHUNK):
-            turn.begin()
-            try:
-                for line in lines.feed(bytes(data)):
-                    journal.note(StderrLine(spec.id, excerpt(redact(line.decode(errors="replace")))))
-                    await turn.yield_if_over()
-            except LineTooLong:
-                lines = LineSplitter(STDERR_LINE)
-    except trio.BrokenResourceError:
-        return
+class _Stderr:
+    """The standard error of a child, and the last lines of it."""
+
+    def __init__(self, spec: StdioServer, child: Child, journal: Journal, turn: Turn) -> None:
+        self._server = spec.id
+        self._child = child
+        self._journal = journal
+        self._turn = turn
+        self._redact = redactor(spec)
+        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self.ended = trio.Event()
+
+    async def read(self) -> None:
+        """Read it to its end, and log its lines. Never stops, because a full pipe would block the child."""
+        try:
+            await self._read()
+        finally:
+            self.ended.set()
+
+    async def _read(self) -> None:
+        lines = LineSplitter(STDERR_LINE)
+        try:
+            while data := await self._child.stderr.receive_some(CHUNK):
+                self._turn.begin()
+                try:
+                    for line in lines.feed(bytes(data)):
+                        text = excerpt(self._redact(line.decode(errors="replace")))
+                        self.last_lines.append(text)
+                        self._journal.note(StderrLine(self._server, text))
+                        await self._turn.yield_if_over()
+                except LineTooLong:
+                    lines = LineSplitter(STDERR_LINE)
+        except trio.BrokenResourceError:
+            return
