@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from config.model import Config, ServerSpec
 
-_POLICY_FIELDS = frozenset({"consent", "questions", "trust", "limits"})
+_POLICY_FIELDS = frozenset({"consent", "server requests", "trust", "limits"})
 _NO_RESTART_FIELDS = frozenset(
     {"consent", "limits"}
 )  # what trust says of texts and instructions, a connection is made with
@@ -65,7 +65,7 @@ def _changed(old: ServerSpec, new: ServerSpec) -> frozenset[str]:
     for fields, spec in ((before, old), (after, new)):
         consent = spec.consent
         fields["consent"] = repr((consent.tools, consent.resources, consent.prompts))
-        fields["questions"] = repr((consent.sampling, consent.elicitation, consent.roots))
+        fields["server requests"] = repr((consent.sampling, consent.elicitation, consent.roots))
         fields["message"] = spec.limits.message  # a connection is opened with it
     missing = object()
     return frozenset(name for name in {*before, *after} if before.get(name, missing) != after.get(name, missing))

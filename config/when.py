@@ -1,6 +1,6 @@
 """Conditions on arguments that come from elsewhere than the file, as JSON: read by the rules of the file.
 
-A person who answers a question may say for which arguments the answer holds. What he says is what he would write
+A person who answers a confirmation may say for which arguments the answer holds. What he says is what he would write
 under `when`, except that `${...}` is plain text.
 """
 

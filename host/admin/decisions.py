@@ -52,7 +52,7 @@ class PolicyAdmin:
     ) -> Steps[Done]:
         """Always raises: where no host runs, no confirmation waits."""
         yield None
-        raise AdminError("no host of this configuration runs, so no question waits")
+        raise AdminError("no host of this configuration runs, so no confirmation is pending")
 
     def decide(
         self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel

@@ -275,7 +275,7 @@ class HostAdmin(PolicyAdmin):
             raise AdminError(f"the configuration does not let the {channel.value} answer (ask.answers)")
         pending = next((confirmation for confirmation in self._confirmations.list_all() if confirmation.id == id), None)
         if pending is None:
-            raise AdminError("this question is not there any more: it was answered, called off, or is void")
+            raise AdminError("this confirmation is no longer pending: it was answered, withdrawn, or is void")
         choice = ConfirmationAnswer(answer)
         if choice is ConfirmationAnswer.SESSION and pending.access.session is None:
             raise AdminError("the caller has no session, so it cannot be allowed for a session")
@@ -294,7 +294,7 @@ class HostAdmin(PolicyAdmin):
         except StateError as problem:
             raise AdminError(f"it cannot be written down: {problem}") from None
         if answered is None:
-            raise AdminError("this question is not there any more")
+            raise AdminError("this confirmation is no longer pending")
         if choice is ConfirmationAnswer.DENY:
             return {"done": f"{describe_access(answered.access)}: denied."}
         waits = "it goes on now" if not answered.refused else "nothing waits any more; the next call like it passes"

@@ -74,7 +74,7 @@ def test_a_name_is_decided_about_as_it_was_shown(tmp_path: Path) -> None:
 
 def test_where_no_host_runs_nothing_is_answered_and_no_grant_is_taken_back_that_is_none(tmp_path: Path) -> None:
     with left(tmp_path / "state") as (_, decisions):
-        with pytest.raises(AdminError, match="no question waits"):
+        with pytest.raises(AdminError, match="no confirmation is pending"):
             run_inline(decisions.answer("x", "once", None, "exact", Channel.TERMINAL))
         with pytest.raises(AdminError):
             run_inline(decisions.revoke("feed", Channel.TERMINAL))
