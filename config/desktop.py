@@ -14,7 +14,10 @@ TOP_KEY = "mcpServers"
 OWN_TOP_KEYS = frozenset({"listen", "start_grace", "ask", "console", "audit", "memory"})
 _SERVER_KEYS = frozenset({"command", "args", "env", "cwd", "url", "headers"})
 _OWN_SERVER_KEYS = frozenset(
-    {"consent", "trust", "limits", "isolation", "max_instances", "idle_timeout", "start", "idle", "protocol", "start_timeout"}
+    {
+        *("consent", "trust", "limits", "isolation", "max_instances", "idle_timeout"),
+        *("start", "idle", "protocol", "start_timeout"),
+    }
 )
 _KIND_KEYS = ("type", "transport")
 # Which transport a url speaks is found out by asking it: what the file says of it changes nothing.

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Container
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import trio
 
@@ -94,7 +95,16 @@ class Host:
             memory=self.memory,
         )
 
-    async def reload(self) -> None:
+    def restart(self, server: str) -> None:
+        """Restart one server. Its calls in progress have DRAIN_TIMEOUT seconds to end."""
+        self.upstreams.apply(self.config.servers, {server})
+
+    def set_disabled(self, server: str, *, disabled: bool) -> None:
+        """Leave a server out, or take it in again, until the configuration is read again."""
+        servers = {**self.config.servers, server: replace(self.config.servers[server], disabled=disabled)}
+        self._apply(replace(self.config, servers=MappingProxyType(servers)), {server})
+
+    async def reload(self) -> ConfigReloaded:
         """Read the configuration again. An invalid one changes nothing; a valid one takes effect at once, and only
         servers whose own configuration changed are restarted."""
         try:
@@ -103,18 +113,12 @@ class Host:
             first, *more = problem.problems
             why = f"{first}" + (f" (and {len(more)} more: colonnade check)" if more else "")
             self.runtime.gate.decision_log.record_configuration("config_rejected", self.config.source)
-            self.runtime.journal.note(ConfigReloaded(why, accepted=False))
-            return
+            outcome = ConfigReloaded(why, accepted=False)
+            self.runtime.journal.note(outcome)
+            return outcome
         diff, since_start = difference(self.config, config), difference(self.initial_config, config)
-        self.config = config
-        # No checkpoint in this block: no request may see half of the new configuration.
         self.runtime.gate.decision_log.record_configuration("config", config.source)
-        self.runtime.catalog.set_servers(list(config.servers))
-        self.runtime.gate.authorizer.confirmations.spec = config.ask
-        self.memory.total = config.memory
-        self.runtime.gate.decision_log.full_arguments = config.audit.arguments is AuditDetail.FULL
-        self.runtime.gate.replace(config.servers)
-        self.upstreams.apply(config.servers, diff.restart)
+        self._apply(config, diff.restart)
         with suppress(StateError):  # a problem of the grants, which the status shows; storing is repeated
             await complete(self.runtime.gate.authorizer.grants.store_revocations())
         changes = [
@@ -125,7 +129,19 @@ class Host:
             *diff.applied,
             *since_start.deferred,
         ]
-        self.runtime.journal.note(ConfigReloaded("; ".join(changes) or "nothing has changed", accepted=True))
+        outcome = ConfigReloaded("; ".join(changes) or "nothing has changed", accepted=True)
+        self.runtime.journal.note(outcome)
+        return outcome
+
+    def _apply(self, config: Config, restarted: Container[str]) -> None:
+        """Put a configuration into effect. There is no checkpoint: no request may see half of it."""
+        self.config = config
+        self.runtime.catalog.set_servers([id for id, spec in config.servers.items() if not spec.disabled])
+        self.runtime.gate.authorizer.confirmations.spec = config.ask
+        self.memory.total = config.memory
+        self.runtime.gate.decision_log.full_arguments = config.audit.arguments is AuditDetail.FULL
+        self.runtime.gate.replace(config.servers)
+        self.upstreams.apply(config.servers, restarted)
 
 
 @asynccontextmanager
@@ -206,6 +222,7 @@ async def open_host(
                         lambda: Retention(host.config.audit.keep, host.config.audit.max),
                         partial(on_crash, "keeping the audit"),
                     )
+                    admin.host = host
                     nursery.start_soon(admin.run)
                     nursery.start_soon(give_back, memory)
                     nursery.start_soon(collect)

@@ -39,6 +39,7 @@ from host.admin.schema import (
     Done,
     HostInfo,
     MalformedRequest,
+    ServerLog,
     StateSections,
     carry_out,
 )
@@ -143,6 +144,9 @@ ROUTES = (
             ("definitions/decide-all", "Approve or reject all definitions of a server that were shown", Done),
             ("grants/revoke", "Revoke a grant", Done),
             ("explain", "Explain what would become of a call", Explanation),
+            ("servers/log", "The last lines of a server's standard error", ServerLog),
+            ("servers/control", "Restart, enable or disable a server", Done),
+            ("configuration/reload", "Read the configuration file again", Done),
         )
     ),
     Route(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from config import Channel, Trust
-from host.admin.schema import AdminError, Done
+from host.admin.schema import AdminError, Done, ServerLog
 from host.errors import ColonnadeError
 from host.jsonrpc.raw import encode
 from host.policy.explain import explain
@@ -28,6 +28,9 @@ _OUTCOMES = {
     "reject": "rejected, it stays out",
     "revoke": "held back until it is approved again",
 }
+
+
+NO_HOST = "no host of this configuration runs (colonnade serve)"
 
 
 class PolicyAdmin:
@@ -114,6 +117,21 @@ class PolicyAdmin:
         if kind not in {each.value for each in Kind}:
             raise AdminError(f"there is no kind {visible(kind)!r}: known are tool, prompt, resource and template")
         return explain(self._gate, server, Kind(kind), name, None if arguments is None else encode(arguments))
+
+    def control(self, server: str, action: str) -> Steps[Done]:
+        """Always raises: no host runs."""
+        yield None
+        raise AdminError(NO_HOST)
+
+    def reload(self) -> Steps[Done]:
+        """Always raises: no host runs."""
+        yield None
+        raise AdminError(NO_HOST)
+
+    def server_log(self, server: str, after: int) -> Steps[ServerLog]:
+        """Always raises: no host runs."""
+        yield None
+        raise AdminError(NO_HOST)
 
 
 @contextmanager

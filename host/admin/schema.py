@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from config import Channel
+from host.journal import ConfigReloaded
 from host.jsonrpc.raw import DECODE_ERRORS
 from host.policy.rows import Explanation, GrantRow, HeldRow
 from host.slices import Steps
@@ -193,6 +194,20 @@ class ConsoleLink(TypedDict):
     link: str
 
 
+class LogLine(TypedDict):
+    """A line that a server wrote to its standard error at Unix time `t`. `n` grows from line to line."""
+
+    n: int
+    t: float
+    line: str
+
+
+class ServerLog(TypedDict):
+    """The last lines of a server's standard error, oldest first."""
+
+    lines: list[LogLine]
+
+
 class ApiError(TypedDict):
     """Why the request was not carried out, in one sentence. `over`: the session of the web console has ended."""
 
@@ -201,6 +216,19 @@ class ApiError(TypedDict):
 
 
 # The API
+
+
+class HostControl(Protocol):
+    """A running host, as a person controls it. The server is one of its configuration."""
+
+    def restart(self, server: str) -> None:
+        """End the connection to the server and connect again. Calls in progress have some seconds to end."""
+
+    def set_disabled(self, server: str, *, disabled: bool) -> None:
+        """Leave the server out, or take it in again, until the configuration is read again."""
+
+    async def reload(self) -> ConfigReloaded:
+        """Read the configuration again."""
 
 
 class DecisionApi(Protocol):
@@ -219,6 +247,15 @@ class DecisionApi(Protocol):
     def revoke(self, grant: str, channel: Channel) -> Steps[Done]: ...
 
     def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> Steps[Explanation]: ...
+
+    def control(self, server: str, action: str) -> Steps[Done]:
+        """`restart`, `enable` or `disable` a server."""
+
+    def reload(self) -> Steps[Done]:
+        """Read the configuration again."""
+
+    def server_log(self, server: str, after: int) -> Steps[ServerLog]:
+        """The last lines of a server's standard error whose number is greater than `after`."""
 
 
 class AdminApi(DecisionApi, Protocol):
@@ -260,7 +297,7 @@ LongText = Annotated[str, Meta(max_length=8192)]
 ShortText = Annotated[str, Meta(max_length=128)]
 
 
-AdminResult = Done | Explanation
+AdminResult = Done | Explanation | ServerLog
 
 
 class AdminRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -332,12 +369,42 @@ class ExplainRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
         return api.explain(self.server, self.kind, self.name, self.arguments)
 
 
+class ServerLogRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
+    """Asks for the standard error of a server: for the lines whose number is greater than `after`."""
+
+    server: ShortText
+    after: int = 0
+
+    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
+        return api.server_log(self.server, self.after)
+
+
+class ControlRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
+    """Restarts, enables or disables a server of the running host. The configuration file stays as it is."""
+
+    server: ShortText
+    action: Literal["restart", "enable", "disable"]
+
+    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
+        return api.control(self.server, self.action)
+
+
+class ReloadRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
+    """Reads the configuration file again."""
+
+    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
+        return api.reload()
+
+
 REQUESTS: Mapping[str, type[AdminRequest]] = {
     "confirmations/answer": AnswerRequest,
     "definitions/decide": DecideRequest,
     "definitions/decide-all": DecideAllRequest,
     "grants/revoke": RevokeRequest,
     "explain": ExplainRequest,
+    "servers/log": ServerLogRequest,
+    "servers/control": ControlRequest,
+    "configuration/reload": ReloadRequest,
 }
 """Every request with a body, by its path."""
 

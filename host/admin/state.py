@@ -13,15 +13,16 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, final
 
 import trio
 from msgspec import Raw
 
-from config import Channel, Config, Verdict
+from config import Channel, Config, ServerSpec, Verdict
 from config.when import WhenError, read_when
-from host.admin.decisions import PolicyAdmin
+from host.admin.decisions import NO_HOST, PolicyAdmin
 from host.admin.schema import (
     SECTIONS,
     ActivityRow,
@@ -30,7 +31,9 @@ from host.admin.schema import (
     ConfirmationRow,
     Done,
     EntryRow,
+    HostControl,
     HostInfo,
+    ServerLog,
     ServerRow,
     StateSections,
 )
@@ -61,7 +64,7 @@ from host.policy.pins import PinStatus
 from host.policy.rows import HeldRow
 from host.protocol.methods import Kind
 from host.sanitize import visible
-from host.slices import Steps, map_in_steps
+from host.slices import Steps, Waiting, map_in_steps
 from host.storage.store import StateError
 from host.upstream.runtime import Runtime
 from host.upstream.supervisor import Ready, Upstream
@@ -98,6 +101,21 @@ class _Traffic:
             self.latency = event.seconds if self.latency is None else 0.9 * self.latency + 0.1 * event.seconds
 
 
+@final
+class _Reload(Waiting):
+    """A reload of the configuration, as a step."""
+
+    def __init__(self, host: HostControl) -> None:
+        self._host = host
+        self.outcome: ConfigReloaded | None = None
+
+    async def wait(self) -> None:
+        self.outcome = await self._host.reload()
+
+    def block(self) -> None:
+        raise NotImplementedError  # a host runs in an event loop only
+
+
 class HostAdmin(PolicyAdmin):
     """Implements `host.admin.schema.AdminApi`.
 
@@ -119,6 +137,8 @@ class HostAdmin(PolicyAdmin):
         endpoint: str = "",
     ) -> None:
         self.new_console_url: Callable[[], str] | None = None
+        self.host: HostControl | None = None
+        """The host, once it is open."""
         super().__init__(runtime.gate)
         self._config = config
         self._upstreams = upstreams
@@ -299,6 +319,50 @@ class HostAdmin(PolicyAdmin):
             return {"done": f"{describe_access(answered.access)}: denied."}
         waits = "it goes on now" if not answered.refused else "nothing waits any more; the next call like it passes"
         return {"done": f"{describe_access(answered.access)}: allowed ({answer}); {waits}."}
+
+    # The running host
+
+    def control(self, server: str, action: str) -> Steps[Done]:
+        yield None
+        host, spec = self._controlled(server)
+        if action == "restart":
+            if spec.disabled:
+                raise AdminError(f"{server} is disabled; `colonnade enable {server}` takes it in")
+            host.restart(server)
+            done = "it restarts; calls in progress have some seconds to end"
+        elif spec.disabled is (action == "disable"):
+            raise AdminError(f"{server} is {action}d already")
+        else:
+            host.set_disabled(server, disabled=action == "disable")
+            done = f"it is {action}d until the configuration is read again or the host is restarted"
+        self.mark_changed("servers", "catalog", "held")
+        return {"done": f"{server}: {done}."}
+
+    def reload(self) -> Steps[Done]:
+        if self.host is None:
+            raise AdminError(NO_HOST)
+        reloading = _Reload(self.host)
+        yield reloading
+        assert reloading.outcome is not None
+        if not reloading.outcome.accepted:
+            raise AdminError(str(reloading.outcome))
+        return {"done": f"{reloading.outcome}."}
+
+    def server_log(self, server: str, after: int) -> Steps[ServerLog]:
+        yield None
+        self._controlled(server)
+        lines = self._journal.stderr(server, after)
+        return {"lines": [{"n": each.number, "t": each.t, "line": each.line} for each in lines]}
+
+    def _controlled(self, server: str) -> tuple[HostControl, ServerSpec]:
+        servers = self._config().servers
+        if server not in servers:
+            near = get_close_matches(server, servers, 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; its servers are {', '.join(servers)}"
+            raise AdminError(f"there is no server {visible(server)} in the configuration{hint}")
+        if self.host is None:
+            raise AdminError(NO_HOST)
+        return self.host, servers[server]
 
     # Rows
 

@@ -18,6 +18,7 @@ from host.cli.exit_codes import DONE, INTERRUPTED, CommandFailed
 from host.cli.explain import explain
 from host.cli.grants import grants
 from host.cli.serve import serve
+from host.cli.servers import disable, enable, logs, reload, restart
 
 PROGRAM = "colonnade"
 ALIASES = {"pins": "definitions"}
@@ -54,6 +55,7 @@ def colonnade() -> None:
 for _command in (
     *(serve, check, schema),
     *(list_entries, call),
+    *(logs, restart, enable, disable, reload),
     *(ask, console, definitions, grants, explain, audit),
     completion,
 ):

@@ -25,6 +25,7 @@ from host.journal import (
     ServerReady,
     ServerRequestRefused,
     Severity,
+    StderrLine,
 )
 from host.non_blocking import NonBlockingStream
 
@@ -38,16 +39,22 @@ class StatusLines:
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
         self._last_failure: dict[str, str] = {}
+        self._has_said: set[str] = set()
+        """Servers that wrote to their standard error since that was last pointed out."""
 
     def note(self, event: Event) -> None:
-        if isinstance(event, ServerReady):
+        if isinstance(event, StderrLine):
+            self._has_said.add(event.server)
+        elif isinstance(event, ServerReady):
             self._last_failure.pop(event.server, None)
             counts = f"({event.counts}, {event.seconds:.1f} s)"
             self._write(f"  {event.server:<20} {self._terminal.state('ready')} {self._terminal.faint(counts)}")
         elif isinstance(event, ServerFailed) and self._last_failure.get(event.server) != event.why:
             self._last_failure[event.server] = event.why
             self._write(f"  {event.server:<20} {self._terminal.state('failed')} {event.outlook}")
-            self._write(f"  {'':<20} {self._terminal.faint(f'more: colonnade logs {event.server}')}")
+            if event.server in self._has_said:
+                self._has_said.remove(event.server)
+                self._write(f"  {'':<20} {self._terminal.faint(f'more: colonnade logs {event.server}')}")
         elif isinstance(event, ConfirmationRequested):
             said = f"{event.what}: colonnade ask {event.id}"
             self._write(f"  {event.server:<20} {self._terminal.state('asks')} {said}")

@@ -143,7 +143,7 @@ async def _exit_text(child: Child, stderr: _Stderr) -> str:
         return f"it was ended by signal {-status}"
     with trio.move_on_after(STDERR_WAIT):
         await stderr.ended.wait()
-    reason = find_reason(list(stderr.last_lines))
+    reason = find_reason(list(stderr.last_lines), status)
     return f"it exited with status {status}" + ("" if reason is None else f": {reason}")
 
 

@@ -25,9 +25,10 @@ _NPM_DETAIL = re.compile(
 )
 
 
-def find_reason(lines: Sequence[str]) -> str | None:
-    """The line that says why the program ended; None if no line says anything."""
-    return _of_python(lines) or _of_error_line(lines) or _last_line(lines)
+def find_reason(lines: Sequence[str], status: int = 1) -> str | None:
+    """The line that says why the program ended; None if no line says anything. A program that ends with status 0 has
+    only reasons that begin like an error."""
+    return _of_python(lines) or _of_error_line(lines) or (_last_line(lines) if status else None)
 
 
 def _of_python(lines: Sequence[str]) -> str | None:

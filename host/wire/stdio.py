@@ -71,7 +71,12 @@ class StdioLink:
         raise LinkLost(self._lost_reason or "it closed its standard output")
 
     async def send(self, parcel: Parcel) -> None:
-        self._write_message(write(parcel.message))
+        try:
+            self._write_message(write(parcel.message))
+        except LinkLost as lost:
+            with trio.move_on_after(LAST_OUTPUT_WAIT):  # the exit status says more
+                await self._process_ended.wait()
+            raise LinkLost(self._lost_reason or str(lost)) from None
 
     def settle(self, revision: Revision) -> None:
         self._batches = revision.has_batches
@@ -86,7 +91,6 @@ class StdioLink:
         try:
             self._writer.write_line(one_line(data))
         except PipeClosed:
-            # Usually the process has just ended, and `_watch` is about to set the reason.
             raise LinkLost(self._lost_reason or "it closed its standard input, or has ended") from None
         except PipeStalled as problem:
             raise LinkLost(f"it does not read its standard input: {problem}") from problem

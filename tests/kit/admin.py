@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import trio
 
 from config import Channel
-from host.admin.schema import SECTIONS, AdminError, AdminState, Done, HostInfo, StateSections
+from host.admin.schema import SECTIONS, AdminError, AdminState, Done, HostInfo, LogLine, ServerLog, StateSections
 from host.policy.rows import Explanation
 from host.slices import Steps, complete
 from host.wire.descent import PeerProcess
@@ -217,6 +217,24 @@ class FakeAdminApi:
         self._record("revoke", grant, channel.value)
         self._take("grants", lambda each: each["id"] == grant, "there is no such grant")
         return {"done": "taken back"}
+
+    def control(self, server: str, action: str) -> Steps[Done]:
+        yield None
+        self._record("control", server, action)
+        if server != "time":
+            raise AdminError(f"there is no server {server} in the configuration; did you mean time?")
+        return {"done": f"{server}: {action}"}
+
+    def reload(self) -> Steps[Done]:
+        yield None
+        self._record("reload")
+        return {"done": "configuration read again: nothing has changed."}
+
+    def server_log(self, server: str, after: int) -> Steps[ServerLog]:
+        yield None
+        self._record("server_log", server, after)
+        lines: list[LogLine] = [{"n": 7, "t": 0.0, "line": "no API key given"}, {"n": 9, "t": 1.0, "line": "bye"}]
+        return {"lines": [each for each in lines if each["n"] > after]}
 
     def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> Steps[Explanation]:
         yield None

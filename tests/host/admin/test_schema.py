@@ -91,7 +91,7 @@ def test_what_is_no_object_is_malformed(data: bytes) -> None:
 
 
 def test_no_request_names_what_runs() -> None:
-    """Nothing that can be sent here defines, changes or starts a server."""
+    """Nothing that can be sent here defines or changes a server, or names a file."""
     fields = {path: set(request.__struct_fields__) for path, request in REQUESTS.items()}
     assert fields.keys() == {
         "confirmations/answer",
@@ -99,6 +99,9 @@ def test_no_request_names_what_runs() -> None:
         "definitions/decide-all",
         "grants/revoke",
         "explain",
+        "servers/log",
+        "servers/control",
+        "configuration/reload",
     }
     forbidden = {"command", "args", "argv", "env", "environment", "cwd", "url", "headers", "program", "config", "path"}
     assert not set().union(*fields.values()) & forbidden

@@ -15,7 +15,16 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import AskSpec, Channel, Config, Consent, Listen, Trust
 from host.admin.schema import SECTIONS, AdminError, ConfirmationRow
 from host.admin.state import MAX_ACTIVITY, HostAdmin
-from host.journal import ConfigReloaded, ConsoleFailed, Event, RuleUnused, ServerFailed, ServerReady
+from host.journal import (
+    MAX_STDERR_LINES,
+    ConfigReloaded,
+    ConsoleFailed,
+    Event,
+    RuleUnused,
+    ServerFailed,
+    ServerReady,
+    StderrLine,
+)
 from host.policy.confirmations import MAX_CONFIRMABLE_BYTES
 from host.policy.explain import unmatched_rules
 from host.slices import run_inline
@@ -328,3 +337,61 @@ async def test_without_a_console_there_is_no_link() -> None:
             host.admin.console_url()
         host.admin.new_console_url = lambda: "http://127.0.0.1:1/console#x"
         assert host.admin.console_url() == "http://127.0.0.1:1/console#x"
+
+
+# The running host
+
+
+class FakeHost:
+    """A `HostControl` that notes what is asked of it."""
+
+    def __init__(self, *, accepts: bool = True) -> None:
+        self.done: list[object] = []
+        self._accepts = accepts
+
+    def restart(self, server: str) -> None:
+        self.done.append(("restart", server))
+
+    def set_disabled(self, server: str, *, disabled: bool) -> None:
+        self.done.append(("set_disabled", server, disabled))
+
+    async def reload(self) -> ConfigReloaded:
+        self.done.append("reload")
+        return ConfigReloaded("gh restarts" if self._accepts else "line 1: no", accepted=self._accepts)
+
+
+async def test_a_person_controls_the_servers_of_a_host() -> None:
+    async with opened() as host:
+        with pytest.raises(AdminError, match="no host of this configuration runs"):
+            run_inline(host.admin.control("gh", "restart"))
+        host.admin.host = control = FakeHost()
+        assert "it restarts" in run_inline(host.admin.control("gh", "restart"))["done"]
+        assert "it is disabled until" in run_inline(host.admin.control("gh", "disable"))["done"]
+        with pytest.raises(AdminError, match="gh is enabled already"):
+            run_inline(host.admin.control("gh", "enable"))
+        with pytest.raises(AdminError, match="no server ghx in the configuration; did you mean gh"):
+            run_inline(host.admin.control("ghx", "restart"))
+        assert control.done == [("restart", "gh"), ("set_disabled", "gh", True)]
+
+
+async def test_a_reload_says_what_came_of_it() -> None:
+    async with opened() as host:
+        host.admin.host = FakeHost()
+        assert (await host.admin.run_steps(host.admin.reload()))["done"] == "configuration read again: gh restarts."
+        host.admin.host = FakeHost(accepts=False)
+        with pytest.raises(AdminError, match="configuration kept: line 1: no"):
+            await host.admin.run_steps(host.admin.reload())
+
+
+async def test_the_standard_error_of_a_server_is_shown_from_a_line_on() -> None:
+    async with opened() as host:
+        host.admin.host = FakeHost()
+        for line in ("first", "second"):
+            host.world.journal.note(StderrLine("gh", line))
+        host.world.journal.note(StderrLine("other", "no"))
+        log = run_inline(host.admin.server_log("gh", 0))["lines"]
+        assert [each["line"] for each in log] == ["first", "second"]
+        assert run_inline(host.admin.server_log("gh", log[0]["n"]))["lines"] == log[1:]
+        for number in range(MAX_STDERR_LINES + 1):
+            host.world.journal.note(StderrLine("gh", str(number)))
+        assert len(run_inline(host.admin.server_log("gh", 0))["lines"]) == MAX_STDERR_LINES

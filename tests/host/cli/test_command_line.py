@@ -14,7 +14,24 @@ from host.cli.exit_codes import DONE, WRONG
 from host.version import VERSION
 from tests.real.running import ROOT
 
-COMMANDS = ["serve", "check", "schema", "list", "call", "ask", "console", "definitions", "grants", "explain", "audit"]
+COMMANDS = [
+    "serve",
+    "check",
+    "schema",
+    "list",
+    "call",
+    "logs",
+    "restart",
+    "enable",
+    "disable",
+    "reload",
+    "ask",
+    "console",
+    "definitions",
+    "grants",
+    "explain",
+    "audit",
+]
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:

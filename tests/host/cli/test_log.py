@@ -44,15 +44,17 @@ def test_a_failure_is_told_once_until_it_is_another_or_the_server_was_ready() ->
     assert lines[3].endswith("(2 tools, 0.5 s)")
 
 
-def test_a_failing_childs_last_words_are_shown_with_it() -> None:
+def test_a_failing_server_that_wrote_something_has_a_pointer_to_it() -> None:
+    """Once for what it wrote."""
     lines = shown(
         StderrLine("a", "first"),
         StderrLine("a", "ImportError: x"),
         StderrLine("b", "other"),
         ServerFailed("a", "it ended", 1.0),
+        ServerFailed("a", "it ended otherwise", 1.0),
     )
-    assert lines[1].strip() == "it said last: ImportError: x"
-    assert len(lines) == 2
+    assert [line.strip() for line in lines][1] == "more: colonnade logs a"
+    assert len(lines) == 3
 
 
 def test_what_a_person_is_wanted_for_is_told() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -55,8 +55,41 @@ async def test_a_childs_lines_come_as_messages_and_its_end_says_how() -> None:
 
 
 async def test_a_signal_is_named() -> None:
-    _, why, _ = await run(child(sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"))
+    """What the program wrote before is not the reason."""
+    code = "import os, sys; print('Error: chatter', file=sys.stderr, flush=True); os.kill(os.getpid(), 9)"
+    _, why, _ = await run(child(sys.executable, "-c", code))
     assert why == "it was ended by signal 9"
+
+
+@pytest.mark.parametrize(("status", "reason"), [(1, ": ModuleNotFoundError: No module named 'missing'"), (0, "")])
+async def test_the_reason_on_standard_error_is_named(status: int, reason: str) -> None:
+    """Also what is written at the very end. A program that ends well gives none."""
+    code = f"import sys; print('working', file=sys.stderr); {'import missing' if status else ''}"
+    _, why, _ = await run(child(sys.executable, "-c", code))
+    assert why == f"it exited with status {status}{reason}"
+
+
+async def send_on(link: Link) -> None:
+    while True:
+        await link.send(Parcel(Request(1, "ping")))
+        await trio.sleep(0.01)
+
+
+async def test_a_message_to_a_program_that_has_ended_fails_with_the_reason_too() -> None:
+    code = "import sys, os; os.close(0); print('no API key given', file=sys.stderr); sys.exit(2)"
+
+    async def read(link: Link) -> None:
+        with suppress(LinkLost):
+            await link.run(lambda received: None)
+
+    async with (
+        open_keeper() as keeper,
+        open_link(child(sys.executable, "-c", code), http_sse=False, keeper=keeper, journal=Journal()) as link,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(read, link)
+        with pytest.raises(LinkLost, match="it exited with status 2: no API key given"):
+            await send_on(link)
 
 
 async def test_standard_error_is_read_whatever_it_is() -> None:

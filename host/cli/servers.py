@@ -1,0 +1,129 @@
+"""The commands about the servers of a running host: `logs`, `restart`, `enable`, `disable`, and `reload`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from host.cli.common import Selection, config_option, pass_selection, state_option
+from host.cli.exit_codes import DONE, FAILED, CommandFailed
+from host.cli.signals import allow_interrupts
+
+if TYPE_CHECKING:
+    from host.cli.targets import RunningTarget
+
+FOLLOW_INTERVAL = 0.5
+"""Seconds between two looks at the lines of a server that is followed."""
+
+
+@click.command()
+@click.argument("server", metavar="SERVER")
+@click.option("-f", "--follow", is_flag=True, help="Go on with new lines until interrupted.")
+@config_option
+@state_option
+@pass_selection
+def logs(selection: Selection, server: str, follow: bool) -> int:
+    """Show what a server wrote to its standard error.
+
+    The running host keeps the last 200 lines of each server. Secrets of the configuration are replaced by ***.
+    """
+    target = _target(selection, server)
+    allow_interrupts()
+    last = 0
+    while True:
+        lines = target.post("servers/log", server=server, after=last)["lines"]
+        for each in lines:
+            print(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(each['t']))} {each['line']}", flush=follow)
+            last = each["n"]
+        if not follow:
+            if not lines:
+                print(f"{server} wrote nothing to its standard error.", file=sys.stderr)
+            return DONE
+        time.sleep(FOLLOW_INTERVAL)  # noqa: TID251 - no event loop runs here
+
+
+@click.command()
+@click.argument("server", metavar="SERVER")
+@config_option
+@state_option
+@pass_selection
+def restart(selection: Selection, server: str) -> int:
+    """Restart a server of the running host.
+
+    Calls in progress have some seconds to end. A server that failed is tried again at once.
+    """
+    return _control(selection, server, "restart")
+
+
+@click.command()
+@click.argument("server", metavar="SERVER")
+@config_option
+@state_option
+@pass_selection
+def enable(selection: Selection, server: str) -> int:
+    """Take a disabled server in again.
+
+    This holds until the host reads its configuration again. The file is not changed.
+    """
+    return _control(selection, server, "enable")
+
+
+@click.command()
+@click.argument("server", metavar="SERVER")
+@config_option
+@state_option
+@pass_selection
+def disable(selection: Selection, server: str) -> int:
+    """Stop a server and leave it out.
+
+    This holds until the host reads its configuration again. The file is not changed.
+    """
+    return _control(selection, server, "disable")
+
+
+@click.command()
+@config_option
+@state_option
+@pass_selection
+def reload(selection: Selection) -> int:
+    """Have the running hosts read their configuration again.
+
+    An invalid file changes nothing; its first mistake is printed.
+    """
+    targets = selection.scope().running()
+    allow_interrupts()
+    code = DONE
+    for target in targets:
+        try:
+            done = target.post("configuration/reload")["done"]
+            print(f"{target.config}: {done}")
+        except CommandFailed as problem:
+            print(f"colonnade: {target.config}: {problem}", file=sys.stderr)
+            code = FAILED
+    return code
+
+
+def _control(selection: Selection, server: str, action: str) -> int:
+    target = _target(selection, server)
+    allow_interrupts()
+    print(target.post("servers/control", server=server, action=action)["done"])
+    return DONE
+
+
+def _target(selection: Selection, server: str) -> RunningTarget:
+    """The only running host, or the only one with this server.
+
+    Raises:
+        CommandFailed: none runs, or several have the server.
+    """
+    targets = selection.scope().running()
+    if len(targets) == 1:
+        return targets[0]
+    having = [target for target in targets if server in target.servers()]
+    if len(having) == 1:
+        return having[0]
+    known = "; ".join(target.config for target in having or targets)
+    raise CommandFailed(f"several hosts run; say which one with --config FILE: {known}")
