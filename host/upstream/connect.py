@@ -32,6 +32,12 @@ STOP_GRACE = 2.0
 """Seconds between the steps of stopping a child: its input closed, TERM, KILL."""
 
 
+class CannotStart(LinkLost):
+    """There is no such program, or it may not be executed."""
+
+    lasting = True
+
+
 def open_link(
     spec: ServerSpec,
     *,
@@ -118,7 +124,7 @@ async def _open_stdio_link(
                 )
                 nursery.cancel_scope.cancel()
     except SpawnError as problem:
-        raise LinkLost(f"the program {spec.program} could not be started: {problem}") from problem
+        raise CannotStart(f"the program {spec.program} could not be started: {problem}") from problem
 
 
 def redactor(spec: ServerSpec) -> Callable[[str], str]:

@@ -25,12 +25,13 @@ from host.jsonrpc.readable import LONE_SURROGATE
 from host.memory import Use, server_owner
 from host.policy.fingerprint import launch_of
 from host.protocol.abilities import ALL_ABILITIES
+from host.protocol.handshake import UnsupportedRevision
 from host.protocol.methods import LIST_METHODS, Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.stateless import STALE
 from host.slices import complete
 from host.storage.store import StateError
-from host.upstream.backoff import HEALTHY_AFTER, Pace, Restarts
+from host.upstream.backoff import HEALTHY_AFTER, RESTART_FACTOR, Pace, Restarts
 from host.upstream.catalog_sync import CatalogSync, publish_list
 from host.upstream.client import Client, ServerLists
 from host.upstream.connection import (
@@ -51,6 +52,9 @@ MIN_IDLE_CHECK = 1.0
 """Seconds between two looks at whether an idle server still has watched resources."""
 SAVE_INTERVAL = 5.0
 """Seconds between two times that the lists of a server are stored."""
+LASTING_DELAY = 15.0
+MAX_LASTING_DELAY = 300.0
+"""Seconds to the next attempt after the first failure that only a person can mend, and after many in a row."""
 LAUNCH_CHECK_INTERVAL = 5.0
 """Seconds between two checks of the program of a held server."""
 
@@ -255,9 +259,10 @@ class Upstream:
                 await self._stop_until_used()
                 continue
             except* CONNECT_FAILURES as group:
-                retry_at_once, why = self._switch_dialect(first_exception(group)), failure_reason(self.spec, group)
+                problem = first_exception(group)
+                retry_at_once, why = self._switch_dialect(problem), failure_reason(self.spec, group)
                 if not retry_at_once:
-                    self._mark_failed(why)
+                    self._mark_failed(why, lasting=_is_lasting(problem))
             except* Exception as group:  # noqa: BLE001 - errors in Colonnade must not end other servers either
                 self._runtime.journal.note(InternalError(self.spec.id, group))
                 self._mark_failed("of an internal error")
@@ -322,11 +327,12 @@ class Upstream:
         self.dialect = Dialect(may_be_stateless=False, http_sse=True)
         return True
 
-    def _mark_failed(self, why: str, *, session_ended: bool = False) -> Failed:
+    def _mark_failed(self, why: str, *, session_ended: bool = False, lasting: bool = False) -> Failed:
         """Set the state to failed, unless it already is: later failures are consequences of the first one.
 
         Args:
             session_ended: the server has ended the session. A new one is opened at once, unless this happens often.
+            lasting: only a person can mend it, so the next attempt comes late.
         """
         state = self.state
         if isinstance(state, Failed):
@@ -336,6 +342,9 @@ class Upstream:
         delay = self._restarts.on_failure(ready_for, random.random(), now)
         if session_ended and ready_for >= HEALTHY_AFTER:
             delay = 0.0
+        if lasting:
+            delay = max(delay, min(LASTING_DELAY * RESTART_FACTOR ** (self._restarts.failures - 1), MAX_LASTING_DELAY))
+            why = f"{why} (once that is mended: colonnade restart {self.spec.id})"
         failed = self.state = Failed(now, why, now + delay)
         for kind in Kind:
             self._runtime.catalog.expire_hint(self.spec.id, kind)
@@ -450,6 +459,10 @@ class Upstream:
     def _counts(self) -> str:
         counted = ((kind, len(self._runtime.catalog.snapshot(kind).by_server.get(self.spec.id, ()))) for kind in Kind)
         return describe_counts(counted)
+
+
+def _is_lasting(problem: BaseException) -> bool:
+    return isinstance(problem, UnsupportedRevision) or (isinstance(problem, LinkLost) and problem.lasting)
 
 
 def configured_dialect(spec: ServerSpec) -> Dialect:

@@ -99,6 +99,7 @@ class HttpRefused(LinkLost):
         # 2025-11-25, "Transports / Backwards Compatibility" names 400, 404 and 405; the revisions before it, any 4xx.
         self.may_be_http_sse = 400 <= status < 500 and status not in (401, 403, 429)
         self.answered = self.may_be_http_sse
+        self.lasting = 300 <= status < 400 or status in (401, 403, 404, 405)
 
     @property
     def may_hold_answer(self) -> bool:
@@ -271,6 +272,10 @@ class HttpResponse:
         """The error for a status other than 2xx, in words for people. The body is not used: it may contain anything."""
         status = self.status
         if status in (401, 403):
+            challenge: str = self._response.headers.get("www-authenticate", "")
+            # 2025-11-25, "Authorization": the server names the metadata of its authorization in the challenge.
+            if status == 401 and challenge.lower().startswith("bearer") and "resource_metadata" in challenge:
+                return AuthNeeded(status, "the server wants a login with OAuth", "give it a token under headers")
             return AuthNeeded(status, "the server wants credentials", "give it the headers it asks for")
         if 300 <= status < 400:
             return HttpRefused(status, "the server redirects", "configure the URL that it redirects to")

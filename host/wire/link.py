@@ -56,6 +56,8 @@ class LinkLost(Exception):
     """The peer responded, but not with a response to the request: perhaps it does not know the method."""
     too_large = False
     """The peer's response is over a limit."""
+    lasting = False
+    """Another attempt will fail in the same way until a person changes something."""
     misused = False
     """The peer sent too many useless messages: another connection would soon end in the same way."""
 

@@ -498,7 +498,7 @@ def test_a_flipped_bit_of_a_state_opens_nothing(at: int, bit: int) -> None:
 
 
 async def test_a_cursor_is_no_state(autojump_clock: MockClock) -> None:
-    many = ScriptedServer("b", tools=[f"t{number}" for number in range(300)])
+    many = ScriptedServer("b", tools=[f"t{number}" for number in range(PAGE_SIZE + 1)])
     async with parked(many) as call:
         cursor = (await call.connection.result("tools/list"))["nextCursor"]
         await call.refused({**retry(CALL, call.result), "requestState": cursor})

@@ -94,6 +94,9 @@ async def test_without_a_sign_of_life_the_connection_is_given_up(autojump_clock:
         assert str(peer.lost) == "it did not respond to a ping within 10 s"
 
 
+RESTART_HINT = " (once that is mended: colonnade restart a)"
+
+
 # The transport of old
 
 
@@ -176,10 +179,23 @@ async def test_a_server_that_refuses_the_handshake_is_tried_by_the_transport_of_
 async def test_other_trouble_says_nothing_about_the_transport(problem: LinkLost, autojump_clock: MockClock) -> None:
     server = TwoTransports(problem)
     async with open_both(server) as upstreams:
-        assert (server.tried, server.failures) == ([False], [str(problem)])
+        assert server.tried == [False]
+        assert server.failures == [str(problem) + (RESTART_HINT if problem.lasting else "")]
         await trio.sleep(20)
         assert set(server.tried) == {False}
         assert not upstreams.by_id["a"].dialect.http_sse
+
+
+async def test_what_only_a_person_can_mend_is_tried_again_after_minutes(autojump_clock: MockClock) -> None:
+    """The failure names the command that tries at once."""
+    server = TwoTransports(AuthNeeded(401, "no"))
+    async with open_both(server) as upstreams:
+        await trio.sleep(1200)
+        count = len(server.tried)
+        assert 5 <= count <= 7
+        upstreams.apply({"a": server.spec}, {"a"})
+        await wait_all_tasks_blocked()
+        assert len(server.tried) == count + 1
 
 
 async def test_a_server_that_speaks_the_present_transport_is_never_tried_by_the_old_one(
@@ -199,14 +215,14 @@ async def test_where_both_transports_fail_the_reason_is_the_last_ones_and_both_a
 ) -> None:
     server = TwoTransports(HttpRefused(405, "no"), HttpRefused(404, "not that either"))
     async with open_both(server) as upstreams:
-        assert server.failures == ["not that either (HTTP 404)"]
+        assert server.failures == ["not that either (HTTP 404)" + RESTART_HINT]
         assert server.tried == [False, True]
         await trio.sleep(20)
         count = len(server.tried)
         assert count < 20
         assert server.tried == ([False, True] * count)[:count]
         server.problems[False] = None
-        await trio.sleep(80)  # it is tried once a minute by now
+        await trio.sleep(400)  # by now it is tried every five minutes
         assert isinstance(upstreams.by_id["a"].state, Ready)
         assert not upstreams.by_id["a"].dialect.http_sse
 
