@@ -799,7 +799,7 @@ def test_whatever_happens_everything_ends_once_and_nothing_is_left(script: list[
 # What is sealed
 
 
-PAGES = 300
+PAGES = PAGE_SIZE + 1
 """Tools enough for a list of several pages."""
 
 
