@@ -36,6 +36,7 @@ from host.downstream.tasks import Tasks
 from host.journal import InternalError
 from host.jsonrpc.messages import ErrorBody, Failure, Message, Notification, Request, Success, write
 from host.peer.outstanding import ABANDONED_SECONDS
+from host.router.lists import PAGE_SIZE
 from host.upstream import connection
 from host.wire.asgi import ASGIApp
 from host.wire.link import Deliver, LinkLost, ReceivedMessage
