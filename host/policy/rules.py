@@ -14,7 +14,7 @@ without them must always match.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from config import Check, Condition, Consent, KindConsent, Rule, Trust, Verdict
@@ -37,9 +37,9 @@ _TOO_MANY_VARIANTS = "readable in too many ways"
 _ANYTHING = Rule("**")
 _STRICTEST_FIRST = (Verdict.DENY, Verdict.ASK, Verdict.ALLOW)
 
-_ENTRY_DEFAULTS = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ALLOW, Trust.UNTRUSTED: Verdict.ASK}
-_HARMLESS_DEFAULTS = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ALLOW, Trust.UNTRUSTED: Verdict.DENY}
-_COSTLY_DEFAULTS = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ASK, Trust.UNTRUSTED: Verdict.DENY}
+ENTRY_DEFAULTS = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ALLOW, Trust.UNTRUSTED: Verdict.ASK}
+HARMLESS_DEFAULTS = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ALLOW, Trust.UNTRUSTED: Verdict.DENY}
+COSTLY_DEFAULTS = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ASK, Trust.UNTRUSTED: Verdict.DENY}
 """A form shows the user what it requests, and roots are names of folders. Sampling costs the user's model, and a page
 can do anything, so these two are denied to untrusted servers."""
 
@@ -75,19 +75,19 @@ class Rules:
     def __init__(self, consent: Consent, trust: Trust = Trust.STANDARD) -> None:
         self._source = consent, trust
         self._by_kind = {
-            Kind.TOOL: _KindRules("tools", consent.tools, trust, _ENTRY_DEFAULTS, uris=False),
-            Kind.PROMPT: _KindRules("prompts", consent.prompts, trust, _ENTRY_DEFAULTS, uris=False),
-            Kind.RESOURCE: _KindRules("resources", consent.resources, trust, _ENTRY_DEFAULTS, uris=True),
+            Kind.TOOL: _KindRules("tools", consent.tools, trust, ENTRY_DEFAULTS, uris=False),
+            Kind.PROMPT: _KindRules("prompts", consent.prompts, trust, ENTRY_DEFAULTS, uris=False),
+            Kind.RESOURCE: _KindRules("resources", consent.resources, trust, ENTRY_DEFAULTS, uris=True),
         }
         # A template has the rules of the resources it generates.
         self._by_kind[Kind.TEMPLATE] = self._by_kind[Kind.RESOURCE]
         # A browser visits a page by its exact URL, and a server receives the root as written; slashes matter for both.
         self._pages = _KindRules(
-            "elicitation.url", consent.elicitation.url, trust, _COSTLY_DEFAULTS, uris=True, slashes_count=True
+            "elicitation.url", consent.elicitation.url, trust, COSTLY_DEFAULTS, uris=True, slashes_count=True
         )
-        self._roots = _KindRules("roots", consent.roots, trust, _HARMLESS_DEFAULTS, uris=True, slashes_count=True)
-        self._sampling = _word_decision("sampling", consent.sampling, trust, _COSTLY_DEFAULTS)
-        self._form = _word_decision("elicitation.form", consent.elicitation.form, trust, _HARMLESS_DEFAULTS)
+        self._roots = _KindRules("roots", consent.roots, trust, HARMLESS_DEFAULTS, uris=True, slashes_count=True)
+        self._sampling = _word_decision("sampling", consent.sampling, trust, COSTLY_DEFAULTS)
+        self._form = _word_decision("elicitation.form", consent.elicitation.form, trust, HARMLESS_DEFAULTS)
         self._https_pages_only = trust is not Trust.TRUSTED
         self._visibility_cache: dict[tuple[Kind, str], bool] = {}
         self._most_permissive = {
@@ -211,7 +211,7 @@ class _KindRules:
         self._rules: list[_CompiledRule] = []
         for verdict, rules in zip(_STRICTEST_FIRST, (consent.deny, consent.ask, consent.allow or ()), strict=True):
             self._rules += self._compiled(f"{title}.{verdict}", verdict, rules)
-        self._default = _CompiledRule(len(self._rules), *_default_verdict(title, consent, trust, by_trust))
+        self._default = _CompiledRule(len(self._rules), *default_verdict(title, consent, trust, by_trust))
         self._constant_decision = None if self._rules else self._default.decision
         self._automata: dict[str, _Automaton] = {}
         self.has_rules = bool(self._rules)
@@ -373,8 +373,8 @@ class _Automaton:
         return [self._rules[at] for at in self._globs.matches(text)]
 
 
-def _default_verdict(
-    title: str, consent: KindConsent, trust: Trust, by_trust: dict[Trust, Verdict]
+def default_verdict(
+    title: str, consent: KindConsent, trust: Trust, by_trust: Mapping[Trust, Verdict]
 ) -> tuple[Verdict, str]:
     """The verdict on entries that no rule names, and the name of that default."""
     if consent.default is not None:

@@ -1,0 +1,121 @@
+"""Which changes of a file wait for a person."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config import Config, Consent, KindConsent, Rule, Trust, Verdict, load
+from host.policy.rules import ENTRY_DEFAULTS, Rules
+from host.policy.widening import permits_more, widenings, without_widenings
+from host.protocol.methods import Kind
+
+NAMES = ("a", "ab", "b", "ba", "c", "")
+PATTERNS = ("a", "a*", "b", "*b", "*", "c")
+STRICTNESS = {Verdict.ALLOW: 0, Verdict.ASK: 1, Verdict.DENY: 2}
+
+rules = st.lists(st.sampled_from(PATTERNS), max_size=3, unique=True).map(lambda each: tuple(map(Rule, each)))
+consents = st.builds(
+    KindConsent,
+    allow=st.none() | rules,
+    ask=rules,
+    deny=rules,
+    default=st.none() | st.sampled_from(list(Verdict)),
+)
+trusts = st.sampled_from(list(Trust))
+
+
+@given(consents, trusts, consents, trusts, st.booleans())
+def test_what_permits_no_more_has_no_laxer_verdict_on_any_name(
+    old: KindConsent, old_trust: Trust, new: KindConsent, new_trust: Trust, near: bool
+) -> None:
+    if near:  # a small change of the former one
+        new = dataclasses.replace(old, deny=new.deny)
+    if permits_more((old, old_trust), (new, new_trust), ENTRY_DEFAULTS):
+        return
+    before, after = Rules(Consent(tools=old), old_trust), Rules(Consent(tools=new), new_trust)
+    for name in NAMES:
+        verdicts = [each.evaluate(Kind.TOOL, name).verdict for each in (before, after)]
+        assert STRICTNESS[verdicts[1]] >= STRICTNESS[verdicts[0]], name
+
+
+@given(consents, trusts)
+def test_rules_that_stay_permit_no_more(consent: KindConsent, trust: Trust) -> None:
+    assert not permits_more((consent, trust), (consent, trust), ENTRY_DEFAULTS)
+
+
+BASE = (
+    "command: [x, y], env: {A: b}, trust: standard, limits: {calls: 60/min}, consent: {tools: {allow: [a], ask: [b]}}"
+)
+
+CHANGES: dict[str, tuple[str, list[str]]] = {
+    "another argument": (BASE.replace("[x, y]", "[x, z]"), ["command has changed"]),
+    "another variable": (BASE.replace("A: b", "A: c"), ["env has changed"]),
+    "a higher trust": (BASE.replace("standard", "trusted"), ["trust rises from standard to trusted"]),
+    "a looser limit": (BASE.replace("60/min", "61/min"), ["limits permit more"]),
+    "no limit": (BASE.replace("limits: {calls: 60/min}, ", ""), ["limits permit more"]),
+    "one more that is allowed": (BASE.replace("[a]", "[a, c]"), ["the rules for tools permit more"]),
+    "no confirmation": (BASE.replace(", ask: [b]", ""), []),
+    "allowed without confirmation": (BASE.replace("[a], ask: [b]", "[a, b]"), ["the rules for tools permit more"]),
+    "sampling": (BASE.replace("tools:", "sampling: allow, tools:"), ["sampling permits more"]),
+    "a URL": ("url: 'http://h/mcp'", ["it is reached in another way"]),
+    "the same": (BASE, []),
+    "another order": (BASE.replace("allow: [a], ask: [b]", "ask: [b], allow: [a]"), []),
+    "a lower trust": (BASE.replace("standard", "untrusted"), []),
+    "a tighter limit": (BASE.replace("60/min", "1/s").replace("1/s", "1/h"), []),
+    "one more that is denied": (BASE.replace("ask: [b]", "ask: [b], deny: [a]"), []),
+    "a title": (f"{BASE}, title: T, timeout: 5s, idle: 10m", []),
+    "switched off": (f"{BASE}, disabled: true", []),
+}
+
+
+def config(folder: Path, server: str, **top: str) -> Config:
+    file = folder / "c.yaml"
+    lines = "".join(f"{key}: {value}\n" for key, value in top.items())
+    file.write_text(f"{lines}servers:\n  same: {{command: [z]}}\n  s: {{{server}}}\n")
+    return load(file)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_a_server_waits_where_it_widens(change: str, tmp_path: Path) -> None:
+    server, sentences = CHANGES[change]
+    old, new = config(tmp_path, BASE), config(tmp_path, server)
+    if change == "no confirmation":  # the allow list denies it from now on
+        sentences = ["the rules for tools permit more"]
+    assert widenings(old, new) == ({"s": tuple(sentences)} if sentences else {})
+    applied = without_widenings(old, new)
+    assert applied.servers["s"] == (old if sentences else new).servers["s"]
+    assert list(applied.servers) == ["same", "s"]
+
+
+def test_a_new_server_waits_and_a_removed_one_does_not(tmp_path: Path) -> None:
+    old = config(tmp_path, BASE)
+    (tmp_path / "c.yaml").write_text("servers: {new: {command: [x]}, off: {command: [x], disabled: true}}")
+    new = load(tmp_path / "c.yaml")
+    assert widenings(old, new) == {"new": ("it is new",)}
+    assert list(without_widenings(old, new).servers) == ["off"]
+    assert widenings(new, old).keys() == {"same", "s"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentences"),
+    [
+        ({}, {"ask": "{answers: [console, client]}"}, ["ask.answers: a person may confirm in more places"]),
+        ({}, {"ask": "{answers: [console]}"}, []),
+        ({}, {"audit": "{keep: 1h}"}, ["audit has changed"]),
+        ({}, {"memory": "64MiB"}, []),
+    ],
+)
+def test_changes_of_the_host_wait_where_they_widen(
+    before: dict[str, Any], after: dict[str, Any], sentences: list[str], tmp_path: Path
+) -> None:
+    old, new = config(tmp_path, BASE, **before), config(tmp_path, BASE, **after)
+    assert widenings(old, new) == ({"": tuple(sentences)} if sentences else {})
+    applied = without_widenings(old, new)
+    assert (applied.ask, applied.audit) == ((old.ask, old.audit) if sentences else (new.ask, new.audit))
+    assert applied.memory == new.memory
