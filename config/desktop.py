@@ -11,7 +11,7 @@ from config.problems import KeyPath, clip, did_you_mean
 from config.yaml import Document, Plain, is_null, kind_of
 
 TOP_KEY = "mcpServers"
-OWN_TOP_KEYS = frozenset({"listen", "start_grace", "ask", "console", "audit", "memory"})
+OWN_TOP_KEYS = frozenset({"listen", "start_grace", "watch", "ask", "console", "audit", "memory"})
 _SERVER_KEYS = frozenset({"command", "args", "env", "cwd", "url", "headers"})
 _OWN_SERVER_KEYS = frozenset(
     {

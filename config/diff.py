@@ -16,7 +16,7 @@ _POLICY_FIELDS = frozenset({"consent", "server requests", "trust", "limits"})
 _NO_RESTART_FIELDS = frozenset(
     {"consent", "limits"}
 )  # what trust says of texts and instructions, a connection is made with
-_RESTART_KEYS = ("listen", "start_grace", "console")
+_RESTART_KEYS = ("listen", "start_grace", "watch", "console")
 _LIVE_KEYS = ("ask", "audit", "memory")  # hold as soon as the file is read
 
 

@@ -157,6 +157,13 @@ class Isolation(StrEnum):
     PER_CALL = "per-call"
 
 
+class Switch(StrEnum):
+    """On or off."""
+
+    ON = "on"
+    OFF = "off"
+
+
 class Start(StrEnum):
     """When a server is started."""
 
@@ -948,6 +955,9 @@ class Config(_Strict):
             "4s with --stdio, else 20s",
         ),
     ] = None
+    watch: Annotated[
+        Switch, _key("Whether the file is read again when it is saved. What widens waits for a person.", "on")
+    ] = Switch.ON
     memory: Annotated[
         Memory,
         _key("Memory for the messages of clients and servers together; from 32MiB.", "256MiB"),

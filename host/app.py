@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 import trio
 
-from config import AuditDetail, Config, ConfigError, is_loopback, load
+from config import AuditDetail, Config, ConfigError, Switch, is_loopback, load
 from config.diff import difference
 from host.admin.login import ConsoleSessions
 from host.admin.socket import open_admin_socket
@@ -44,6 +44,7 @@ from host.policy.decision_log import DecisionLog
 from host.policy.gate import Gate
 from host.policy.grants import Grants
 from host.policy.pins import Pins
+from host.policy.widening import widenings, without_widenings
 from host.router.router import Router
 from host.seal import Seal, derive_key
 from host.slices import complete
@@ -54,6 +55,7 @@ from host.upstream.connect import open_link
 from host.upstream.remembered import RememberedServers
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams, open_upstreams
+from host.watched_file import watch_file
 from host.wire.asgi import ASGIApp
 from host.wire.descent import announce_host
 from host.wire.listener import serve_http
@@ -104,9 +106,13 @@ class Host:
         servers = {**self.config.servers, server: replace(self.config.servers[server], disabled=disabled)}
         self._apply(replace(self.config, servers=MappingProxyType(servers)), {server})
 
-    async def reload(self) -> ConfigReloaded:
+    async def reload(self, *, by_person: bool = True) -> ConfigReloaded:
         """Read the configuration again. An invalid one changes nothing; a valid one takes effect at once, and only
-        servers whose own configuration changed are restarted."""
+        servers whose own configuration changed are restarted.
+
+        Args:
+            by_person: a person wants all of it. Otherwise what widens waits for a person (`host.policy.widening`).
+        """
         try:
             config = await trio.to_thread.run_sync(load, self.config.source)
         except ConfigError as problem:
@@ -116,6 +122,10 @@ class Host:
             outcome = ConfigReloaded(why, accepted=False)
             self.runtime.journal.note(outcome)
             return outcome
+        wider = {} if by_person else widenings(self.config, config)
+        waiting = tuple(f"{server}: {each}" if server else each for server, found in wider.items() for each in found)
+        if wider:
+            config = without_widenings(self.config, config)
         diff, since_start = difference(self.config, config), difference(self.initial_config, config)
         self.runtime.gate.decision_log.record_configuration("config", config.source)
         self._apply(config, diff.restart)
@@ -129,7 +139,8 @@ class Host:
             *diff.applied,
             *since_start.deferred,
         ]
-        outcome = ConfigReloaded("; ".join(changes) or "nothing has changed", accepted=True)
+        self.admin.set_waiting_changes(waiting)
+        outcome = ConfigReloaded("; ".join(changes) or "nothing has changed", accepted=True, waiting=waiting)
         self.runtime.journal.note(outcome)
         return outcome
 
@@ -386,18 +397,23 @@ def _has_terminal() -> bool:
 
 @asynccontextmanager
 async def _follow_reloads(host: Host, signals: _Signals) -> AsyncIterator[None]:
-    """Reload the configuration at each signal; signals during a reload are combined."""
+    """Reload the configuration at each signal, and when its file is saved. Signals during a reload are combined."""
+
+    async def reload(*, by_person: bool) -> None:
+        try:
+            await host.reload(by_person=by_person)
+        except Exception as problem:  # noqa: BLE001 - a mistake of ours in this must not end what runs
+            host.runtime.journal.note(InternalError("reading the configuration again", problem))
 
     async def follow() -> None:
         while True:
             await signals.reload.wait()
             signals.reload = trio.Event()
-            try:
-                await host.reload()
-            except Exception as problem:  # noqa: BLE001 - a mistake of ours in this must not end what runs
-                host.runtime.journal.note(InternalError("reading the configuration again", problem))
+            await reload(by_person=True)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(follow)
+        if host.initial_config.watch is Switch.ON:
+            nursery.start_soon(watch_file, host.initial_config.source, partial(reload, by_person=False))
         yield
         nursery.cancel_scope.cancel()

@@ -248,13 +248,18 @@ class ConfigReloaded:
 
     changes: str
     accepted: bool
+    waiting: tuple[str, ...] = ()
+    """Changes that widen, which wait for a person, as sentences."""
 
     @property
     def severity(self) -> Severity:
-        return Severity.INFO if self.accepted else Severity.ERROR
+        return Severity.WARNING if self.waiting else Severity.INFO if self.accepted else Severity.ERROR
 
     def __str__(self) -> str:
-        return f"configuration read again: {self.changes}" if self.accepted else f"configuration kept: {self.changes}"
+        if not self.accepted:
+            return f"configuration kept: {self.changes}"
+        waits = f"; waits for a person (colonnade reload): {', '.join(self.waiting)}" if self.waiting else ""
+        return f"configuration read again: {self.changes}{waits}"
 
 
 @dataclass(frozen=True, slots=True)

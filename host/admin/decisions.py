@@ -123,7 +123,7 @@ class PolicyAdmin:
         yield None
         raise AdminError(NO_HOST)
 
-    def reload(self) -> Steps[Done]:
+    def reload(self, *, apply: bool) -> Steps[Done]:
         """Always raises: no host runs."""
         yield None
         raise AdminError(NO_HOST)

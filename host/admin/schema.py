@@ -251,8 +251,9 @@ class DecisionApi(Protocol):
     def control(self, server: str, action: str) -> Steps[Done]:
         """`restart`, `enable` or `disable` a server."""
 
-    def reload(self) -> Steps[Done]:
-        """Read the configuration again."""
+    def reload(self, *, apply: bool) -> Steps[Done]:
+        """Read the configuration again, and apply all of it; without `apply`, only tell which changes wait for a
+        person."""
 
     def server_log(self, server: str, after: int) -> Steps[ServerLog]:
         """The last lines of a server's standard error whose number is greater than `after`."""
@@ -390,10 +391,13 @@ class ControlRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
 
 
 class ReloadRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
-    """Reads the configuration file again."""
+    """Reads the configuration file again and applies all of it. Without `apply`, it only tells which changes wait for a
+    person; the result is empty if none does."""
+
+    apply: bool = True
 
     def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
-        return api.reload()
+        return api.reload(apply=self.apply)
 
 
 REQUESTS: Mapping[str, type[AdminRequest]] = {

@@ -139,6 +139,7 @@ class HostAdmin(PolicyAdmin):
         self.new_console_url: Callable[[], str] | None = None
         self.host: HostControl | None = None
         """The host, once it is open."""
+        self._waiting_changes: tuple[str, ...] = ()
         super().__init__(runtime.gate)
         self._config = config
         self._upstreams = upstreams
@@ -322,6 +323,10 @@ class HostAdmin(PolicyAdmin):
 
     # The running host
 
+    def set_waiting_changes(self, changes: tuple[str, ...]) -> None:
+        """Set the changes of the configuration file that wait for a person."""
+        self._waiting_changes = changes
+
     def control(self, server: str, action: str) -> Steps[Done]:
         yield None
         host, spec = self._controlled(server)
@@ -338,9 +343,11 @@ class HostAdmin(PolicyAdmin):
         self.mark_changed("servers", "catalog", "held")
         return {"done": f"{server}: {done}."}
 
-    def reload(self) -> Steps[Done]:
+    def reload(self, *, apply: bool) -> Steps[Done]:
         if self.host is None:
             raise AdminError(NO_HOST)
+        if not apply:
+            return {"done": "; ".join(self._waiting_changes)}
         reloading = _Reload(self.host)
         yield reloading
         assert reloading.outcome is not None
@@ -476,6 +483,9 @@ class HostAdmin(PolicyAdmin):
             self._gate.authorizer.grants.problem,
             self._gate.decision_log.problem,
         ]
+        if self._waiting_changes:
+            changes = "; ".join(self._waiting_changes)
+            problems.append(f"the configuration file has changes that wait for you (colonnade reload): {changes}")
         return [visible(problem) for problem in problems if problem]
 
 

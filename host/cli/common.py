@@ -153,6 +153,17 @@ def json_object(text: str) -> dict[str, Any]:
     return value
 
 
+# The terminal
+
+
+def is_confirmed(question: str) -> bool:
+    """Whether the person at the terminal answers yes. The end of the input is no."""
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
 # Files
 
 

@@ -14,6 +14,7 @@ from host.cli.common import (
     AnyCallable,
     Selection,
     config_option,
+    is_confirmed,
     pass_selection,
     state_option,
 )
@@ -78,7 +79,7 @@ def _decision_options(command: AnyCallable) -> AnyCallable:
 @pass_selection
 def approve(selection: Selection, ids: tuple[str, ...], server: str | None, yes: bool) -> int:
     """Approve held definitions, by the ids that `definitions` shows."""
-    return _decide(selection, "approve", ids, server, is_confirmed=yes)
+    return _decide(selection, "approve", ids, server, has_agreed=yes)
 
 
 @definitions.command()
@@ -86,7 +87,7 @@ def approve(selection: Selection, ids: tuple[str, ...], server: str | None, yes:
 @pass_selection
 def reject(selection: Selection, ids: tuple[str, ...], server: str | None, yes: bool) -> int:
     """Reject held definitions, by the ids that `definitions` shows."""
-    return _decide(selection, "reject", ids, server, is_confirmed=yes)
+    return _decide(selection, "reject", ids, server, has_agreed=yes)
 
 
 @definitions.command()
@@ -106,7 +107,7 @@ def revoke(selection: Selection, server: str, kind: str, name: str) -> int:
     return DONE
 
 
-def _decide(selection: Selection, decision: str, ids: Sequence[str], server: str | None, *, is_confirmed: bool) -> int:
+def _decide(selection: Selection, decision: str, ids: Sequence[str], server: str | None, *, has_agreed: bool) -> int:
     if not ids and server is None:
         raise CommandFailed("say what: the ids that `colonnade definitions` shows, or --server NAME for all", WRONG)
     scope = _scope(selection)
@@ -125,7 +126,7 @@ def _decide(selection: Selection, decision: str, ids: Sequence[str], server: str
     target = only(list({id(target): target for target, _ in chosen}.values()))
     for _, held in chosen:
         _show_held(scope.state, held, whole=True)
-    if not ids and not is_confirmed:
+    if not ids and not has_agreed:
         which = "all of these" if len(chosen) > 1 else "this"
         if not _confirmed(f"{decision.capitalize()} {which}?"):
             print("Nothing was done.")
@@ -146,10 +147,7 @@ def _confirmed(question: str) -> bool:
     if not sys.stdin.isatty():
         print("colonnade: there is no terminal to confirm on; pass --yes once you have read it", file=sys.stderr)
         return False
-    try:
-        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
+    return is_confirmed(question)
 
 
 def _held(target: DecisionTarget) -> list[Mapping[str, Any]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from host.cli.common import Selection, config_option, pass_selection, state_option
+from host.cli.common import Selection, config_option, is_confirmed, pass_selection, state_option
 from host.cli.exit_codes import DONE, FAILED, CommandFailed
 from host.cli.signals import allow_interrupts
 
@@ -85,25 +85,38 @@ def disable(selection: Selection, server: str) -> int:
 
 
 @click.command()
+@click.option("-y", "--yes", is_flag=True, help="Apply changes that wait for a person without asking.")
 @config_option
 @state_option
 @pass_selection
-def reload(selection: Selection) -> int:
+def reload(selection: Selection, yes: bool) -> int:
     """Have the running hosts read their configuration again.
 
-    An invalid file changes nothing; its first mistake is printed.
+    All changes are applied, also those that wait for a person because they permit more. On a terminal, these are shown
+    first. An invalid file changes nothing; its first mistake is printed.
     """
     targets = selection.scope().running()
     allow_interrupts()
     code = DONE
     for target in targets:
         try:
+            waiting = target.post("configuration/reload", apply=False)["done"]
+            if waiting and not yes and sys.stdin.isatty() and not _confirmed(target.config, waiting):
+                code = FAILED
+                continue
             done = target.post("configuration/reload")["done"]
             print(f"{target.config}: {done}")
         except CommandFailed as problem:
             print(f"colonnade: {target.config}: {problem}", file=sys.stderr)
             code = FAILED
     return code
+
+
+def _confirmed(config: str, waiting: str) -> bool:
+    print(f"{config}: these changes permit more:")
+    for change in waiting.split("; "):
+        print(f"  {change}")
+    return is_confirmed("Apply them?")
 
 
 def _control(selection: Selection, server: str, action: str) -> int:

@@ -225,9 +225,9 @@ class FakeAdminApi:
             raise AdminError(f"there is no server {server} in the configuration; did you mean time?")
         return {"done": f"{server}: {action}"}
 
-    def reload(self) -> Steps[Done]:
+    def reload(self, *, apply: bool) -> Steps[Done]:
         yield None
-        self._record("reload")
+        self._record("reload", apply)
         return {"done": "configuration read again: nothing has changed."}
 
     def server_log(self, server: str, after: int) -> Steps[ServerLog]:

@@ -54,9 +54,9 @@ def free_port() -> int:
 
 
 def write_config(folder: Path, servers: Mapping[str, object], **more: object) -> Path:
-    """A configuration file (JSON is YAML) that listens at a free port."""
+    """A configuration file (JSON is YAML) that listens at a free port. It is not watched, unless `more` says so."""
     file = folder / "colonnade.yaml"
-    file.write_text(json.dumps({"listen": {"address": "127.0.0.1:0"}, "servers": servers, **more}))
+    file.write_text(json.dumps({"listen": {"address": "127.0.0.1:0"}, "watch": "off", "servers": servers, **more}))
     return file
 
 

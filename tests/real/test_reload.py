@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import termios
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,31 @@ async def test_a_broken_file_changes_nothing_and_says_why(tmp_path: Path, broken
         file.write_text(kept)
         reload(host, "read again", "nothing has changed")
         assert pid_of(host.process.pid, log.name) == pid
+
+
+def test_a_saved_file_narrows_at_once_and_widens_only_for_a_person(tmp_path: Path) -> None:
+    """Other servers go on as the same processes."""
+    logs = {name: tmp_path / f"{name}.log" for name in ("a", "b")}
+    servers: dict[str, Any] = {name: recorder(log) for name, log in logs.items()}
+    watched = {"watch": "on"}
+    file = write_config(tmp_path, servers, **watched)
+    with serving(file, "a", "b") as host:
+
+        def save(servers: dict[str, Any], *said: str) -> None:
+            before = len(told(host.said))
+            write_config(tmp_path, servers, **watched)
+            line = until(lambda: told(host.said)[before:], f"it says something; {host.errors}")[0]
+            assert all(each in line for each in said), line
+
+        time.sleep(1)  # noqa: TID251 - the watch is set up in a thread of the host
+        pids = {name: pid_of(host.process.pid, log.name) for name, log in logs.items()}
+        stricter = {**servers, "a": {**servers["a"], "consent": {"tools": {"deny": ["echo"]}}}}
+        save(stricter, "a has new rules or limits")
+        save({**stricter, "evil": recorder(tmp_path / "evil.log")}, "waits for a person", "evil: it is new")
+        save({**stricter, "b": {**servers["b"], "trust": "trusted"}}, "b: trust rises from standard to trusted")
+        assert {name: pid_of(host.process.pid, log.name) for name, log in logs.items()} == pids
+        assert not (tmp_path / "evil.log").exists()
+        reload(host, "b restarts")
 
 
 async def test_calls_in_flight_keep_their_verdict_and_new_ones_are_evaluated_by_the_new_rules(tmp_path: Path) -> None:

@@ -377,10 +377,23 @@ async def test_a_person_controls_the_servers_of_a_host() -> None:
 async def test_a_reload_says_what_came_of_it() -> None:
     async with opened() as host:
         host.admin.host = FakeHost()
-        assert (await host.admin.run_steps(host.admin.reload()))["done"] == "configuration read again: gh restarts."
+        assert (await host.admin.run_steps(host.admin.reload(apply=True)))[
+            "done"
+        ] == "configuration read again: gh restarts."
         host.admin.host = FakeHost(accepts=False)
         with pytest.raises(AdminError, match="configuration kept: line 1: no"):
-            await host.admin.run_steps(host.admin.reload())
+            await host.admin.run_steps(host.admin.reload(apply=True))
+
+
+async def test_changes_that_wait_for_a_person_are_shown_until_they_are_applied() -> None:
+    async with opened() as host:
+        host.admin.host = FakeHost()
+        host.admin.set_waiting_changes(("gh: command has changed",))
+        assert (await host.admin.run_steps(host.admin.reload(apply=False)))["done"] == "gh: command has changed"
+        (problem,) = (await host.admin.state())["problems"]
+        assert problem.endswith("wait for you (colonnade reload): gh: command has changed")
+        host.admin.set_waiting_changes(())
+        assert (await host.admin.state())["problems"] == []
 
 
 async def test_the_standard_error_of_a_server_is_shown_from_a_line_on() -> None:

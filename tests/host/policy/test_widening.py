@@ -68,7 +68,7 @@ CHANGES: dict[str, tuple[str, list[str]]] = {
     "another order": (BASE.replace("allow: [a], ask: [b]", "ask: [b], allow: [a]"), []),
     "a lower trust": (BASE.replace("standard", "untrusted"), []),
     "a tighter limit": (BASE.replace("60/min", "1/s").replace("1/s", "1/h"), []),
-    "one more that is denied": (BASE.replace("ask: [b]", "ask: [b], deny: [a]"), []),
+    "one more that is denied": (BASE.replace("ask: [b]", "ask: [b], deny: [c]"), []),
     "a title": (f"{BASE}, title: T, timeout: 5s, idle: 10m", []),
     "switched off": (f"{BASE}, disabled: true", []),
 }

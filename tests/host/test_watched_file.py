@@ -1,0 +1,86 @@
+"""A file that is watched, saved as editors and programs save files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from host.watched_file import watch_file
+
+
+def write_in_place(file: Path, text: str) -> None:
+    file.write_text(text)
+
+
+def replace(file: Path, text: str) -> None:
+    other = file.with_suffix(".tmp")
+    other.write_text(text)
+    other.rename(file)
+
+
+def remove_and_make(file: Path, text: str) -> None:
+    file.unlink()
+    file.write_text(text)
+
+
+async def saves(file: Path, *steps: Callable[[], object], count: int) -> int:
+    """How often the file was saved by the steps; `count` is waited for."""
+    seen = 0
+    enough = trio.Event()
+
+    async def on_saved() -> None:
+        nonlocal seen
+        seen += 1
+        if seen >= count:
+            enough.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch_file, file, on_saved)
+        await trio.sleep(0.5)  # the watch is set up in a thread
+        for step in steps:
+            step()
+            await trio.sleep(0.8)
+        if count:
+            with trio.fail_after(20):
+                await enough.wait()
+        nursery.cancel_scope.cancel()
+    return seen
+
+
+@pytest.mark.parametrize("save", [write_in_place, replace, remove_and_make])
+async def test_a_saved_file_is_seen_whatever_saves_it(save: Callable[[Path, str], None], tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("1")
+    assert await saves(file, lambda: save(file, "2"), lambda: save(file, "3"), count=2) == 2
+
+
+async def test_a_file_behind_a_link_is_seen_and_so_is_another_link(tmp_path: Path) -> None:
+    """As a mounted directory of Kubernetes exchanges its files."""
+    for name, text in (("one", "1"), ("two", "2")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "c.yaml").write_text(text)
+    (tmp_path / "link").symlink_to(tmp_path / "one" / "c.yaml")
+
+    def relink() -> None:
+        (tmp_path / "new").symlink_to(tmp_path / "two" / "c.yaml")
+        (tmp_path / "new").rename(tmp_path / "link")
+
+    write = (tmp_path / "one" / "c.yaml").write_text
+    assert await saves(tmp_path / "link", lambda: write("3"), relink, count=2) == 2
+
+
+async def test_what_changes_nothing_is_not_seen(tmp_path: Path) -> None:
+    """The same text, another file of the folder, another time, and that the file is gone."""
+    file = tmp_path / "c.yaml"
+    file.write_text("1")
+    steps = (
+        lambda: file.write_text("1"),
+        lambda: (tmp_path / "other").write_text("2"),
+        lambda: os.utime(file, (1, 1)),
+        file.unlink,
+    )
+    assert await saves(file, *steps, count=0) == 0
