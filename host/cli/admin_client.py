@@ -45,6 +45,7 @@ class RunningHost:
     config: str = ""
     version: str = ""
     stdio: bool = False
+    endpoint: str = ""
     problem: str | None = None
 
     def get(self, path: str) -> Any:
@@ -113,7 +114,9 @@ def _identify(path: Path) -> RunningHost:
                     f"{API_VERSION}: use the program of the host's version"
                 )
             info = _request(connection, "GET", f"{PREFIX}host")
-            return RunningHost(path, int(info["pid"]), str(info["config"]), version, bool(info["stdio"]))
+            return RunningHost(
+                path, int(info["pid"]), str(info["config"]), version, bool(info["stdio"]), str(info["endpoint"])
+            )
         except (KeyError, TypeError, ValueError) as problem:
             raise AdminClientError(_UNKNOWN_PROTOCOL) from problem
 

@@ -44,12 +44,42 @@ def _print_version(context: click.Context, parameter: click.Parameter, wanted: b
     context.exit()
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+EXAMPLES = """\b
+Examples:
+  colonnade check                     validate ./colonnade.yaml
+  colonnade serve                     serve it at http://127.0.0.1:8808/mcp
+  colonnade list                      show what clients of the running host see
+  colonnade call time__get_current_time '{"timezone": "Europe/Vienna"}'
+
+The documentation is in docs/ of the repository; begin with getting-started.md.
+"""
+
+
+@click.group(
+    cls=_Commands,
+    invoke_without_command=True,
+    epilog=EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.option(
     "--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Print the version."
 )
-def colonnade() -> None:
+@click.pass_context
+def colonnade(context: click.Context) -> int:
     """One MCP endpoint in front of many MCP servers."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+    return DONE
+
+
+@click.command("help")
+@click.argument("command", nargs=-1)
+@click.pass_context
+def show_help(context: click.Context, command: tuple[str, ...]) -> int:
+    """Show the help of a command."""
+    root = context.find_root()
+    run([*command, "--help"]) if command else print(root.get_help())
+    return DONE
 
 
 for _command in (
@@ -57,7 +87,7 @@ for _command in (
     *(list_entries, call),
     *(logs, restart, enable, disable, reload),
     *(ask, console, definitions, grants, explain, audit),
-    completion,
+    *(completion, show_help),
 ):
     colonnade.add_command(_command)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+CONFIG_NAME = "colonnade.yaml"
 FILE = click.Path(readable=False)  # whether it can be read is for the configuration to say, with its own sentence
 FOLDER = click.Path(file_okay=False, readable=False, path_type=Path)
 
@@ -165,6 +167,24 @@ def is_confirmed(question: str) -> bool:
 
 
 # Files
+
+
+def find_config() -> str:
+    """The configuration file that is used where none is named: `colonnade.yaml` in the current folder, or else the
+    user's own.
+
+    Raises:
+        CommandFailed: there is neither.
+    """
+    home = os.environ.get("XDG_CONFIG_HOME", "")
+    # A relative one is to be ignored (XDG Base Directory Specification, "Basics").
+    folder = Path(home) if os.path.isabs(home) else Path.home() / ".config"
+    candidates = (Path(CONFIG_NAME), folder / "colonnade" / CONFIG_NAME)
+    for each in candidates:
+        if each.is_file():
+            return str(each)
+    here, own = candidates
+    raise CommandFailed(f"there is no configuration: name its FILE, or put it at ./{here} or {own}", WRONG)
 
 
 def load_config(file: str) -> Config:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from host.cli.common import FILE, count_servers, load_config
+from host.cli.common import FILE, count_servers, find_config, load_config
 from host.cli.exit_codes import DONE
 
 if TYPE_CHECKING:
@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("file", type=FILE)
-def check(file: str) -> int:
-    """Validate a configuration file and start nothing."""
+@click.argument("file", type=FILE, required=False)
+def check(file: str | None) -> int:
+    """Validate a configuration file and start nothing.
+
+    Without FILE: ./colonnade.yaml, or else ~/.config/colonnade/colonnade.yaml.
+    """
+    file = file or find_config()
     config = load_config(file)
     from config import StdioServer
     from host.admin.warnings import warnings_of

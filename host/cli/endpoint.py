@@ -19,10 +19,12 @@ from host.cli.common import (
     pass_selection,
     state_option,
 )
+from host.cli.exit_codes import UNREACHED, CommandFailed
 from host.cli.signals import allow_interrupts
 
 if TYPE_CHECKING:
     from host.cli.endpoint_client import Target
+    from host.storage.directory import State
 
 
 def _endpoint_options(command: AnyCallable) -> AnyCallable:
@@ -61,7 +63,7 @@ def list_entries(
 ) -> int:
     """List servers with their states, and all entries.
 
-    Either --config or --url is required.
+    Without --config and --url: those of the running host.
     """
     _check_options(config, url, headers)
     from host.cli.endpoint_client import show_list
@@ -86,7 +88,8 @@ def call(
 ) -> int:
     """Call a tool.
 
-    NAME is the name that `colonnade list` shows, ARGUMENTS a JSON object. Either --config or --url is required.
+    NAME is the name that `colonnade list` shows, ARGUMENTS a JSON object. Without --config and --url, the running host
+    is used.
     """
     json_object(arguments)
     _check_options(config, url, headers)
@@ -97,12 +100,32 @@ def call(
 
 
 def _check_options(config: str | None, url: str | None, headers: tuple[tuple[str, str], ...]) -> None:
-    if (config is None) == (url is None):
-        raise click.UsageError("Expected one of --config FILE and --url URL.", click.get_current_context())
-    if headers and url is None:
+    if config is not None and url is not None:
+        raise click.UsageError("--config and --url do not go together.", click.get_current_context())
+    if headers and config is not None:
         raise click.UsageError(
-            "--header goes with --url; for a host from --config, set headers in its file.", click.get_current_context()
+            "--header does not go with --config: such a host needs no token.", click.get_current_context()
         )
+
+
+def _running_endpoint(state: State | None) -> str:
+    """The URL of the only running host that has one.
+
+    Raises:
+        CommandFailed: none runs, or several do.
+    """
+    from host.cli.admin_client import find_hosts
+
+    endpoints = (
+        {} if state is None else {each.endpoint: each.config for each in find_hosts(state.path) if each.endpoint}
+    )
+    if not endpoints:
+        text = "no host of yours runs (colonnade serve); --config FILE starts one for this command, --url names another"
+        raise CommandFailed(text, UNREACHED)
+    if len(endpoints) > 1:
+        known = "; ".join(f"{url} ({config})" for url, config in endpoints.items())
+        raise CommandFailed(f"several hosts run; say which one with --url: {known}")
+    return next(iter(endpoints))
 
 
 def _target(
@@ -116,4 +139,6 @@ def _target(
         return Target(None, {}, load_config(config), selection.open_state(), log_level)
     # The endpoint may be another user's: no state directory is made for it.
     state = selection.open_state() if state_directory(selection.state).is_dir() else None
+    if url is None:
+        url = _running_endpoint(state)
     return Target(url, dict(headers), None, state, log_level)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +13,7 @@ from host.cli.common import (
     FILE,
     Selection,
     count_servers,
+    find_config,
     load_config,
     log_level_option,
     pass_selection,
@@ -19,19 +22,27 @@ from host.cli.common import (
 from host.cli.exit_codes import DONE, WRONG, CommandFailed
 from host.non_blocking import NonBlockingStream
 
+if TYPE_CHECKING:
+    from config import Config
+
 
 @click.command()
-@click.argument("file", type=FILE)
+@click.argument("file", type=FILE, required=False)
 @click.option("--stdio", is_flag=True, help="Serve one client on standard input and output.")
+@click.option("--host", "ip", metavar="ADDRESS", help="Listen at this IP address instead of that of the file.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Listen at this port; 0 is a free one.")
 @log_level_option("warning")
 @state_option
 @pass_selection
-def serve(selection: Selection, file: str, stdio: bool, log_level: str) -> int:
+def serve(selection: Selection, file: str | None, stdio: bool, ip: str | None, port: int | None, log_level: str) -> int:
     """Serve all servers of a configuration behind one endpoint.
 
-    FILE is a configuration (YAML), or the mcpServers file of a desktop host.
+    FILE is a configuration (YAML), or the mcpServers file of a desktop host. Without FILE: ./colonnade.yaml, or else
+    ~/.config/colonnade/colonnade.yaml.
     """
-    config = load_config(file)
+    if stdio and not (ip is None and port is None):
+        raise click.UsageError("--host and --port do not go with --stdio.", click.get_current_context())
+    config = _at(load_config(file or find_config()), ip, port)
     state = selection.open_state()
     bound = None
     if not stdio:
@@ -78,6 +89,27 @@ def serve(selection: Selection, file: str, stdio: bool, log_level: str) -> int:
         return DONE
     finally:
         out.close()
+
+
+def _at(config: Config, ip: str | None, port: int | None) -> Config:
+    """The configuration with another address.
+
+    Raises:
+        CommandFailed: that is no address, or one beyond loopback without access tokens.
+    """
+    from config import Address, is_loopback
+
+    listen = config.listen
+    if ip is not None:
+        ip = "127.0.0.1" if ip == "localhost" else ip.strip("[]")
+        try:
+            beyond_loopback = not is_loopback(ip)
+        except ValueError:
+            raise CommandFailed("--host: expected an IP address or localhost", WRONG) from None
+        if beyond_loopback and listen.auth is None:
+            raise CommandFailed("--host: an address beyond loopback needs access tokens (listen.auth)", WRONG)
+    address = Address(listen.address.host if ip is None else ip, listen.address.port if port is None else port)
+    return replace(config, listen=replace(listen, address=address))
 
 
 def _to_terminal(out: NonBlockingStream) -> Callable[[str], object] | None:

@@ -18,6 +18,8 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
+from host.cli.exit_codes import DONE, UNREACHED
+
 from .clients import initialize, line_client
 from .running import (
     BARE_PYTHON,
@@ -311,6 +313,17 @@ def test_modules_in_the_current_directory_are_not_ours(tmp_path: Path) -> None:
         done = colonnade("call", "a__echo", "--url", host.url, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     assert colonnade("check", file.name, cwd=tmp_path).returncode == 0
+
+
+def test_list_and_call_find_the_running_host(tmp_path: Path) -> None:
+    """By the socket of its admin API. Without one they say how to have one."""
+    state = {"COLONNADE_STATE": str(tmp_path / "state")}
+    missing = colonnade("list", **state)
+    assert (missing.returncode, "no host of yours runs" in missing.stderr) == (UNREACHED, True)
+    file = write_config(tmp_path, {"a": recorder(tmp_path / "a.log")})
+    with serving(file, "a"):
+        assert "a__echo" in colonnade("list", **state).stdout
+        assert colonnade("call", "a__echo", '{"x": 1}', **state).returncode == DONE
 
 
 def test_the_port_listens_at_once_whatever_the_servers_do(tmp_path: Path) -> None:

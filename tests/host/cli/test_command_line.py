@@ -35,17 +35,22 @@ COMMANDS = [
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    for option in ("--help", "-h"):
-        assert run([option]) == DONE
-        listed = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
-        assert [line.split()[0] for line in listed] == [*COMMANDS, "completion"]
+    for words in (["--help"], ["-h"], [], ["help"]):
+        assert run(words) == DONE
+        printed = capsys.readouterr().out
+        listed = printed.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+        assert [line.split()[0] for line in listed] == [*COMMANDS, "completion", "help"]
+        assert "Examples:" in printed
         assert not [line for line in listed if line.endswith("...")], "a summary that is cut off says too little"
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *ALIASES, "completion"])
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["help", command]) == DONE
+    by_word = capsys.readouterr().out
     assert run([command, "--help"]) == DONE
     out, err = capsys.readouterr()
+    assert out == by_word
     assert out.startswith(f"Usage: colonnade {command} ")
     assert err == ""
 
@@ -70,9 +75,8 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["nothing"],
-        ["serve"],
+        ["serve", "--stdio", "--port", "1", "a.yaml"],
         ["serve", "a.yaml", "b.yaml"],
         ["check", "--nothing", "a.yaml"],
         ["serve", "a.yaml", "--log-level", "loud"],

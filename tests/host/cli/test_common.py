@@ -14,6 +14,7 @@ from host.cli.common import (
     Selection,
     UrlType,
     config_option,
+    find_config,
     json_object,
     open_state,
     pass_selection,
@@ -92,3 +93,20 @@ def test_the_options_of_an_inner_command_win(arguments: list[str], config: str |
 
     outer.main(arguments, standalone_mode=False)
     assert selections[-1] == Selection(config and Path(config), state and Path(state))  # type: ignore[arg-type]
+
+
+def test_the_configuration_of_here_or_else_the_users_own_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, home = tmp_path / "here", tmp_path / "home"
+    here.mkdir()
+    (home / "colonnade").mkdir(parents=True)
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+    with pytest.raises(CommandFailed, match="there is no configuration"):
+        find_config()
+    own = home / "colonnade" / "colonnade.yaml"
+    own.touch()
+    assert find_config() == str(own)
+    (here / "colonnade.yaml").touch()
+    assert find_config() == "colonnade.yaml"

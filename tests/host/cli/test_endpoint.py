@@ -13,9 +13,8 @@ URL = "http://127.0.0.1:9/mcp"
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["list"], "Expected one of --config FILE and --url URL"),
-        (["list", "--config", "a.yaml", "--url", URL], "Expected one of --config FILE and --url URL"),
-        (["list", "--config", "a.yaml", "--header", "A: sesame"], "--header goes with --url"),
+        (["list", "--config", "a.yaml", "--url", URL], "--config and --url do not go together"),
+        (["list", "--config", "a.yaml", "--header", "A: sesame"], "--header does not go with --config"),
         (["list", "--url", URL, "--header", "sesame"], "expected NAME: VALUE"),
         (["list", "--url", URL, "--header", "Authorization:", "Bearer", "sesame"], "expected NAME: VALUE"),
         (["list", "--url", "127.0.0.1"], "expected a URL"),

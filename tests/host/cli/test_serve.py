@@ -30,3 +30,27 @@ def test_a_state_directory_of_others_is_exit_code_2(tmp_path: Path, capsys: pyte
     tmp_path.chmod(0o755)
     assert run(["serve", str(file), "--state", str(tmp_path)]) == WRONG
     assert "open to others" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--host", "0.0.0.0"], "an address beyond loopback needs access tokens"),
+        (["--host", "example.com"], "expected an IP address or localhost"),
+    ],
+)
+def test_an_address_that_may_not_be_is_exit_code_2(
+    words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_config(tmp_path, {"a": recorder(tmp_path / "a.log")})
+    assert run(["serve", str(file), *words, "--state", str(tmp_path / "state")]) == WRONG
+    assert why in capsys.readouterr().err
+
+
+def test_host_and_port_replace_those_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_config(tmp_path, {"a": recorder(tmp_path / "a.log")})
+    with socket.create_server(("127.0.0.2", 0)) as bound:
+        port = str(bound.getsockname()[1])
+        words = ["--host", "127.0.0.2", "--port", port, "--state", str(tmp_path / "state")]
+        assert run(["serve", str(file), *words]) == WRONG
+    assert f"cannot listen on 127.0.0.2 port {port}" in capsys.readouterr().err
