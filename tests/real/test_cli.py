@@ -317,13 +317,13 @@ def test_modules_in_the_current_directory_are_not_ours(tmp_path: Path) -> None:
 
 def test_list_and_call_find_the_running_host(tmp_path: Path) -> None:
     """By the socket of its admin API. Without one they say how to have one."""
-    state = {"COLONNADE_STATE": str(tmp_path / "state")}
-    missing = colonnade("list", **state)
+    state = str(tmp_path / "state")
+    missing = colonnade("list", COLONNADE_STATE=state)
     assert (missing.returncode, "no host of yours runs" in missing.stderr) == (UNREACHED, True)
     file = write_config(tmp_path, {"a": recorder(tmp_path / "a.log")})
     with serving(file, "a"):
-        assert "a__echo" in colonnade("list", **state).stdout
-        assert colonnade("call", "a__echo", '{"x": 1}', **state).returncode == DONE
+        assert "a__echo" in colonnade("list", COLONNADE_STATE=state).stdout
+        assert colonnade("call", "a__echo", '{"x": 1}', COLONNADE_STATE=state).returncode == DONE
 
 
 def test_the_port_listens_at_once_whatever_the_servers_do(tmp_path: Path) -> None:
