@@ -186,6 +186,8 @@ class Pins:
         """The reason why nothing is approved; None if the approvals are known."""
         self._revision = 0
         self._now: dict[tuple[str, str], dict[str, _Offer]] = {}
+        self._remembered: set[tuple[str, str]] = set()
+        """Kinds of servers whose offers are those of an earlier process."""
         self._raws: dict[tuple[str, str], Mapping[str, bytes]] = {}
         """Definitions of the last complete comparison under the present trust level."""
         self._first: dict[tuple[str, str], _Items] = {}
@@ -313,7 +315,8 @@ class Pins:
         items = known = self._items(server, kind)
         if before is not None and self._raws.get(key) == offered:
             return PreparedPins(server, kind, offered, trust, before, before, items, [], None, lost)
-        if before is None:
+        seen = None if key in self._remembered else before
+        if seen is None:
             known = self._first.setdefault(key, items)
         offers = yield from _offers(offered, before or {}, items)
         if remembered:
@@ -329,7 +332,7 @@ class Pins:
         reading = PreparedPins(server, kind, offered, trust, before, offers, items, [], problem, lost)
         for name, offer in offers.items():
             yield None
-            item, old = known.get(name), None if before is None else before.get(name)
+            item, old = known.get(name), None if seen is None else seen.get(name)
             was = old.fingerprint if old is not None else None if item is None else item.last
             status = reading.status(name)
             former_status = _status_of(item, old, trust, lost=lost is not None)
@@ -365,13 +368,17 @@ class Pins:
         if not (self._items(server, kind) is reading.items and same_ground and self._now.get(key) is reading.before):
             return None
         self._now[key] = reading.offers
+        if reading.remembered:
+            self._remembered.add(key)
+            return []
+        self._remembered.discard(key)
         self._first.pop(key, None)
         if reading.lost is None and reading.offers is not reading.before:
             if reading.problem is None:
                 self._unwritten.pop(key, None)
             else:
                 self._unwritten[key] = reading.problem
-        if self.problem is None and not reading.remembered:
+        if self.problem is None:
             self._raws[key] = reading.offered
         else:
             self._raws.pop(key, None)

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Secret, Start, StdioServer, Trust, Verdict
-from host.journal import ServerFailed
+from host.journal import DefinitionChanged, ServerFailed
 from host.policy.pins import PinStatus
 from host.protocol.methods import Kind
 from host.upstream.supervisor import SAVE_INTERVAL, Ready, Stopped
@@ -276,3 +276,22 @@ async def test_a_call_that_comes_while_an_idle_server_ends_waits_for_its_next_st
             await trio.sleep(0.01)
         assert await client.call("a__x") == {"content": []}
         assert upstream.attempts == 2
+
+
+async def test_a_change_that_an_earlier_host_reported_is_not_reported_again(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Though the list that is remembered may be older than the stored definitions."""
+    first = server()
+    async with open_world(first, state=tmp_path) as world:
+        await world.settled()
+        await trio.sleep(0.5)
+        first.lists["tools"][0]["description"] = "another one"
+        world.upstreams.by_id["a"].refresh(Kind.TOOL)
+        await trio.sleep(0.5)  # the change is stored, and the list is not
+        assert len([each for each in world.events if isinstance(each, DefinitionChanged)]) == 1
+    async with open_world(server(description="another one"), state=tmp_path) as world:
+        await world.settled()
+        await trio.sleep(1)
+        assert not [each for each in world.events if isinstance(each, DefinitionChanged) and each.kind == "tool"]
+        assert "a__x" not in listed(world)
