@@ -370,6 +370,7 @@ class Machine:
                 if pair[0].key == key
                 and pair[1] == record["answer"]
                 and (pair[0].identity or "") == record["principal"]
+                and (pair[0].key[1] != "tool" or record["args"]["canonical"] == _canonical_digest(pair[0].n))
             )
             found = next(fits, None)
             if found is None:
@@ -960,6 +961,11 @@ def _number(pending: Any) -> int:
         return int(given["messages"][0]["content"]["text"])
     found: int = given.get("n", 0)
     return found
+
+
+def _canonical_digest(n: int) -> str:
+    """Of the arguments of a call of a tool with `n`: two calls may be answered at once and recorded in any order."""
+    return f"sha256:{hashlib.sha256(encode({'n': n})).hexdigest()}"
 
 
 @contextmanager
