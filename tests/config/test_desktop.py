@@ -22,6 +22,8 @@ from config import (
     StdioServer,
     Trust,
 )
+from config.desktop import _OWN_SERVER_KEYS, _SERVER_KEYS, OWN_TOP_KEYS
+from config.schema import known_keys
 from tests.config.kit import http, lines, load_text, stdio
 
 
@@ -124,6 +126,16 @@ def test_limits_and_who_answers_are_ours(tmp_path: Path) -> None:
     assert made.notices == ()
     server["limits"] = {"calls": 60}
     assert "mcpServers.a.limits.calls: expected a rate" in lines(tmp_path, dump({"a": server}))[0]
+
+
+def test_every_key_of_a_configuration_is_known_in_desktop_form() -> None:
+    """A new one must be named in `desktop.py`, or here with the reason why it is ignored there."""
+    ignored = {
+        "timeout",
+        "title",
+    }  # other hosts count a timeout in different units, some write a title
+    assert {*known_keys(())} - {"servers"} == OWN_TOP_KEYS
+    assert {*known_keys(("servers", "any"))} - {"disabled", *ignored} == _SERVER_KEYS | _OWN_SERVER_KEYS
 
 
 def test_own_keys_beside_and_inside(tmp_path: Path) -> None:

@@ -104,16 +104,30 @@ def test_types_in_conditions_are_told_apart(tmp_path: Path, before: str, after: 
     assert difference(old, new) == Difference(policy_changed=("a",))
 
 
-@pytest.mark.parametrize(
-    ("key", "before", "after"),
-    [
-        ("listen", "", "listen: {address: '127.0.0.1:1'}"),
-        ("listen", "listen: {auth: {tokens: {a: '${env:S}'}}}", "listen: {auth: {tokens: {a: '${env:T}'}}}"),
-        ("start_grace", "", "start_grace: 1s"),
-        ("console", "", "console: off"),
-        ("console", "console: off", "console: {address: '127.0.0.1:0'}"),
-    ],
-)
+FIXED = [
+    ("listen", "", "listen: {address: '127.0.0.1:1'}"),
+    ("listen", "listen: {auth: {tokens: {a: '${env:S}'}}}", "listen: {auth: {tokens: {a: '${env:T}'}}}"),
+    ("start_grace", "", "start_grace: 1s"),
+    ("watch", "", "watch: off"),
+    ("console", "", "console: off"),
+    ("console", "console: off", "console: {address: '127.0.0.1:0'}"),
+]
+LIVE = [
+    ("ask", "ask: {timeout: 2s}"),
+    ("ask", "ask: {answers: [terminal]}"),
+    ("audit", "audit: {arguments: full}"),
+    ("memory", "memory: 64MiB"),
+]
+
+
+def test_every_key_of_the_host_is_tried_here() -> None:
+    """A new one must be put into one of the tables."""
+    fields = {field.name for field in dataclasses.fields(Config)}
+    tried = {key for key, *_ in (*FIXED, *LIVE)}
+    assert {*tried, "servers", "source", "notices"} == fields
+
+
+@pytest.mark.parametrize(("key", "before", "after"), FIXED)
 def test_what_is_fixed_is_said(tmp_path: Path, key: str, before: str, after: str) -> None:
     """The endpoint and the console stay where they are."""
     environ = {"S": "0123456789abcdef", "T": "abcdef0123456789"}
@@ -121,15 +135,7 @@ def test_what_is_fixed_is_said(tmp_path: Path, key: str, before: str, after: str
     assert difference(old, new) == Difference(deferred=(f"{key} has changed: that takes effect with the next start",))
 
 
-@pytest.mark.parametrize(
-    ("key", "after"),
-    [
-        ("ask", "ask: {timeout: 2s}"),
-        ("ask", "ask: {answers: [terminal]}"),
-        ("audit", "audit: {arguments: full}"),
-        ("memory", "memory: 64MiB"),
-    ],
-)
+@pytest.mark.parametrize(("key", "after"), LIVE)
 def test_what_holds_at_once_for_all_servers_is_said(tmp_path: Path, key: str, after: str) -> None:
     old, new = (read(tmp_path, "a: command: x", top=top) for top in ("", after))
     assert difference(old, new) == Difference(applied=(f"{key} has changed",))
