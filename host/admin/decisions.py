@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from config import Channel, Trust
+from config.problems import did_you_mean
 from host.admin.schema import AdminError, Done, ServerLog
 from host.errors import ColonnadeError
 from host.jsonrpc.raw import encode
@@ -116,7 +117,18 @@ class PolicyAdmin:
             raise AdminError(f"there is no server {visible(server)!r} in the configuration")
         if kind not in {each.value for each in Kind}:
             raise AdminError(f"there is no kind {visible(kind)!r}: known are tool, prompt, resource and template")
+        self._check_offered(server, Kind(kind), name)
         return explain(self._gate, server, Kind(kind), name, None if arguments is None else encode(arguments))
+
+    def _check_offered(self, server: str, kind: Kind, name: str) -> None:
+        """Raises AdminError if the lists of the server are known and name no such entry. A resource need not be listed
+        where templates are: they name more resources than the list."""
+        pins = self._gate.definitions.pins
+        names = {each: pins.names(server, each.value) for each in Kind}
+        if name in names[kind] or not any(names.values()) or (kind is Kind.RESOURCE and names[Kind.TEMPLATE]):
+            return
+        remedy = did_you_mean(name, names[kind]) or "colonnade list shows its entries"
+        raise AdminError(f"{server} has no {kind.value} {visible(name)[:200]!r}; {visible(remedy)}")
 
     def control(self, server: str, action: str) -> Steps[Done]:
         """Always raises: no host runs."""

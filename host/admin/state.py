@@ -13,7 +13,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from typing import Any, TypeVar, cast, final
 
@@ -21,6 +20,7 @@ import trio
 from msgspec import Raw
 
 from config import Channel, Config, ServerSpec, Verdict
+from config.problems import did_you_mean
 from config.when import WhenError, read_when
 from host.admin.decisions import NO_HOST, PolicyAdmin
 from host.admin.schema import (
@@ -364,9 +364,8 @@ class HostAdmin(PolicyAdmin):
     def _controlled(self, server: str) -> tuple[HostControl, ServerSpec]:
         servers = self._config().servers
         if server not in servers:
-            near = get_close_matches(server, servers, 1)
-            hint = f"; did you mean {near[0]}?" if near else f"; its servers are {', '.join(servers)}"
-            raise AdminError(f"there is no server {visible(server)} in the configuration{hint}")
+            remedy = did_you_mean(server, servers) or f"its servers are {', '.join(servers)}"
+            raise AdminError(f"there is no server {visible(server)} in the configuration; {remedy}")
         if self.host is None:
             raise AdminError(NO_HOST)
         return self.host, servers[server]

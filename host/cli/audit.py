@@ -6,18 +6,17 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
-from host.cli.common import (
-    AgeType,
-    Selection,
-    pass_selection,
-    state_option,
-)
+from host.cli.common import AgeType, Selection, pass_selection, state_option
 from host.cli.exit_codes import DONE, FAILED, WRONG, CommandFailed
 from host.cli.signals import allow_interrupts
+from host.cli.terminal import printable
 
 KEY_VARIABLE = "COLONNADE_AUDIT_KEY"
 _WITHOUT_KEY = {
@@ -33,6 +32,7 @@ _WITHOUT_KEY = {
 @click.option("--caller", metavar="NAME", help="Only records of this caller.")
 @click.option("--since", metavar="AGE", type=AgeType(), help="Only records of the last 15m, 2h, 7d.")
 @click.option("--follow", is_flag=True, help="Go on with new records.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines also on a terminal.")
 @state_option
 @pass_selection
 @click.pass_context
@@ -44,10 +44,12 @@ def audit(
     caller: str | None,
     since: int | None,
     follow: bool,
+    as_json: bool,
 ) -> int:
     """Print, verify or seal the audit.
 
-    Without a command: print the records of all hosts in order of time, one JSON object a line.
+    Without a command: print the records of all hosts in order of time: as a table on a terminal, and otherwise as one
+    JSON object a line.
     """
     if context.invoked_subcommand is not None:
         return DONE
@@ -57,10 +59,42 @@ def audit(
     state = selection.open_state()
     allow_interrupts()
     begin = None if since is None else time.time() - since
+    form: Callable[[Mapping[str, Any]], str] = json.dumps
+    if sys.stdout.isatty() and not as_json:
+        form = _row
+        print(_COLUMNS.format("TIME", "KIND", "SERVER", "ENTRY", "WHAT"))
     with as_command_failures():
         for record in records(state.audit, server=server, kind=kind, caller=caller, since=begin, follow=follow):
-            print(json.dumps(record), flush=follow)
+            print(form(record), flush=follow)
     return DONE
+
+
+_COLUMNS = "{:<19} {:<11} {:<14} {:<32} {}"
+_TOLD = ("standing", "counts", "answer", "grant", "by", "why", "unrecorded", "peer", "name", "file")
+"""Members that the last column of the table tells of records that have no sentence of their own."""
+
+
+def _row(record: Mapping[str, Any]) -> str:
+    """A record as one line of the table. Times are local."""
+    at = datetime.fromisoformat(record["ts"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    entry = f"{record.get('prim', '')} {record.get('item', '')}"
+    cells = (at, str(record["kind"]), str(record.get("server", "")), entry.strip(), _what(record))
+    return _COLUMNS.format(*map(printable, cells)).rstrip()
+
+
+def _what(record: Mapping[str, Any]) -> str:
+    match record["kind"]:
+        case "decision":
+            caller = record.get("principal") or record.get("client") or "a client without a name"
+            given = f", allowed by {record['approver']}" if record.get("approver") else ""
+            return f"{record['verdict']} ({record['rule']}) for {caller}{given}"
+        case "outcome":
+            return f"{record['outcome']}, {record['micros'] / 1000:.1f} ms, {record['bytes']} bytes"
+        case "ask":
+            return f"{record.get('rule', '')} for {record.get('principal') or 'a client without a token'}"
+        case _:
+            told = ((name, record.get(name)) for name in _TOLD)
+            return ", ".join(f"{name} {json.dumps(value)}".replace('"', "") for name, value in told if value)
 
 
 @audit.command()

@@ -269,9 +269,12 @@ class Pins:
 
     def held_names(self, server: str, kind: str) -> list[str]:
         """Names of a server's held items of one kind."""
-        names = {**self._items(server, kind), **self._now.get((server, kind), {})}
         open_ones = (PinStatus.APPROVED, PinStatus.UNKNOWN)
-        return [name for name in names if self.status(server, kind, name) not in open_ones]
+        return [name for name in self.names(server, kind) if self.status(server, kind, name) not in open_ones]
+
+    def names(self, server: str, kind: str) -> set[str]:
+        """Names of all known items of one kind: of those offered at the moment, and of the stored ones."""
+        return {*self._items(server, kind), *self._now.get((server, kind), {})}
 
     def pinned(self) -> list[Pinned]:
         """All stored approvals, whether offered or not."""

@@ -8,8 +8,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from msgspec import Raw
 
+from config import Verdict
 from host.cli.exit_codes import DONE, FAILED, WRONG
+from host.exchange import Caller
+from host.policy.decision_log import AuditRecord
+from host.policy.gate import Gate
+from host.policy.rules import RuleDecision
 from host.wire import descent
 from tests.real.running import COLONNADE
 
@@ -31,6 +37,33 @@ def test_decisions_are_in_the_audit_and_the_audit_is_sound(
     path = next(each for each in stopped.state.audit.glob("*.jsonl") if '"by":"terminal"' in each.read_text())
     path.write_text(path.read_text().replace('"by":"terminal"', '"by":"consoler"', 1))
     assert stopped.audit("verify") == FAILED
+
+
+def test_a_terminal_gets_a_table(
+    stopped: Stopped, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A row for each record, in which nothing that a server or a client wrote can steer the terminal."""
+    caller = Caller("desk\x1b[31m", None)
+    rule = RuleDecision(Verdict.ASK, "tools.ask: create", conditional=False)
+    record = AuditRecord("gh", "tool", "create\u202e", "tools/call", caller, Raw(b"{}"), rule)
+
+    def decide(gate: Gate) -> None:
+        gate.decision_log.record_outcome(record, gate.decision_log.record_decision(record), "answered", 0.0125, 99)
+
+    stopped.inside(decide)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    capsys.readouterr()
+    assert stopped.audit() == DONE
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["TIME", "KIND", "SERVER", "ENTRY", "WHAT"]
+    assert "\x1b" not in str(rows)
+    told = [row[20:].split(maxsplit=1) for row in rows]
+    by_kind = {kind: " ".join(rest.split()) for kind, rest in (each for each in told if len(each) == 2)}
+    assert by_kind["decision"] == "gh tool create⟨U+202E⟩ ask (tools.ask: create) for desk⟨U+001B⟩[31m"
+    assert by_kind["outcome"] == "gh answered, 12.5 ms, 99 bytes"
+    assert by_kind["held"] == "gh tool get standing new"
+    assert stopped.audit("--json", "--kind", "outcome") == DONE
+    assert json.loads(capsys.readouterr().out)["bytes"] == 99
 
 
 def test_the_audit_is_sealed_once_and_verified_with_its_key(
