@@ -9,22 +9,26 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from ipaddress import ip_address
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from config import yaml
-from config.desktop import DesktopFile
-from config.model import Config, KindConsent, Listen, ServerSpec
+from config.document import Document
+from config.hosts import DesktopHost, recognize
+from config.hosts.desktop_file import DesktopFile
+from config.hosts.desktop_host import wanted_of
+from config.hosts.entry import ServerEntry
+from config.model import Config, KindConsent, Listen, ServerSpec, StdioServer
 from config.problems import ConfigError, KeyPath, Mark, clip, did_you_mean, nearest_word
-from config.references import Expander, is_literal
+from config.read import read
+from config.references import Expander, Secret, is_literal
 from config.schema import ConfigFile, known_keys
 from config.types import SHORTEST_TOKEN, TOKEN_NAME, is_loopback, sentence
-from config.yaml import Document
 
 # A key that is no word may be a value that slipped to the left of its colon: it is not repeated.
 _WORD = re.compile(r"\w[\w.-]*")
@@ -41,42 +45,89 @@ _MISSING = {
 _PYDANTIC_KEY = "[key]"  # how pydantic marks an error in a key instead of the value under it
 
 
-def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> Config:
+def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None, *, home: Path | None = None) -> Config:
     """Read the configuration file at `path`, ours or a desktop host's.
 
     `environ` is where `${env:NAME}` looks, by default the environment of the process. Relative paths in the file start
     from its folder. Raises `ConfigError` with every problem found, in the order of the file; no message holds a secret.
+    In a host's file, the problems of a server become its own `problem`, and the others can be used. `home` is the
+    user's folder, where hosts keep further files.
     """
     file = Path(os.path.abspath(path))
-    document = yaml.read(Path(path))
-    desktop = DesktopFile(document)
-    expander = Expander(os.environ if environ is None else environ, file.parent, bare_names=desktop.is_one)
-    config: Config | None = None
-    try:
-        config = ConfigFile.model_validate(desktop.root, context=expander).root
-    except ValidationError as error:
-        found = error.errors(include_input=False, include_url=False)
-        report = _Report(document, desktop)
-        # A missing key may be there misspelt, which is then the only error: unknown keys come first.
-        for details in sorted(found, key=lambda details: details["type"] == "missing"):
-            report.add(details)
-    if config is None or document.problems:
-        raise ConfigError(document.problems)
+    environ = os.environ if environ is None else environ
+    document, host = read_file(file)
+    if host is None:
+        expander = Expander(environ, file.parent)
+        config = _validate(document, document.root, _Report(document, lambda path: path), expander)
+        notices: tuple[str, ...] = ()
+    else:
+        desktop = DesktopFile(host, file, document, home or Path.home())
+        config = _validate_host_file(document, desktop, Expander(environ, file.parent, may_be_empty=True))
+        notices = tuple(desktop.notices)
     notices = (
-        *desktop.notices,
-        *_token_notices(desktop.root),
+        *notices,
+        *_token_notices(document.root),
         *_listen_notices(config.listen),
         *_consent_notices(config.servers),
     )
     return dataclasses.replace(config, source=file, notices=notices)
 
 
+def read_file(file: Path) -> tuple[Document, DesktopHost | None]:
+    """The values of a file, and the desktop host whose file it is; None for one in our form.
+
+    Raises:
+        ConfigError: there is no map to look at.
+    """
+    document = read(file, lambda root: wanted_of(recognize(file, root)))
+    return document, recognize(file, document.root)
+
+
+def _validate(document: Document, root: dict[str, Any], report: _Report, expander: Expander) -> Config:
+    config = None
+    try:
+        config = ConfigFile.model_validate(root, context=expander).root
+    except ValidationError as error:
+        for details in _errors(error):
+            report.add(details)
+    if config is None or document.problems:
+        raise ConfigError(document.problems)
+    return config
+
+
+def _validate_host_file(document: Document, desktop: DesktopFile, expander: Expander) -> Config:
+    """Validate a host's file. A server with a problem is left out, and the rest is validated again."""
+    report = _Report(document, desktop.written)
+    try:
+        ConfigFile.model_validate(desktop.root, context=expander)
+    except ValidationError as error:
+        for details in _errors(error):
+            path = details["loc"]
+            if path[:1] == ("servers",) and len(path) > 1:
+                desktop.entries[str(path[1])].problems += report.sentences(details)
+    config = _validate(document, desktop.root, report, expander)
+    servers: dict[str, ServerSpec] = {
+        id: _unusable(entry) if entry.problems else config.servers[id] for id, entry in desktop.entries.items()
+    }
+    return dataclasses.replace(config, servers=MappingProxyType(servers))
+
+
+def _unusable(entry: ServerEntry) -> StdioServer:
+    return StdioServer(id=entry.id, command=(Secret(""),), problem="; ".join(entry.problems), disabled=entry.is_off)
+
+
+def _errors(error: ValidationError) -> list[ErrorDetails]:
+    found = error.errors(include_input=False, include_url=False)
+    # A missing key may be there misspelt, which is then the only error: unknown keys come first.
+    return sorted(found, key=lambda details: details["type"] == "missing")
+
+
 class _Report:
     """Notes the errors of the model in the words of the file."""
 
-    def __init__(self, document: Document, desktop: DesktopFile) -> None:
+    def __init__(self, document: Document, written: Callable[[KeyPath], KeyPath]) -> None:
         self._document = document
-        self._desktop = desktop
+        self._written = written
         self._reported = {Mark(problem.line, problem.column) for problem in document.problems}
         self._misspelt: set[tuple[KeyPath, str | None]] = set()
         """Keys that are there misspelt, each with the path of its map."""
@@ -85,7 +136,7 @@ class _Report:
         path = details["loc"]
         if path[:1] == ("servers",) and path[2:3] in (("command",), ("url",)):
             path = path[:2] + path[3:]  # after the id, pydantic names the kind of the server
-        place = self._desktop.written(path)
+        place = self._written(path)
         of_key = place[-1:] == (_PYDANTIC_KEY,) and place not in self._document.places
         if of_key:
             place = place[:-1]
@@ -102,6 +153,19 @@ class _Report:
             place = self._deepest(place)
             text = sentence(details, _value(self._document.root, place), known_keys(path))
             self._note(self._document.places[place].value, place, text)
+
+    def sentences(self, details: ErrorDetails) -> list[str]:
+        """The error of one server as sentences, which do not count as problems of the file."""
+        problems = self._document.problems
+        before = len(problems)
+        self.add(details)
+        found = problems[before:]
+        del problems[before:]
+        above = _where(self._written(details["loc"][:2]))
+        return [
+            f"{where}: {text}" if where else text
+            for where, text in ((each.where.removeprefix(above).removeprefix("."), each.text) for each in found)
+        ]
 
     def _add_missing(self, path: KeyPath) -> None:
         key = str(path[-1])

@@ -38,6 +38,7 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError, core_schema
 
+from config.document import is_null, kind_of
 from config.naming import ID_PATTERN, LONGEST_ID
 from config.problems import clip, did_you_mean
 from config.references import Expander, Secret, mask
@@ -94,7 +95,6 @@ from config.types import (
     pointer,
     refuse_tilde,
 )
-from config.yaml import is_null, kind_of
 
 DEFAULT_ADDRESS = Address(DEFAULT_HOST, 8808)
 DEFAULT_MEMORY = 256 * 1024 * 1024
@@ -552,12 +552,14 @@ class Server(_Strict, ABC):
     """The keys of all servers.
 
     `max_instances` and `idle_timeout` are about the dedicated instances of a server that is not shared: how many may
-    live at once, and after how many seconds without use one is stopped.
+    live at once, and after how many seconds without use one is stopped. A server of a desktop host's file that cannot
+    be used has a `problem`, which shows no secret; its command then stands for nothing, and it is never started.
     """
 
     __pydantic_config__ = ConfigDict(**_STRICT, json_schema_extra=_DEDICATED_SCHEMA)
 
     id: Annotated[SkipJsonSchema[str], _NO_KEY] = ""
+    problem: Annotated[SkipJsonSchema[str], _NO_KEY] = ""
     title: Annotated[Title | None, _key("A name for people, shown instead of the id.")] = None
     timeout: Annotated[CallTime, _key("Timeout of a call; progress restarts it, up to 600s in all.", "60s")] = 60.0
     start_timeout: Annotated[CallTime, _key("Timeout for connecting, handshake and first lists together.", "60s")] = (
@@ -787,8 +789,9 @@ _Server = Annotated[
 ]
 
 
-def _with_ids(servers: Mapping[str, ServerSpec]) -> Mapping[str, ServerSpec]:
-    if not servers:
+def _with_ids(servers: Mapping[str, ServerSpec], info: ValidationInfo) -> Mapping[str, ServerSpec]:
+    assert isinstance(info.context, Expander)
+    if not servers and not info.context.may_be_empty:
         raise InvalidValue("there is no server to serve; name at least one")
     return MappingProxyType({id: dataclasses.replace(server, id=id) for id, server in servers.items()})
 

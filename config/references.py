@@ -29,7 +29,7 @@ _ESCAPE = "$${"
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _ENV = re.compile(rf"env:(?P<name>{_NAME})(?::-(?P<default>.*))?", re.DOTALL)
-_BARE = re.compile(rf"(?P<name>{_NAME})(?::-(?P<default>.*))?", re.DOTALL)
+_BARE = re.compile(rf"(?P<name>{_NAME})(?::-.*)?", re.DOTALL)
 _KNOWN = "known are ${env:NAME}, ${env:NAME:-default} and ${file:PATH}; write $${ for ${ itself"
 
 
@@ -106,11 +106,11 @@ def mask(raw: str) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Expander:
-    """Fills in references. `bare_names` also takes `${NAME}` for `${env:NAME}`, as desktop hosts write it."""
+    """Fills in references. `may_be_empty`: a file without a server is no mistake."""
 
     environ: Mapping[str, str]
     folder: Path
-    bare_names: bool = False
+    may_be_empty: bool = False
 
     def expand(self, raw: str) -> Expanded:
         """The value with every reference filled in, once. Raises `CannotExpandError` naming all that failed."""
@@ -136,7 +136,7 @@ class Expander:
             raise CannotExpandError("a ${ is never closed with }; write $${ for ${ itself")
         if inside.startswith("file:"):
             return _read_secret_file(inside.removeprefix("file:"), self.folder)
-        match = _ENV.fullmatch(inside) or (_BARE.fullmatch(inside) if self.bare_names else None)
+        match = _ENV.fullmatch(inside)
         if match is None:
             raise CannotExpandError(_unknown_form(inside))
         return self._variable(match["name"], match["default"])

@@ -1,6 +1,6 @@
 """The leaf types of the configuration: how each value is written, and what an editor is told about it.
 
-A validator takes a value as `config.yaml` read it, fills in its references with the `Expander` of the validation
+A validator takes a value as `config.read` read it, fills in its references with the `Expander` of the validation
 context and raises `InvalidValue` with a sentence that says what was expected. Values that may be secret are never
 quoted; others only if they are written in the file itself. Which key holds which type is for `config.model` to say.
 """
@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, ValidationError, ValidationInfo, WithJsonSchema
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
+from config.document import Plain, is_null, kind_of
 from config.naming import ID_PATTERN, LONGEST_ID, make_id
 from config.problems import clip, did_you_mean
 from config.references import CannotExpandError, Expanded, Expander, Secret
-from config.yaml import Plain, is_null, kind_of
 
 DEFAULT_HOST = "127.0.0.1"
 MAX_RATE_COUNT = 1_000_000_000

@@ -13,11 +13,11 @@ from pathlib import Path
 from pydantic import ConfigDict, RootModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from config.document import Plain
 from config.model import CHECKS, Condition, When
 from config.problems import clip, did_you_mean
 from config.references import Expander
 from config.types import sentence
-from config.yaml import Plain
 
 
 class WhenError(ValueError):

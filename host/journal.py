@@ -61,7 +61,7 @@ class ServerFailed:
     server: str
     why: str
     retry_in: float
-    """Seconds to the next attempt."""
+    """Seconds to the next attempt; infinite if the configuration has to be mended first."""
 
     def __str__(self) -> str:
         return f"{self.server}: failed: {self.outlook}"

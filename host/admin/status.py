@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 from collections.abc import Mapping
@@ -101,7 +102,7 @@ def server_status(upstream: Upstream, upstreams: Upstreams, catalog: Catalog, jo
     if isinstance(state, Ready):
         row["revision"] = state.client.negotiated.revision.name
         row["says"] = visible(state.client.negotiated.server)
-    elif isinstance(state, Failed):
+    elif isinstance(state, Failed) and not math.isinf(state.next_attempt):
         row["next_attempt_in"] = round(max(state.next_attempt - now, 0.0), 2)
     if not isinstance(state, Disabled):
         row["since"] = round(now - state.since, 2)

@@ -9,6 +9,7 @@ beyond this file. Entries of a server that is away stay in the catalog, so that 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -241,6 +242,10 @@ class Upstream:
 
     async def supervise(self, open_link: OpenLink) -> None:
         """Keep the server connected until cancelled. Never raises."""
+        if self.spec.problem:
+            self.state = Failed(trio.current_time(), self.spec.problem, math.inf)
+            self._runtime.journal.note(ServerFailed(self.spec.id, self.spec.problem, math.inf))
+            await trio.sleep_forever()
         knows_remembered = False
         while True:
             retry_at_once, why = False, "the connection ended"
@@ -490,6 +495,8 @@ def describe_state(state: State) -> str:
     if isinstance(state, Held):
         return "its command resolves to another program than the approved one; see colonnade definitions"
     if isinstance(state, Failed):
+        if math.isinf(state.next_attempt):
+            return state.why
         return f"{state.why}; next attempt in {max(state.next_attempt - now, 0):.1f} s"
     if state.last_failure is not None:
         return f"it is reconnecting after a failure: {state.last_failure}"

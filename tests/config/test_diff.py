@@ -50,7 +50,7 @@ BOTH = {"trust": (PROGRAM, f"{PROGRAM}, trust: trusted")}
 def test_every_field_of_a_server_is_tried_here() -> None:
     """A new one must be put into one of the tables."""
     fields = {field.name for spec in (StdioServer, HttpServer) for field in dataclasses.fields(spec)}
-    assert {*RESTARTS, *JUDGED, *BOTH, "id", "declared"} == fields  # `declared` follows from the others
+    assert {*RESTARTS, *JUDGED, *BOTH, "id", "declared", "problem"} == fields  # `declared` follows from the others
 
 
 @pytest.mark.parametrize("key", [*RESTARTS, *JUDGED, *BOTH])

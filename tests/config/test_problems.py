@@ -105,7 +105,8 @@ SECRETS = (LITERAL, FROM_ENV, FROM_FILE)
 def said(file: Path) -> str:
     """All that an error about the file shows, its traceback and the errors behind it included; empty if it is valid."""
     try:
-        config.load(file, {"CANARY": FROM_ENV})
+        made = config.load(file, {"CANARY": FROM_ENV}, home=file.parent)
+        return "\n".join(spec.problem for spec in made.servers.values() if spec.problem)
     except ConfigError as error:
         shown = [str(error), repr(error), repr(error.problems), *traceback.format_exception(error)]
         behind: BaseException | None = error.__context__
@@ -113,7 +114,6 @@ def said(file: Path) -> str:
             shown += [str(behind), *traceback.format_exception_only(behind)]
             behind = behind.__context__
         return "\n".join(shown)
-    return ""
 
 
 def as_yaml(root: Any) -> str:

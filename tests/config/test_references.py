@@ -19,8 +19,8 @@ from config.references import CannotExpandError, Expander, Secret
 ENVIRON = {"A": "alpha", "EMPTY": "", "NESTED": "${env:A}", "NUL": "a\0b", "LINES": "a\nb"}
 
 
-def expander(folder: Path = Path("/"), *, bare: bool = False) -> Expander:
-    return Expander(ENVIRON, folder, bare_names=bare)
+def expander(folder: Path = Path("/")) -> Expander:
+    return Expander(ENVIRON, folder)
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,6 @@ def test_all_that_failed_is_named() -> None:
         expander().expand("${env:X1}${env:A}${env:X2}")
 
 
-def test_bare_names_for_desktop_files() -> None:
-    """`${NAME}` is a variable only where the file has the form of a desktop host."""
-    assert expander(bare=True).expand("${A}-${NONE:-x}-${env:A}").text == "alpha-x-alpha"
-
-
 def test_secret_files(tmp_path: Path) -> None:
     """Paths start from the folder of the file; one line break at the end goes."""
     (tmp_path / "key").write_text("k1\n\n")
@@ -123,7 +118,7 @@ def test_text_without_references_is_itself(raw: str) -> None:
 def test_any_text_expands_or_says_why(raw: str) -> None:
     """No other exception leaves, however braces and dollars stand."""
     with contextlib.suppress(CannotExpandError):
-        assert expander(bare=True).expand(raw).literal == ("${" not in raw.replace("$${", ""))
+        assert expander().expand(raw).literal == ("${" not in raw.replace("$${", ""))
 
 
 def test_a_secret_shows_itself_to_nobody() -> None:

@@ -1,4 +1,4 @@
-"""Files of desktop hosts, taken as they are."""
+"""Files with `mcpServers` at a place of no host: the keys of all hosts, and ours."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from config import (
     StdioServer,
     Trust,
 )
-from config.desktop import _OWN_SERVER_KEYS, _SERVER_KEYS, OWN_TOP_KEYS
+from config.hosts import GENERIC
+from config.hosts.desktop_file import OWN_TOP_KEYS
+from config.hosts.entry import OWN_KEYS
 from config.schema import known_keys
 from tests.config.kit import http, lines, load_text, stdio
 
@@ -32,7 +34,7 @@ def dump(servers: object, **more: object) -> str:
 
 
 def test_a_usual_file(tmp_path: Path) -> None:
-    """JSON indented with tabs; names become ids, unknown fields are told and left out."""
+    """JSON indented with tabs; names become ids, and what concerns the host alone is left out."""
     text = dump(
         {
             "GitHub": {
@@ -40,6 +42,7 @@ def test_a_usual_file(tmp_path: Path) -> None:
                 "args": ["-y", "@x/github", 8080],
                 "env": {"TOKEN": "${TOKEN}", "ALSO": "${env:TOKEN}", "NO": "${NONE:-n}"},
                 "autoApprove": ["x"],
+                "description": "a server",
                 "timeout": 60000,
             },
             "my_server": {"type": "streamableHttp", "url": "http://127.0.0.1:9/mcp", "headers": {"A": "b"}},
@@ -59,11 +62,9 @@ def test_a_usual_file(tmp_path: Path) -> None:
         tmp_path / "data",
     )
     assert made.notices == (
-        "mcpServers.GitHub.autoApprove: not known here, ignored",
-        "mcpServers.GitHub.timeout: ignored, since hosts count it in different units",
+        "read as a mcpServers file",
         "GitHub is served as github",
         "my_server is served as my-server",
-        "globalShortcut: not known here, ignored",
     )
 
 
@@ -82,7 +83,7 @@ def test_types_of_remote_servers(tmp_path: Path, key: str, kind: str) -> None:
     made = load_text(tmp_path, dump({"a": {**server, key: kind}}))
     assert made == load_text(tmp_path, dump({"a": server}))
     assert (http(made, "a").url.reveal(), http(made, "a").headers["A"].reveal()) == ("https://h/mcp", "b")
-    assert made.notices == ()
+    assert made.notices == ("read as a mcpServers file",)
 
 
 def test_trust_and_isolation_are_ours(tmp_path: Path) -> None:
@@ -92,10 +93,7 @@ def test_trust_and_isolation_are_ours(tmp_path: Path) -> None:
     a = made.servers["a"]
     assert (a.trust, a.isolation, a.max_instances, a.idle_timeout) == (Trust.TRUSTED, Isolation.PER_CLIENT, 2, 60.0)
     assert made.servers["b"].trust is Trust.STANDARD
-    assert made.notices == (
-        "mcpServers.b.trust: a switch of other hosts, ignored; here it is trusted, standard or untrusted",
-    )
-    assert 'found "1"' in lines(tmp_path, dump({"a": {"command": "x", "trust": 1}}))[0]
+    assert 'found "1"' in problem(tmp_path, {"a": {"command": "x", "trust": 1}})
 
 
 @pytest.mark.parametrize(
@@ -123,19 +121,16 @@ def test_limits_and_who_answers_are_ours(tmp_path: Path) -> None:
     assert made.servers["a"].limits == Limits(Rate(60, 60.0), 2)
     assert made.servers["a"].consent.tools == KindConsent(ask=(Rule("*"),))
     assert (made.ask, made.console, made.audit.arguments) == (AskSpec((Channel.CLIENT,), 5.0), None, AuditDetail.FULL)
-    assert made.notices == ()
+    assert made.notices == ("read as a mcpServers file",)
     server["limits"] = {"calls": 60}
-    assert "mcpServers.a.limits.calls: expected a rate" in lines(tmp_path, dump({"a": server}))[0]
+    assert problem(tmp_path, {"a": server}).startswith("limits.calls: expected a rate")
 
 
 def test_every_key_of_a_configuration_is_known_in_desktop_form() -> None:
-    """A new one must be named in `desktop.py`, or here with the reason why it is ignored there."""
-    ignored = {
-        "timeout",
-        "title",
-    }  # other hosts count a timeout in different units, some write a title
+    """A new one must be named in `entry.py`, or here with the reason why it is ignored there."""
+    ignored = {"timeout", "title"}  # hosts count a timeout in different units, some write a title
     assert {*known_keys(())} - {"servers"} == OWN_TOP_KEYS
-    assert {*known_keys(("servers", "any"))} - {"disabled", *ignored} == _SERVER_KEYS | _OWN_SERVER_KEYS
+    assert {*known_keys(("servers", "any"))} - {"disabled", *ignored} <= OWN_KEYS | {*GENERIC.rules}
 
 
 def test_own_keys_beside_and_inside(tmp_path: Path) -> None:
@@ -145,10 +140,10 @@ def test_own_keys_beside_and_inside(tmp_path: Path) -> None:
     assert (made.listen, made.start_grace) == (Listen(address=Address("127.0.0.1", 0)), 1.0)
     assert made.servers["a"].consent == Consent(tools=KindConsent((Rule("a"),)))
     server["consent"] = {"tools": {"alow": ["a"]}}
+    assert problem(tmp_path, {"A b": server}) == 'consent.tools.alow: unknown key; did you mean "allow"?'
     found = lines(tmp_path, dump({"A b": server}, listen={"port": 1}))
-    assert len(found) == 2
-    assert 'mcpServers.A b.consent.tools.alow: unknown key; did you mean "allow"?' in found[0]
-    assert "listen.port: unknown key" in found[1]
+    assert len(found) == 1
+    assert "listen.port: unknown key" in found[0]
 
 
 @pytest.mark.parametrize(
@@ -156,44 +151,77 @@ def test_own_keys_beside_and_inside(tmp_path: Path) -> None:
     [
         (
             {"My App": {"command": "x"}, "my-app": {"command": "y"}},
-            '"My App" and "my-app" would both be served as my-app',
+            '"My App" and "my-app" would both be served as my-app; rename one',
         ),
-        ({"a": {"command": "x"}, "A": {"command": "y"}}, '"a" and "A" would both be served as a'),
-        ({"日本": {"command": "x"}}, "mcpServers.日本: the name holds no letter or digit"),
-        ({"a": {"type": "htpp", "url": "http://h/"}}, 'found "htpp"; did you mean "http"?'),
-        ({"a": {"type": "stdio", "url": "http://h/"}}, "mcpServers.a.type: stdio needs command, found url"),
-        ({"a": {"type": "http", "command": "x"}}, "mcpServers.a.type: http needs url, found command"),
-        ({"a": {"type": "sse", "command": "x"}}, "mcpServers.a.type: sse needs url, found command"),
-        ({"a": {"transport": "stdio", "url": "http://h/"}}, "mcpServers.a.transport: stdio needs command, found url"),
+        ({"a": {"command": "x"}, "A": {"command": "y"}}, '"a" and "A" would both be served as a; rename one'),
+        ({"日本": {"command": "x"}}, "its name holds no letter or digit to make an id of; rename it"),
+        ({"a": {"type": "htpp", "url": "http://h/"}}, 'its key "type" is "htpp"; did you mean "http"?'),
+        ({"a": {"type": "stdio", "url": "http://h/"}}, 'its key "type" is "stdio", which needs a command'),
+        ({"a": {"type": "http", "command": "x"}}, 'its key "type" is "http", which needs a url'),
+        ({"a": {"transport": "SSE", "url": "http://h/"}}, 'its key "transport" is "SSE"; did you mean "sse"?'),
+        ({"a": {"type": ["http"], "url": "http://h/"}}, 'its key "type" is a list; expected one of stdio, http'),
+        ({"a": {"type": "http"}}, "expected exactly one of command and url, found neither"),
+        ({"Big": {"command": "x", "env": {"K": None}}}, "env.K: expected text, found nothing"),
+        ({"Big": {"command": "x", "env": {"K": "${MISSING}"}}}, "env.K: the environment variable MISSING is not set"),
+        ({"Big": {"command": "x", "env": {"K": "${input:k}"}}}, "env.K: ${input:...} is not a known form"),
+        ({"Big": {"command": "x", "enabled": "no"}}, 'its key "enabled" is text; expected true or false'),
+        ({"Big": {"command": "x", "disabled": [1]}}, 'its key "disabled" is a list; expected true or false'),
+        ({"Big": {"command": "x", "disabledTools": "a"}}, 'its key "disabledTools" is not a list of names of tools'),
+        ({"Big": {"command": "x", "includeTools": ["a*"]}}, 'the tool "a*" is permitted by a name with * or ?'),
+        ({"Big": {"command": "x", "disabled_tools": []}}, 'its key "disabled_tools" is not known here and could'),
         (
-            {"a": {"transport": "SSE", "url": "http://h/"}},
-            'mcpServers.a.transport: expected stdio, http or sse, found "SSE"',
+            {"Big": {"command": "x", "disabledTools": ["a"], "consent": {"tools": "allow"}}},
+            "it has both consent for tools and a key of its host that restricts tools",
         ),
-        ({"a": {"type": None, "command": "x"}}, "mcpServers.a.type: expected stdio, http or sse, found nothing"),
-        ({"a": {"type": "http"}}, "mcpServers.a: expected exactly one of command and url, found neither"),
-        ({"Big": {"command": "x", "env": {"K": None}}}, "mcpServers.Big.env.K: expected text, found nothing"),
-        (
-            {"Big": {"command": "x", "env": {"K": "${MISSING}"}}},
-            "mcpServers.Big.env.K: the environment variable MISSING",
-        ),
-        ({"Big": {"command": "x", "env": {"K": "${input:k}"}}}, "${input:...} is not a known form"),
-        ({"Big": {"command": "x", "enabled": "no"}}, "mcpServers.Big.enabled: expected true or false"),
-        ({"Big": {"command": "x", "disabled": [1]}}, "mcpServers.Big.disabled: expected true or false, found a list"),
-        ({"Big": "x"}, "mcpServers.Big: expected a map, found text"),
-        ([{"name": "a"}], "mcpServers: expected a map such as {name: value}, found a list"),
-        ({}, "mcpServers: there is no server to serve"),
+        ({"Big": {"command": "x", "oauth": {}}}, 'its key "oauth" needs OAuth, which is not supported yet'),
+        ({"Big": "x"}, "it is text; expected a map"),
+    ],
+)
+def test_a_server_that_cannot_be_used(tmp_path: Path, servers: dict[str, object], said: str) -> None:
+    """It has a problem, and the other servers can be used."""
+    assert problem(tmp_path, servers).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("servers", "said"),
+    [
+        ([{"name": "a"}], "mcpServers: expected a map of servers"),
+        ({"a": {"command": "x", "env": {"K": "\ud800"}}}, "half a surrogate pair"),
     ],
 )
 def test_wrong_files(tmp_path: Path, servers: object, said: str) -> None:
-    """Known fields must be right; a wrong one is named as it stands in the file."""
     found = lines(tmp_path, dump(servers))
     assert any(said in line for line in found), found
 
 
-def test_both_forms_in_one_file(tmp_path: Path) -> None:
-    """Neither half is silently left out."""
-    found = lines(tmp_path, '{"mcpServers": {"a": {"command": "x"}}, "servers": {"b": {"command": "x"}}}')
-    assert any("only one of servers and mcpServers" in line for line in found)
+def test_a_file_without_servers_is_served(tmp_path: Path) -> None:
+    """Hosts write such a file when they are installed."""
+    assert load_text(tmp_path, dump({})).servers == {}
+
+
+def problem(folder: Path, servers: dict[str, object]) -> str:
+    """The problem of the last of these servers; a further one must be free of it."""
+    made = load_text(folder, dump({**servers, "other": {"command": "y"}}))
+    assert len(made.servers) == len(servers) + 1
+    assert not made.servers["other"].problem
+    return list(made.servers.values())[-2].problem
+
+
+def consent(folder: Path, **keys: object) -> KindConsent:
+    made = load_text(folder, dump({"a": {"command": "x", **keys}}))
+    assert not made.servers["a"].problem
+    return made.servers["a"].consent.tools
+
+
+def test_lists_of_tools_become_rules(tmp_path: Path) -> None:
+    """A tool that the host does not offer is denied here."""
+    assert consent(tmp_path, disabledTools=["a", "b*"]) == KindConsent(deny=(Rule("a"), Rule("b*")))
+    assert consent(tmp_path, includeTools=["a", "b"]) == KindConsent((Rule("a"), Rule("b")))
+    assert consent(tmp_path, includeTools=[]) == KindConsent(())
+    assert consent(tmp_path, includeTools=["a", "b"], excludeTools=["b", "c"]) == KindConsent(
+        (Rule("a"),), deny=(Rule("b"), Rule("c"))
+    )
+    assert consent(tmp_path, autoApprove=["a"]) == KindConsent()
 
 
 def test_long_names_are_shortened_alike_every_time(tmp_path: Path) -> None:
@@ -201,7 +229,7 @@ def test_long_names_are_shortened_alike_every_time(tmp_path: Path) -> None:
     name = "awslabs.aws-documentation-mcp-server"
     made = load_text(tmp_path, dump({"z": {"command": "x"}, name: {"command": "x"}}))
     assert list(made.servers) == ["z", "awslabs-aws-d-c94c58"]
-    assert made.notices == (f"{name} is served as awslabs-aws-d-c94c58",)
+    assert made.notices == ("read as a mcpServers file", f"{name} is served as awslabs-aws-d-c94c58")
 
 
 def test_desktop_form_in_yaml(tmp_path: Path) -> None:
@@ -214,7 +242,7 @@ def test_desktop_form_in_yaml(tmp_path: Path) -> None:
 def test_notices_hold_no_secrets(tmp_path: Path) -> None:
     """Names of fields are told, their values never."""
     made = load_text(tmp_path, dump({"A": {"command": "x", "oauth": "s3cr3t", "env": {"K": "s3cr3t"}}}, key="s3cr3t"))
-    assert "s3cr3t" not in repr(made.notices) + repr(made)
+    assert "s3cr3t" not in repr(made.notices) + repr(made) + made.servers["a"].problem
 
 
 def test_null_is_what_hosts_write_for_nothing(tmp_path: Path) -> None:
@@ -222,7 +250,7 @@ def test_null_is_what_hosts_write_for_nothing(tmp_path: Path) -> None:
     made = load_text(tmp_path, dump(servers))
     assert isinstance(made.servers["a"], StdioServer)
     assert [word.reveal() for word in made.servers["a"].command] == ["x"]
-    assert made.notices == ()
+    assert made.notices == ("read as a mcpServers file",)
 
 
 @pytest.mark.parametrize("off", [True, False])
@@ -231,4 +259,4 @@ def test_what_is_switched_off_may_name_variables_that_are_gone(tmp_path: Path, o
     if off:
         assert load_text(tmp_path, text).servers["a"].disabled
     else:
-        assert "OLD_KEY" in lines(tmp_path, text)[0]
+        assert "OLD_KEY" in load_text(tmp_path, text).servers["a"].problem

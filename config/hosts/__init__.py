@@ -1,0 +1,25 @@
+"""The files of desktop hosts: one module for each host, and the way to find out whose a file is."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from config.hosts.desktop_host import DesktopHost
+from config.hosts.gemini import GEMINI
+from config.hosts.generic import GENERIC
+
+HOSTS: tuple[DesktopHost, ...] = (GEMINI,)
+"""All hosts, in the order in which a file is compared with their shapes."""
+
+
+def recognize(path: Path, root: Mapping[str, object]) -> DesktopHost | None:
+    """The host whose file this is, by its place or else by its shape; None for a file in our form."""
+    for host in HOSTS:
+        if any(file.matches(path) for file in host.files) and (host.servers[0] in root or host.has_shape(root)):
+            return host
+    for host in (*HOSTS, GENERIC):
+        if host.has_shape(root):
+            return host
+    return None
+
+
+__all__ = ["GENERIC", "HOSTS", "DesktopHost", "recognize"]

@@ -1,0 +1,97 @@
+"""A desktop host's file rewritten as ours, server by server.
+
+Every server becomes either a server in our form, which is then validated like any other, or a server that cannot be
+used, with the reasons. No value is quoted, and nothing of the file is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from config.document import Document, kind_of
+from config.hosts.desktop_host import DesktopHost, FileContext
+from config.hosts.entry import CannotUse, ServerEntry
+from config.naming import make_id
+from config.problems import KeyPath, clip
+
+OWN_TOP_KEYS = frozenset({"listen", "start_grace", "watch", "ask", "console", "audit", "memory"})
+"""Keys of ours that may stand beside the servers in a file at a place of no host."""
+
+
+class DesktopFile:
+    """The servers of a host's file. `root` is the file in our form, with those servers that can be used so far."""
+
+    def __init__(self, host: DesktopHost, file: Path, document: Document, home: Path) -> None:
+        self.host = host
+        context = FileContext(file, document, home)
+        self.entries: dict[str, ServerEntry] = {}
+        """By id, in the order of the file."""
+        self._read_servers(context)
+        self._restrict(context)
+        for entry in self.entries.values():
+            entry.finish()
+        self.notices = [f"read as a {host.title} file", *context.notices, *self._renamed()]
+
+    @property
+    def root(self) -> dict[str, object]:
+        servers = {id: entry.ours for id, entry in self.entries.items() if not entry.problems}
+        return {**self._own_keys, "servers": servers}
+
+    def written(self, path: KeyPath) -> KeyPath:
+        """The place in the file of a place in our form."""
+        if path[:1] != ("servers",) or len(path) == 1:
+            return path
+        entry = self.entries[str(path[1])]
+        if len(path) == 2:
+            return entry.path
+        return (*entry.written.get(str(path[2]), (*entry.path, path[2])), *path[3:])
+
+    def _read_servers(self, context: FileContext) -> None:
+        self._own_keys = {
+            name: value for name, value in context.root.items() if self.host.has_own_keys and name in OWN_TOP_KEYS
+        }
+        for path, name, value in self.host.found_in(context):
+            id, problem = self._id_of(name)
+            translate = partial(_translate, self.host, context)
+            entry = ServerEntry(name, id, path, value if isinstance(value, dict) else {}, translate)
+            if problem:
+                entry.stop(problem)
+            if isinstance(value, dict):
+                entry.apply(dict(self.host.rules))
+            else:
+                entry.stop(f"it is {kind_of(value)}; expected a map")
+            self.entries[id] = entry
+
+    def _id_of(self, name: str) -> tuple[str, str]:
+        """A free id for the name, and the reason why it is not the usual one."""
+        id = make_id(name)
+        if id and id not in self.entries:
+            return id, ""
+        stand_in = make_id(f"{id or 'server'}-{hashlib.sha256(name.encode()).hexdigest()[:6]}")
+        if not id:
+            return stand_in, "its name holds no letter or digit to make an id of; rename it"
+        first = self.entries[id].name
+        return stand_in, f'"{clip(first)}" and "{clip(name)}" would both be served as {id}; rename one'
+
+    def _restrict(self, context: FileContext) -> None:
+        by_name: Mapping[str, ServerEntry] = {entry.name: entry for entry in self.entries.values()}
+        try:
+            self.host.restrict(context, by_name)
+        except CannotUse as problem:
+            # A restriction that is not understood could be about any of them.
+            for entry in self.entries.values():
+                entry.stop(str(problem))
+
+    def _renamed(self) -> list[str]:
+        return [
+            f"{clip(entry.name)} is served as {entry.id}"
+            for entry in self.entries.values()
+            if entry.id != entry.name and not entry.problems
+        ]
+
+
+def _translate(host: DesktopHost, context: FileContext, text: str) -> str:
+    return host.translate(text, context)

@@ -1,0 +1,295 @@
+"""One server of a desktop host's file on its way to our form, and the rules for the keys of such files.
+
+A rule takes one key of a server. It maps the value to a key of ours, makes a restriction of it, stops the server with a
+sentence, or does nothing where the key means nothing here. A key without a rule stops the server: it could be a
+restriction. So a server can do less here than at its host, and never more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from config.document import Plain, is_null, kind_of
+from config.problems import KeyPath, clip, did_you_mean
+
+OWN_KEYS = frozenset(
+    {
+        *("consent", "trust", "limits", "isolation", "max_instances", "idle_timeout"),
+        *("start", "idle", "protocol", "start_timeout"),
+    }
+)
+"""Keys of ours that may stand in a server's entry, where the host has no key of that name."""
+REMOTE_TYPES = ("http", "sse", "streamable-http", "streamableHttp", "streamable_http")
+
+
+class CannotUse(Exception):
+    """The server cannot be used; the text says why and holds no value that may be secret."""
+
+
+Translate = Callable[[str], str]
+"""Write the references of a text in our form. Raises `CannotUse` for one that has no equivalent here."""
+
+
+@dataclass
+class ServerEntry:
+    """A server while its keys are read. `values` is its entry in the file, and `path` leads there."""
+
+    name: str
+    id: str
+    path: KeyPath
+    values: dict[str, object]
+    translate: Translate
+    ours: dict[str, object] = field(default_factory=dict)
+    """The keys in our form."""
+    written: dict[str, KeyPath] = field(default_factory=dict)
+    """The places in the file of the keys in our form, where they have other names."""
+    problems: list[str] = field(default_factory=list)
+    """The reasons why the server cannot be used."""
+    approved: list[str] = field(default_factory=list)
+    """Tools that its host calls without asking. They are approved here only if the person who imports says so."""
+    approves_all: bool = False
+    is_off: bool = False
+    _only: set[str] | None = None
+    _denied: set[str] = field(default_factory=set)
+    _asked: set[str] = field(default_factory=set)
+    _default: str = ""
+
+    def apply(self, rules: dict[str, Rule]) -> None:
+        """Read all keys of the entry by their rules. Problems are kept, each once."""
+        for key, value in self.values.items():
+            if is_null(value):
+                continue  # hosts write null for keys that are not set
+            rule = rules.get(key) or (same if key in OWN_KEYS else None)
+            try:
+                if rule is None:
+                    meant = did_you_mean(key, rules, '"')
+                    raise CannotUse(
+                        f'its key "{clip(key)}" is not known here and could restrict it; {meant or "remove the key"}'
+                    )
+                rule(self, key, value)
+            except CannotUse as problem:
+                self.stop(str(problem))
+
+    def set(self, key: str, value: object, place: str) -> None:
+        """Set a key of ours to a value of the key `place` in the file, with references in our form."""
+        self.ours[key] = self._translated(value)
+        self.written[key] = (*self.path, place)
+
+    def stop(self, problem: str) -> None:
+        """Keep the server from being used."""
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def switch_off(self) -> None:
+        self.is_off = True
+
+    def only(self, tools: Iterable[str]) -> None:
+        """Permit no other tools. With several calls, only tools that each of them names."""
+        named = set(tools)
+        for tool in named:
+            _check_literal(tool)
+        self._only = named if self._only is None else self._only & named
+
+    def deny(self, tools: Iterable[str]) -> None:
+        """Deny these tools; `*` and `?` are wild, so that no more than these are permitted."""
+        self._denied.update(tools)
+
+    def ask(self, tools: Iterable[str] | None = None) -> None:
+        """Have a person confirm calls of these tools, or of all."""
+        if tools is None:
+            self._default = self._default or "ask"
+        else:
+            self._asked.update(tools)
+
+    def deny_all(self) -> None:
+        self._default = "deny"
+
+    def approve(self, tools: Iterable[str] | None = None) -> None:
+        """Note tools, or all, that the host calls without asking."""
+        if tools is None:
+            self.approves_all = True
+        else:
+            self.approved.extend(tools)
+
+    def consent_for_tools(self) -> dict[str, object] | str | None:
+        """The restrictions as rules of ours; None if there are none."""
+        if self._only is None and not self._denied and not self._asked:
+            return self._default or None
+        rules: dict[str, object] = {}
+        denied, asked = set(self._denied), self._asked - self._denied
+        if self._only is not None:
+            asked = asked & self._only if self._default != "ask" else self._only - denied
+            rules["allow"] = [] if self._default == "deny" else sorted(self._only - denied - asked)
+        elif self._default:
+            rules["default"] = self._default
+        if self._default == "deny":
+            asked = set()
+        if asked:
+            rules["ask"] = sorted(asked)
+        if denied:
+            rules["deny"] = sorted(denied)
+        return rules
+
+    def finish(self) -> None:
+        """Write the restrictions into the keys in our form."""
+        if self.is_off:
+            # The value of a reference is of no interest then; its variable may be long gone.
+            self.ours = {key: _escape_references(value) for key, value in self.ours.items()}
+            self.ours["disabled"] = Plain("true")
+        tools = self.consent_for_tools()
+        if tools is None:
+            return
+        consent = self.ours.setdefault("consent", {})
+        if not isinstance(consent, dict) or "tools" in consent:
+            self.stop("it has both consent for tools and a key of its host that restricts tools; remove one of them")
+            return
+        self.ours["consent"] = {**consent, "tools": tools}
+
+    def _translated(self, value: object) -> object:
+        if isinstance(value, dict):
+            return {name: self._translated(below) for name, below in value.items()}
+        if isinstance(value, list):
+            return [self._translated(item) for item in value]
+        return self.translate(value) if isinstance(value, str) and not isinstance(value, Plain) else value
+
+
+Rule = Callable[[ServerEntry, str, object], None]
+
+
+def _check_literal(tool: str) -> None:
+    if "*" in tool or "?" in tool:
+        raise CannotUse(f'the tool "{clip(tool)}" is permitted by a name with * or ?, which would match more here')
+
+
+def _escape_references(value: object) -> object:
+    """The same with every `${...}` taken literally."""
+    if isinstance(value, dict):
+        return {name: _escape_references(below) for name, below in value.items()}
+    if isinstance(value, list):
+        return [_escape_references(item) for item in value]
+    return type(value)(value.replace("$${", "${").replace("${", "$${")) if isinstance(value, str) else value
+
+
+# Rules
+
+
+def same(entry: ServerEntry, key: str, value: object) -> None:
+    """The key means the same here."""
+    entry.set(key, value, key)
+
+
+def renamed(ours: str) -> Rule:
+    """The key has another name here."""
+    return lambda entry, key, value: entry.set(ours, value, key)
+
+
+def program(entry: ServerEntry, key: str, value: object) -> None:
+    """A command that is the program alone, even if it holds spaces."""
+    entry.set("command", value, key)
+    if isinstance(value, str):
+        entry.ours.setdefault("args", [])
+
+
+def harmless(entry: ServerEntry, key: str, value: object) -> None:
+    """The key changes nothing of what the server may do."""
+
+
+def cannot(reason: str) -> Rule:
+    """The key needs something that is not possible here."""
+
+    def stop(entry: ServerEntry, key: str, value: object) -> None:
+        raise CannotUse(f'its key "{key}" {reason}')
+
+    return stop
+
+
+def off_if(word: str) -> Rule:
+    """A switch that turns the server off when it is `true` or `false`."""
+
+    def switch(entry: ServerEntry, key: str, value: object) -> None:
+        if truth(key, value) is (word == "true"):
+            entry.switch_off()
+
+    return switch
+
+
+def only_tools(entry: ServerEntry, key: str, value: object) -> None:
+    """A list of tools; all others are denied. An empty list denies all."""
+    entry.only(names(key, value))
+
+
+def denied_tools(entry: ServerEntry, key: str, value: object) -> None:
+    """A list of tools that are denied."""
+    entry.deny(names(key, value))
+
+
+def approved_tools(entry: ServerEntry, key: str, value: object) -> None:
+    """A list of tools that the host calls without asking."""
+    entry.approve(names(key, value))
+
+
+def own_trust(entry: ServerEntry, key: str, value: object) -> None:
+    """A switch by which the host asks nothing any more, or our own level of trust."""
+    if isinstance(value, Plain) and value in ("true", "false"):
+        if value == "true":
+            entry.approve()
+    else:
+        entry.set(key, value, key)
+
+
+def kind(remote: Iterable[str] = REMOTE_TYPES, local: Iterable[str] = ("stdio",)) -> Rule:
+    """The transport. It has to fit `command` or `url`; which transport a URL speaks is found out by connecting."""
+    known = (*local, *remote)
+
+    def check(entry: ServerEntry, key: str, value: object) -> None:
+        what = ", ".join(known)
+        if not isinstance(value, str):
+            raise CannotUse(f'its key "{key}" is {kind_of(value)}; expected one of {what}')
+        if value not in known:
+            meant = did_you_mean(value, known, '"')
+            raise CannotUse(f'its key "{key}" is "{clip(value)}"; {meant or f"expected one of {what}"}')
+        is_local = value in local
+        if is_local and "command" not in entry.values and "url" in entry.values:
+            raise CannotUse(f'its key "{key}" is "{value}", which needs a command, and it has a url')
+        if not is_local and "command" in entry.values and "url" not in entry.values:
+            raise CannotUse(f'its key "{key}" is "{value}", which needs a url, and it has a command')
+
+    return check
+
+
+# Values
+
+
+def truth(key: str, value: object) -> bool:
+    """The value of a switch.
+
+    Raises:
+        CannotUse: it is not `true` or `false`.
+    """
+    if isinstance(value, Plain) and value in ("true", "false"):
+        return value == "true"
+    found = "text" if isinstance(value, str) else kind_of(value)
+    raise CannotUse(f'its key "{clip(key)}" is {found}; expected true or false')
+
+
+def names(key: str, value: object) -> list[str]:
+    """The names in a list.
+
+    Raises:
+        CannotUse: it is not a list of texts.
+    """
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+        raise CannotUse(f'its key "{clip(key)}" is not a list of names of tools')
+    return [str(item) for item in value]
+
+
+def mapping(key: str, value: object) -> dict[str, object]:
+    """The entries of a map.
+
+    Raises:
+        CannotUse: it is none.
+    """
+    if not isinstance(value, dict):
+        raise CannotUse(f'its key "{clip(key)}" is {kind_of(value)}; expected a map')
+    return value

@@ -1,0 +1,101 @@
+"""The bytes of a configuration file as a document: YAML, JSON or TOML.
+
+A file whose name ends in `.toml` is TOML. A file whose first characters are `{` and then `"` or `}` is JSON, where tabs
+are white space and comments are permitted. Any other is YAML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from config.document import Builder, Document, is_null, kind_of
+from config.json_text import Wanted, json_tokens, looks_like_json, parse
+from config.problems import ConfigError, Mark
+from config.toml import read_toml
+from config.yaml import yaml_tokens
+
+MAX_FILE_BYTES = 1024 * 1024
+MAX_JSON_BYTES = 32 * 1024 * 1024
+"""Desktop hosts keep other things in the same file, in JSON always."""
+
+WantedOf = Callable[[Mapping[str, object]], Wanted | None]
+"""Which values of a JSON file to read, by all of its values; None for all."""
+
+
+def read(path: Path, wanted_of: WantedOf = lambda root: None) -> Document:
+    """Read and parse a file of at most 1 MiB, or 32 MiB of JSON of which not all is wanted.
+
+    Raises:
+        ConfigError: there is no map to look at.
+    """
+    document = Document(printable(path))
+    data = load_bytes(path, document)
+    text = decode(data, document)
+    if path.suffix == ".toml":
+        root: object = read_toml(text, document)
+    elif looks_like_json(text):
+        text, values = parse(text, document)
+        wanted = wanted_of(values)
+        if wanted is None:
+            _check_size(data, document)
+        root = Builder(json_tokens(text, document, wanted), document).build()
+    else:
+        _check_size(data, document)
+        root = Builder(yaml_tokens(text, document), document).build()
+    if is_null(root):
+        raise document.fatal(Mark(1, 1), 'the file is empty; it needs at least the key "servers"')
+    if not isinstance(root, dict):
+        raise document.fatal(document.places[()].value, f'expected a map with the key "servers", found {kind_of(root)}')
+    document.root = root
+    return document
+
+
+def printable(path: Path) -> str:
+    """A path for one line of a message."""
+    return "".join(character if character.isprintable() else "?" for character in str(path))
+
+
+def load_bytes(path: Path, document: Document) -> bytes:
+    """The content of a file.
+
+    Raises:
+        ConfigError: it cannot be read, or is larger than 32 MiB (1 MiB if it does not begin as JSON).
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+            if len(data) > MAX_FILE_BYTES and looks_like_json(data[:4096].decode(errors="replace")):
+                data += file.read(MAX_JSON_BYTES + 1 - len(data))
+                if len(data) <= MAX_JSON_BYTES:
+                    return data
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    except ValueError:
+        reason = "the path holds a NUL character"
+    else:
+        _check_size(data, document)
+        return data
+    raise document.fatal(Mark(1, 1), f"the file cannot be read: {reason}")
+
+
+def _check_size(data: bytes, document: Document) -> None:
+    if len(data) > MAX_FILE_BYTES:
+        limit = MAX_JSON_BYTES if len(data) > MAX_JSON_BYTES else MAX_FILE_BYTES
+        raise document.fatal(Mark(1, 1), f"the file cannot be read: larger than {limit // 1024**2} MiB")
+
+
+def decode(data: bytes, document: Document) -> str:
+    """The text of a file in UTF-8, without a byte order mark and with LF at the end of lines.
+
+    Raises:
+        ConfigError: it is not UTF-8.
+    """
+    failed: ConfigError
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8", "replace")
+        mark = Mark(before.count("\n") + 1, len(before) - before.rfind("\n"))
+        failed = document.fatal(mark, "this is not UTF-8; save the file as UTF-8")
+    raise failed

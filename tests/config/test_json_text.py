@@ -1,0 +1,133 @@
+"""JSON with comments: what is accepted, what is passed over, and where the entries of a map stand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.json_text import members, strict
+from config.read import read
+from tests.config.kit import lines, load_text, stdio
+from tests.kit.cost import assert_costs_less
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('{"a": 1', "1:8"),
+        ('{"a" 1}', "1:6"),
+        ('{"a": NaN}', "1:7"),
+        ('{"a": [-Infinity]}', "1:8"),
+        ('{"a": 01}', "1:8"),
+        ('{"a": nul}', "1:7"),
+        ('{"a": "x\ny"}', "1:9"),
+        ('{"a": 1, b: 2}', "1:10"),
+        ('{"a": [1 2]}', "1:10"),
+        ('{"a": ', "1:7"),
+        ('{"a": [,]}', "1:8"),
+        ('{"a": [1,,]}', "1:10"),
+        ('{"a": 1} / note', "1:10"),
+    ],
+)
+def test_broken_json(tmp_path: Path, text: str, place: str) -> None:
+    """A file that begins like JSON is held to JSON, with line and column."""
+    found = lines(tmp_path, text, name="c.json")
+    assert len(found) == 1
+    assert found[0].startswith(place)
+    assert ": this is not JSON: " in found[0]
+    assert found[0].endswith("; a file that begins with { and a quote is read as JSON")
+
+
+def test_json_with_tabs(tmp_path: Path) -> None:
+    """JSON indented with tabs is fine, and marks still count characters."""
+    file = tmp_path / "c.json"
+    file.write_text('{\n\t"a": {"b": [1, -2.5e3, true, null, "t\\u00e9"], "c": [], "d": {}},\n\t"a": 1\n}\n')
+    made = read(file)
+    assert [str(problem).rpartition(": ")[2] for problem in made.problems] == [
+        'duplicate key "a" (first at 2:2); remove one'
+    ]
+    assert (made.problems[0].line, made.problems[0].column) == (3, 2)
+    assert made.root == {"a": {"b": ["1", "-2.5e3", "true", "null", "té"], "c": [], "d": {}}}
+    assert made.places[("a", "b", 4)].value == (2, 37)
+    assert made.places[("a", "d")] == ((2, 63), (2, 58))
+
+
+@pytest.mark.slow
+def test_a_large_json_file_is_read_in_time(tmp_path: Path) -> None:
+    """Marks in JSON cost little, also at the end of a file of a thousand kilobytes."""
+    entries = ",\n".join(f'"k{n}": "value number {n}"' for n in range(25_000))
+    file = tmp_path / "c.json"
+    file.write_text("{" + entries + "}")
+    assert len(read(file).root) == 25_000
+    assert_costs_less(lambda: read(file), 2)
+
+
+def test_comments_and_final_commas_keep_their_places(tmp_path: Path) -> None:
+    text = """\
+// of the team, see https://example.com
+{
+  "servers": { /* one
+  only */ "a": {
+    "command": "x // y", // not a comment within
+    "env": {"A": "/* kept */", "B": ",]",},
+  },
+}
+}
+"""
+    made = load_text(tmp_path, text, name="c.json")
+    assert [word.reveal() for word in stdio(made, "a").command] == ["x", "//", "y"]
+    assert {name: value.reveal() for name, value in stdio(made, "a").env.items()} == {"A": "/* kept */", "B": ",]"}
+    assert read(tmp_path / "c.json").places[("servers", "a", "env", "B")].value == (6, 37)
+
+
+_TEXT = st.text('a"/*,]} \\\n', max_size=6)
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | _TEXT,
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(_TEXT, below, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(_VALUES)
+def test_standard_json_stays_as_it_is(value: object) -> None:
+    """Whatever its strings look like."""
+    text = json.dumps(value, indent=1)
+    assert strict(text) == text
+
+
+@given(st.lists(_VALUES, min_size=1, max_size=3))
+def test_comments_change_no_value(values: list[object]) -> None:
+    text = "[" + ", /* ] */".join(map(json.dumps, values)) + " , // ,]\n]"
+    assert json.loads(strict(text)) == values
+    assert len(strict(text)) == len(text)
+
+
+def test_spaces_cost_little() -> None:
+    assert_costs_less(lambda: strict('{"a": 1' + " " * 300_000 + "}//"), 0.2)
+
+
+def test_entries_of_a_map_by_their_offsets() -> None:
+    text = '{"a": [1, {"b": 2}], "c" : "d", "e": {}}'
+    found = members(text, 0)
+    assert {name: (text[each.key_start :][:3], text[each.value_start : each.end]) for name, each in found.items()} == {
+        "a": ('"a"', '[1, {"b": 2}]'),
+        "c": ('"c"', '"d"'),
+        "e": ('"e"', "{}"),
+    }
+    with pytest.raises(ValueError, match='duplicate key "a"'):
+        members('{"a": 1, "a": 2}', 0)
+
+
+def test_megabytes_beside_the_servers_cost_little(tmp_path: Path) -> None:
+    """A host keeps its history in the same file; a host's file is read as far as it means something here."""
+    file = tmp_path / "settings.json"
+    root = {"mcpServers": {"a": {"command": "x"}}, "history": [{"text": "x" * 90, "n": n} for n in range(40_000)]}
+    file.write_text(json.dumps(root, indent=1))
+    assert file.stat().st_size > 4_000_000
+    made = read(file, lambda root: lambda path: path[0] == "mcpServers")
+    assert made.root["mcpServers"] == {"a": {"command": "x"}}
+    assert_costs_less(lambda: read(file, lambda root: lambda path: path[0] == "mcpServers"), 0.5)

@@ -1,0 +1,61 @@
+"""Strict reading: what is refused before any setting is looked at, and where it is said to be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from config.problems import ConfigError
+from config.read import read
+from tests.config.kit import lines, load_text, stdio
+
+ONE = "servers: {a: {command: x}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"", "1:1: the file is empty"),
+        (b"# only a comment\n", "1:1: the file is empty"),
+        (b"---\n...\n", "1:1: the file is empty"),
+        (b"servers:\n\ta: {}\n", "2:1: tabs are not allowed for indentation in YAML; use spaces"),
+        (b"servers:\n  a: {command: \xff}\n", "2:16: this is not UTF-8"),
+        ("servers: {}\n".encode("utf-16"), "1:1: this is not UTF-8"),
+        (b"servers: {a: {command: x}}\n---\nservers: {}\n", "2:1: a second document begins here"),
+        (b"servers: \x00\n", "1:10: the character U+0000 is not allowed"),
+        (b"- a\n", "1:1: expected a map"),
+        (b"hello\n", "1:1: expected a map"),
+        (b"servers: {a: {command: x}\n", "2:1: this is not YAML"),
+        (b"servers: {a: {command: x, env: {A: ${env:B}}}}\n", "1:37: this is not YAML"),
+        (b'servers: {a: {command: "\\UFFFFFFFF"}}\n', "1:27: this number is no character"),
+        (b"%YAML 9.9\n---\nservers: {}\n", "1:1: this is not YAML"),
+        (b"servers: {a: {command: !x!y z}}\n", "1:24: tags are not accepted"),
+    ],
+)
+def test_unreadable_file(tmp_path: Path, text: bytes, expected: str) -> None:
+    """Each is one problem at its place, and nothing else is looked at."""
+    found = lines(tmp_path, text)
+    assert len(found) == 1
+    assert found[0].startswith(expected)
+
+
+def test_file_over_one_mebibyte(tmp_path: Path) -> None:
+    """A file of 10 MB is refused without being parsed."""
+    assert lines(tmp_path, b"#" * 10_000_000) == ["1:1: the file cannot be read: larger than 1 MiB"]
+
+
+def test_missing_file_and_folder(tmp_path: Path) -> None:
+    """The system's reason is given, not a traceback."""
+    with pytest.raises(ConfigError, match="No such file"):
+        read(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match="Is a directory"):
+        read(tmp_path)
+    with pytest.raises(ConfigError, match="NUL"):
+        read(Path("a\0b"))
+
+
+def test_byte_order_mark_and_crlf_are_fine(tmp_path: Path) -> None:
+    """A byte order mark and CRLF, as Windows editors write them, are read."""
+    text = b"\xef\xbb\xbfservers:\r\n  a:\r\n    command: x\r\n"
+    assert stdio(load_text(tmp_path, text), "a").program.reveal() == "x"
