@@ -59,7 +59,8 @@ def difference(old: Config, new: Config) -> Difference:
 def _changed(old: ServerSpec, new: ServerSpec) -> frozenset[str]:
     """The fields in which two readings of a server differ, among them those that only one of them has."""
     before, after = (
-        {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)} for spec in (old, new)
+        {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec) if field.compare}
+        for spec in (old, new)
     )
     # In conditions 1 and true are two values, which Python takes for equal. What a consent writes keeps them apart.
     for fields, spec in ((before, old), (after, new)):

@@ -45,13 +45,24 @@ _MISSING = {
 _PYDANTIC_KEY = "[key]"  # how pydantic marks an error in a key instead of the value under it
 
 
-def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None, *, home: Path | None = None) -> Config:
+Ask = Callable[[str, str], str | None]
+"""Asks a person for an input of a desktop host's file, by its id and its description; None if nobody can be asked."""
+
+
+def load(
+    path: str | os.PathLike[str],
+    environ: Mapping[str, str] | None = None,
+    *,
+    home: Path | None = None,
+    answers: Mapping[str, Secret] = MappingProxyType({}),
+    ask: Ask = lambda id, description: None,
+) -> Config:
     """Read the configuration file at `path`, ours or a desktop host's.
 
     `environ` is where `${env:NAME}` looks, by default the environment of the process. Relative paths in the file start
     from its folder. Raises `ConfigError` with every problem found, in the order of the file; no message holds a secret.
     In a host's file, the problems of a server become its own `problem`, and the others can be used. `home` is the
-    user's folder, where hosts keep further files.
+    user's folder, where hosts keep further files. An input that is not among `answers` is asked for once, with `ask`.
     """
     file = Path(os.path.abspath(path))
     environ = os.environ if environ is None else environ
@@ -62,7 +73,15 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None,
         notices: tuple[str, ...] = ()
     else:
         desktop = DesktopFile(host, file, document, home or Path.home())
-        config = _validate_host_file(document, desktop, Expander(environ, file.parent, may_be_empty=True))
+        given = dict(answers)
+
+        def answer(id: str) -> str | None:
+            if id not in given and (text := ask(id, desktop.inputs.get(id, ""))) is not None:
+                given[id] = Secret(text)
+            return given[id].reveal() if id in given else None
+
+        expander = Expander(environ, file.parent, may_be_empty=True, inputs=answer)
+        config = dataclasses.replace(_validate_host_file(document, desktop, expander), answers=given)
         notices = tuple(desktop.notices)
     notices = (
         *notices,

@@ -769,6 +769,34 @@ class HttpServer(Server):
         AfterValidator(_unique_names),
         _key("Headers sent with every request to the server."),
     ] = field(default_factory=_no_secrets, hash=False)
+    headers_helper: Annotated[
+        tuple[SecretText, ...] | None,
+        WithJsonSchema({"type": "array", "items": {"type": ["string", "number", "boolean"]}, "minItems": 1}),
+        _key(
+            "A program and its arguments that prints a JSON object of headers. It runs at each connection, for at most "
+            "10 s; its headers replace others of the same name."
+        ),
+    ] = None
+    folder: Annotated[SkipJsonSchema[Path], _NO_KEY] = Path()
+    """The folder of the file, in which the helper runs."""
+    helper_secrets: Annotated[SkipJsonSchema[list[Secret]], _NO_KEY] = field(
+        default_factory=list, compare=False, hash=False
+    )
+    """Headers that the helper printed for the last connection. They are redacted like configured ones."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _placed(cls, value: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        server = handler(value)
+        assert isinstance(info.context, Expander)
+        return server if server.headers_helper is None else dataclasses.replace(server, folder=info.context.folder)
+
+    @field_validator("headers_helper", mode="before")
+    @classmethod
+    def _words(cls, value: object) -> object:
+        if not isinstance(value, list) or not value:
+            raise expected("a list of a program and its arguments", kind_of(value) if value else "an empty list")
+        return value
 
     def describe(self) -> str:
         """One line that is safe to show: the URL without query."""
@@ -944,12 +972,13 @@ class AuditSpec(_Strict):
 class Config(_Strict):
     """A whole configuration file.
 
-    `servers` is in the order of the file; `notices` are sentences for the person who starts the host. `console` is None
-    if it is switched off. `memory` is in bytes.
+    `servers` is in the order of the file; `notices` are sentences for the person who starts the host, and `answers` the
+    inputs that this person gave. `console` is None if it is switched off. `memory` is in bytes.
     """
 
     source: Annotated[SkipJsonSchema[Path], _NO_KEY] = Path()
     notices: Annotated[SkipJsonSchema[tuple[str, ...]], _NO_KEY] = ()
+    answers: Annotated[SkipJsonSchema[Mapping[str, Secret]], _NO_KEY] = field(default_factory=_no_secrets, hash=False)
     listen: Annotated[Listen, _key("The endpoint: its address, and who may use it.")] = Listen()
     start_grace: Annotated[
         Grace | None,

@@ -1,5 +1,5 @@
-"""`${env:NAME}`, `${env:NAME:-default}` and `${file:PATH}` in values, and the wrapper that keeps what they give from
-sight.
+"""`${env:NAME}`, `${env:NAME:-default}`, `${file:PATH}` and `${keyring:NAME}` in values, and the wrapper that
+hides their values.
 
 This file knows the forms, the environment it is given and the folder that paths start from. It does not know which
 setting a value belongs to. A filled-in text is never searched for further `${...}`, and no message holds the text that
@@ -12,7 +12,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,6 +21,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from config.problems import clip
+from config.system_keyring import KeyringUnavailable, read_secret
 
 MAX_SECRET_FILE_BYTES = 64 * 1024
 HIDDEN = "***"
@@ -30,7 +31,7 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _ENV = re.compile(rf"env:(?P<name>{_NAME})(?::-(?P<default>.*))?", re.DOTALL)
 _BARE = re.compile(rf"(?P<name>{_NAME})(?::-.*)?", re.DOTALL)
-_KNOWN = "known are ${env:NAME}, ${env:NAME:-default} and ${file:PATH}; write $${ for ${ itself"
+_KNOWN = "known are ${env:NAME}, ${env:NAME:-default}, ${file:PATH} and ${keyring:NAME}; write $${ for ${ itself"
 
 
 class Secret:
@@ -106,11 +107,15 @@ def mask(raw: str) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Expander:
-    """Fills in references. `may_be_empty`: a file without a server is no mistake."""
+    """Fills in references.
+
+    `may_be_empty`: a file without a server is no mistake. `inputs` gives the values of `${input:ID}`, which a desktop
+    host asks its user for, None where there is none; without `inputs`, the form is not known."""
 
     environ: Mapping[str, str]
     folder: Path
     may_be_empty: bool = False
+    inputs: Callable[[str], str | None] | None = None
 
     def expand(self, raw: str) -> Expanded:
         """The value with every reference filled in, once. Raises `CannotExpandError` naming all that failed."""
@@ -136,10 +141,22 @@ class Expander:
             raise CannotExpandError("a ${ is never closed with }; write $${ for ${ itself")
         if inside.startswith("file:"):
             return _read_secret_file(inside.removeprefix("file:"), self.folder)
+        if inside.startswith("keyring:"):
+            return _read_keyring(inside.removeprefix("keyring:"))
+        if inside.startswith("input:") and self.inputs is not None:
+            return self._input(inside.removeprefix("input:"), self.inputs)
         match = _ENV.fullmatch(inside)
         if match is None:
             raise CannotExpandError(_unknown_form(inside))
         return self._variable(match["name"], match["default"])
+
+    def _input(self, id: str, inputs: Callable[[str], str | None]) -> str:
+        value = inputs(id)
+        if value is None:
+            raise CannotExpandError(
+                f"the input {clip(id)}, which its host asks for, was not given; start colonnade serve on a terminal"
+            )
+        return value
 
     def _variable(self, name: str, default: str | None) -> str:
         value = self.environ.get(name)
@@ -160,6 +177,19 @@ def _unknown_form(inside: str) -> str:
     if colon and re.fullmatch(r"[A-Za-z]{1,20}", prefix) and prefix != "env":
         return f"${{{prefix}:...}} is not a known form; {_KNOWN}"
     return f"this ${{...}} is not a known form; {_KNOWN}"
+
+
+def _read_keyring(name: str) -> str:
+    if not name:
+        raise CannotExpandError("${keyring:} names no secret")
+    reference = f"${{keyring:{clip(name)}}}"
+    try:
+        secret = read_secret(name)
+    except KeyringUnavailable as problem:
+        raise CannotExpandError(f"{reference} cannot be read: {problem}") from None
+    if secret is None:
+        raise CannotExpandError(f"{reference} is not in the keyring; store it with: keyring set colonnade {clip(name)}")
+    return secret
 
 
 def _read_secret_file(name: str, folder: Path) -> str:

@@ -114,7 +114,7 @@ class Host:
             by_person: a person wants all of it. Otherwise what widens waits for a person (`host.policy.widening`).
         """
         try:
-            config = await trio.to_thread.run_sync(load, self.config.source)
+            config = await trio.to_thread.run_sync(partial(load, self.config.source, answers=self.config.answers))
         except ConfigError as problem:
             first, *more = problem.problems
             why = f"{first}" + (f" (and {len(more)} more: colonnade check)" if more else "")

@@ -27,6 +27,7 @@ class DesktopFile:
     def __init__(self, host: DesktopHost, file: Path, document: Document, home: Path) -> None:
         self.host = host
         context = FileContext(file, document, home)
+        self.inputs = context.inputs
         self.entries: dict[str, ServerEntry] = {}
         """By id, in the order of the file."""
         self._read_servers(context)

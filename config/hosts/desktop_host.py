@@ -59,6 +59,8 @@ class FileContext:
     document: Document
     home: Path
     notices: list[str] = field(default_factory=list)
+    inputs: dict[str, str] = field(default_factory=dict)
+    """Descriptions of the inputs that the host asks its user for, by their ids."""
 
     @property
     def root(self) -> dict[str, object]:

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+
+from dotenv import dotenv_values
 
 from config.document import Plain, is_null, kind_of
 from config.problems import KeyPath, clip, did_you_mean
@@ -50,10 +54,13 @@ class ServerEntry:
     """Tools that its host calls without asking. They are approved here only if the person who imports says so."""
     approves_all: bool = False
     is_off: bool = False
+    needs_approval: bool = False
+    """Whether it stands in a project's file that the host has not been allowed to use."""
     _only: set[str] | None = None
     _denied: set[str] = field(default_factory=set)
     _asked: set[str] = field(default_factory=set)
     _default: str = ""
+    _file_variables: dict[str, str] = field(default_factory=dict)
 
     def apply(self, rules: dict[str, Rule]) -> None:
         """Read all keys of the entry by their rules. Problems are kept, each once."""
@@ -80,6 +87,21 @@ class ServerEntry:
         """Keep the server from being used."""
         if problem not in self.problems:
             self.problems.append(problem)
+
+    def set_env_file(self, value: object, place: str) -> None:
+        """Add the variables of a file; those of the entry itself replace them.
+
+        Raises:
+            CannotUse: the file cannot be read.
+        """
+        if not isinstance(value, str) or "${" in (path := self.translate(value)).replace("$${", ""):
+            raise CannotUse(f'its key "{place}" is not a plain path')
+        try:
+            text = Path(path.replace("$${", "${")).read_text("utf-8")
+        except (OSError, ValueError):
+            raise CannotUse(f'the file that its key "{place}" names cannot be read') from None
+        for name, found in dotenv_values(stream=StringIO(text), interpolate=False).items():
+            self._file_variables[name] = (found or "").replace("${", "$${")
 
     def switch_off(self) -> None:
         self.is_off = True
@@ -132,7 +154,10 @@ class ServerEntry:
         return rules
 
     def finish(self) -> None:
-        """Write the restrictions into the keys in our form."""
+        """Write the variables of files and the restrictions into the keys in our form."""
+        env = self.ours.get("env", {})
+        if self._file_variables and isinstance(env, dict):
+            self.ours["env"] = {**self._file_variables, **env}
         if self.is_off:
             # The value of a reference is of no interest then; its variable may be long gone.
             self.ours = {key: _escape_references(value) for key, value in self.ours.items()}
@@ -193,6 +218,16 @@ def program(entry: ServerEntry, key: str, value: object) -> None:
 
 def harmless(entry: ServerEntry, key: str, value: object) -> None:
     """The key changes nothing of what the server may do."""
+
+
+def env_file(entry: ServerEntry, key: str, value: object) -> None:
+    """A file of variables, as `.env` files are."""
+    entry.set_env_file(value, key)
+
+
+def headers_helper(entry: ServerEntry, key: str, value: object) -> None:
+    """A command line for a shell that prints headers."""
+    entry.set("headers_helper", ["/bin/sh", "-c", value] if isinstance(value, str) else value, key)
 
 
 def cannot(reason: str) -> Rule:

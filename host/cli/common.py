@@ -187,19 +187,34 @@ def find_config() -> str:
     raise CommandFailed(f"there is no configuration: name its FILE, or put it at ./{here} or {own}", WRONG)
 
 
-def load_config(file: str) -> Config:
+def load_config(file: str, *, may_ask: bool = False) -> Config:
     """The configuration, with its notices on standard error. If it is invalid, all problems are printed and the command
-    ends."""
+    ends.
+
+    Args:
+        may_ask: the inputs of a desktop host's file may be asked for on the terminal, if there is one.
+    """
     from config import ConfigError, load
 
     try:
-        config = load(file)
+        config = load(file, ask=_ask_for_input) if may_ask and sys.stdin.isatty() else load(file)
     except ConfigError as problem:
         print(problem, file=sys.stderr)
         raise click.exceptions.Exit(WRONG) from problem
     for notice in config.notices:
         print(f"{file}: {notice}", file=sys.stderr)
     return config
+
+
+def _ask_for_input(id: str, description: str) -> str | None:
+    from getpass import getpass
+
+    from host.sanitize import visible
+
+    try:
+        return getpass(f"{visible(description or id)}: ", stream=sys.stderr)
+    except EOFError:
+        return None
 
 
 def open_state(directory: Path | None) -> State:

@@ -42,7 +42,7 @@ def serve(selection: Selection, file: str | None, stdio: bool, ip: str | None, p
     """
     if stdio and not (ip is None and port is None):
         raise click.UsageError("--host and --port do not go with --stdio.", click.get_current_context())
-    config = _at(load_config(file or find_config()), ip, port)
+    config = _at(load_config(file or find_config(), may_ask=not stdio), ip, port)
     state = selection.open_state()
     bound = None
     if not stdio:

@@ -63,7 +63,7 @@ def _of_server(old: ServerSpec | None, new: ServerSpec) -> tuple[str, ...]:
     if type(old) is not type(new):
         return ("it is reached in another way",)
     found: list[str] = []
-    for field in dataclasses.fields(new):
+    for field in filter(lambda field: field.compare, dataclasses.fields(new)):
         name, before, after = field.name, getattr(old, field.name), getattr(new, field.name)
         if name == "consent":
             found += _of_consent(old, new)

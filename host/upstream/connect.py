@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 
 import trio
@@ -12,6 +13,7 @@ import trio
 from config import HttpServer, ServerSpec, StdioServer
 from host.journal import Journal, MessageDropped, StderrLine, excerpt
 from host.memory import Budget, HoldingFactory, Use, server_owner, uncharged
+from host.upstream.headers_helper import run_headers_helper
 from host.upstream.stderr import find_reason
 from host.wire.framing import LineSplitter, LineTooLong
 from host.wire.http_client import HttpLink, open_http
@@ -59,7 +61,10 @@ def open_link(
     """
     hold = uncharged if memory is None else partial(memory.hold, server_owner(spec.id), Use.MESSAGES, 0)
     if isinstance(spec, HttpServer):
-        return open_sse_link(spec, journal, turns, hold) if http_sse else open_http_link(spec, journal, turns, hold)
+        opener = open_sse_link if http_sse else open_http_link
+        if spec.headers_helper is not None:
+            return _open_with_helper(spec, keeper, lambda full: opener(full, journal, turns, hold))
+        return opener(spec, journal, turns, hold)
     return _open_stdio_link(spec, keeper, journal, turns or Turns(), hold)
 
 
@@ -92,6 +97,19 @@ async def open_sse_link(
     async with open_sse(
         spec.url.reveal(), _headers(spec), _drop_reporter(spec, journal), turns=turns, max_message=limit, hold=hold
     ) as link:
+        yield link
+
+
+@asynccontextmanager
+async def _open_with_helper(
+    spec: HttpServer, keeper: Keeper, opener: Callable[[HttpServer], AbstractAsyncContextManager[Link]]
+) -> AsyncIterator[Link]:
+    """Open a link with the headers that the server's helper prints."""
+    printed = await run_headers_helper(spec, keeper)
+    spec.helper_secrets[:] = printed.values()
+    replaced = {name.lower() for name in printed}
+    kept = {name: value for name, value in spec.headers.items() if name.lower() not in replaced}
+    async with opener(replace(spec, headers={**kept, **printed})) as link:
         yield link
 
 
@@ -130,8 +148,11 @@ async def _open_stdio_link(
 def redactor(spec: ServerSpec) -> Callable[[str], str]:
     """A function that replaces the configured secrets of a server (values of `headers` or `env`) in its texts: servers
     repeat them in errors."""
-    configured = spec.headers if isinstance(spec, HttpServer) else spec.env
-    values = (value.reveal() for value in configured.values())
+    if isinstance(spec, HttpServer):
+        configured = [*spec.headers.values(), *spec.helper_secrets]
+    else:
+        configured = [*spec.env.values()]
+    values = (value.reveal() for value in configured)
     secrets = sorted((value for value in values if len(value) >= MIN_SECRET_LENGTH), key=len, reverse=True)
 
     def redact(text: str) -> str:

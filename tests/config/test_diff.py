@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from config import Config, Difference, HttpServer, StdioServer, difference
-from tests.config.kit import load_text
+from config.references import Secret
+from tests.config.kit import http, load_text
 
 PROGRAM = "command: [x], isolation: per-call"
 URL = "url: 'http://h/', isolation: per-call"
@@ -29,6 +30,7 @@ RESTARTS = {
     "cwd": (PROGRAM, f"{PROGRAM}, cwd: y"),
     "url": (URL, "url: 'http://h/x', isolation: per-call"),
     "headers": (URL, f"{URL}, headers: {{A: b}}"),
+    "headers_helper": (URL, f"{URL}, headers_helper: [x]"),
     "protocol": (URL, f"{URL}, protocol: legacy"),
     "isolation": (PROGRAM, "command: [x], isolation: per-client"),
     "max_instances": (PROGRAM, f"{PROGRAM}, max_instances: 2"),
@@ -49,8 +51,16 @@ BOTH = {"trust": (PROGRAM, f"{PROGRAM}, trust: trusted")}
 
 def test_every_field_of_a_server_is_tried_here() -> None:
     """A new one must be put into one of the tables."""
-    fields = {field.name for spec in (StdioServer, HttpServer) for field in dataclasses.fields(spec)}
-    assert {*RESTARTS, *JUDGED, *BOTH, "id", "declared", "problem"} == fields  # `declared` follows from the others
+    fields = {each.name for spec in (StdioServer, HttpServer) for each in dataclasses.fields(spec) if each.compare}
+    # `declared` and `folder` follow from the others.
+    assert {*RESTARTS, *JUDGED, *BOTH, "id", "declared", "folder", "problem"} == fields
+
+
+def test_headers_of_a_helper_are_no_change(tmp_path: Path) -> None:
+    """They are noted in the reading that is in force."""
+    old, new = (read(tmp_path, f"a: {URL}, headers_helper: [x]") for _ in range(2))
+    http(old, "a").helper_secrets.append(Secret("s"))
+    assert difference(old, new) == Difference()
 
 
 @pytest.mark.parametrize("key", [*RESTARTS, *JUDGED, *BOTH])
@@ -124,7 +134,7 @@ def test_every_key_of_the_host_is_tried_here() -> None:
     """A new one must be put into one of the tables."""
     fields = {field.name for field in dataclasses.fields(Config)}
     tried = {key for key, *_ in (*FIXED, *LIVE)}
-    assert {*tried, "servers", "source", "notices"} == fields
+    assert {*tried, "servers", "source", "notices", "answers"} == fields
 
 
 @pytest.mark.parametrize(("key", "before", "after"), FIXED)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import config
 from config import (
     Address,
     AskSpec,
@@ -163,7 +164,10 @@ def test_own_keys_beside_and_inside(tmp_path: Path) -> None:
         ({"a": {"type": "http"}}, "expected exactly one of command and url, found neither"),
         ({"Big": {"command": "x", "env": {"K": None}}}, "env.K: expected text, found nothing"),
         ({"Big": {"command": "x", "env": {"K": "${MISSING}"}}}, "env.K: the environment variable MISSING is not set"),
-        ({"Big": {"command": "x", "env": {"K": "${input:k}"}}}, "env.K: ${input:...} is not a known form"),
+        (
+            {"Big": {"command": "x", "env": {"K": "${input:k}"}}},
+            "env.K: the input k, which its host",
+        ),
         ({"Big": {"command": "x", "enabled": "no"}}, 'its key "enabled" is text; expected true or false'),
         ({"Big": {"command": "x", "disabled": [1]}}, 'its key "disabled" is a list; expected true or false'),
         ({"Big": {"command": "x", "disabledTools": "a"}}, 'its key "disabledTools" is not a list of names of tools'),
@@ -260,3 +264,32 @@ def test_what_is_switched_off_may_name_variables_that_are_gone(tmp_path: Path, o
         assert load_text(tmp_path, text).servers["a"].disabled
     else:
         assert "OLD_KEY" in load_text(tmp_path, text).servers["a"].problem
+
+
+def test_variables_of_a_file(tmp_path: Path) -> None:
+    """Those of the entry itself replace them, and nothing in them is a reference."""
+    (tmp_path / "vars").write_text("# keys\nA=1\nexport B='two words'\nC=${A}\n\nD=\n")
+    made = load_text(tmp_path, dump({"a": {"command": "x", "envFile": str(tmp_path / "vars"), "env": {"A": "0"}}}))
+    env = {name: value.reveal() for name, value in stdio(made, "a").env.items()}
+    assert env == {"A": "0", "B": "two words", "C": "${A}", "D": ""}
+    assert problem(tmp_path, {"a": {"command": "x", "envFile": "/nowhere"}}) == (
+        'the file that its key "envFile" names cannot be read'
+    )
+
+
+def test_inputs_are_asked_for_once(tmp_path: Path) -> None:
+    """An answer holds for the whole file, and for the next reading of it."""
+    file = tmp_path / "c.json"
+    file.write_text(dump({"a": {"command": "x", "env": {"K": "${input:key}", "L": "Bearer ${input:key}"}}}))
+    asked: list[str] = []
+
+    def ask(id: str, description: str) -> str:
+        asked.append(id)
+        return "s3cr3t"
+
+    made = config.load(file, {}, home=tmp_path, ask=ask)
+    again = config.load(file, {}, home=tmp_path, answers=made.answers)
+    assert asked == ["key"]
+    for each in (made, again):
+        assert stdio(each, "a").env["L"].reveal() == "Bearer s3cr3t"
+    assert "s3cr3t" not in repr(made) + repr(made.answers)

@@ -14,7 +14,7 @@ from config import HttpServer, StdioServer
 from config.references import Secret
 from host.journal import Event, Journal, StderrLine
 from host.jsonrpc.messages import Notification, Request
-from host.upstream.connect import open_http_link, open_link, open_sse_link
+from host.upstream.connect import open_http_link, open_link, open_sse_link, redactor
 from host.wire.link import Link, LinkLost, Parcel, ReceivedMessage
 from host.wire.process import open_keeper
 
@@ -210,3 +210,26 @@ async def test_the_transport_of_old_is_a_link_like_the_other(older: bool, heard_
             await link.send(Parcel(Notification("a")))
             nursery.cancel_scope.cancel()
     assert heard[0].startswith(f"{heard_first} HTTP/1.1\r\n")
+
+
+async def test_headers_of_the_helper_replace_configured_ones() -> None:
+    """They are redacted like those, too."""
+    code = """print('{"x-key": "fresh-token"}')"""
+    async with http_server({"POST": RECEIPT, "GET": STREAM}) as (url, heard), open_keeper() as keeper:
+        spec = HttpServer(
+            id="a",
+            url=Secret(url),
+            headers={"X-Key": Secret("configured"), "X-Other": Secret("kept")},
+            headers_helper=(Secret(sys.executable), Secret("-c"), Secret(code)),
+            folder=Path("/"),
+        )
+        async with (
+            open_link(spec, http_sse=False, keeper=keeper, journal=Journal()) as link,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(link.run, lambda arrival: None)
+            await link.send(Parcel(Notification("a")))
+            nursery.cancel_scope.cancel()
+    head = heard[0].lower()
+    assert ("x-key: fresh-token\r\n" in head, "x-other: kept\r\n" in head, "configured" in head) == (True, True, False)
+    assert redactor(spec)("it repeats fresh-token") == "it repeats ***"
