@@ -3,8 +3,8 @@
 A text is a secret, or a part of it is, by its name or by its form:
 
 - The value of a variable, a header, a query parameter, an option (`--api-key X`, `--api-key=X`) or an argument `NAME=X`
-  is a secret if a word of the name is one of `_WORDS`, unless its last word says that the value only leads to a secret or
-  describes it (`_HARMLESS_ENDS`), or the value is true, false or a short number.
+  is a secret if a word of the name is one of `_WORDS`, unless its last word says that the value only leads to a secret
+  or describes it (`_HARMLESS_ENDS`), or the value is true, false or a short number.
 - Behind `Bearer`, `Basic` and the like, the rest is a secret; in a URL with a user, the password is.
 - A text with the prefix of a known kind of token, a private key, or a run of letters and digits that looks random is a
   secret. Paths and digests of images are none.

@@ -8,7 +8,7 @@ restriction. So a server can do less here than at its host, and never more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
 
@@ -53,14 +53,17 @@ class ServerEntry:
     approved: list[str] = field(default_factory=list)
     """Tools that its host calls without asking. They are approved here only if the person who imports says so."""
     approves_all: bool = False
+    has_approvals: bool = False
+    """Whether the file says, with a list or a switch, which calls its host passes without asking."""
     is_off: bool = False
     needs_approval: bool = False
     """Whether it stands in a project's file that the host has not been allowed to use."""
+    file_variables: dict[str, str] = field(default_factory=dict)
+    """Variables of the files that the entry names."""
     _only: set[str] | None = None
     _denied: set[str] = field(default_factory=set)
     _asked: set[str] = field(default_factory=set)
     _default: str = ""
-    _file_variables: dict[str, str] = field(default_factory=dict)
 
     def apply(self, rules: dict[str, Rule]) -> None:
         """Read all keys of the entry by their rules. Problems are kept, each once."""
@@ -101,7 +104,7 @@ class ServerEntry:
         except (OSError, ValueError):
             raise CannotUse(f'the file that its key "{place}" names cannot be read') from None
         for name, found in dotenv_values(stream=StringIO(text), interpolate=False).items():
-            self._file_variables[name] = (found or "").replace("${", "$${")
+            self.file_variables[name] = (found or "").replace("${", "$${")
 
     def switch_off(self) -> None:
         self.is_off = True
@@ -128,7 +131,8 @@ class ServerEntry:
         self._default = "deny"
 
     def approve(self, tools: Iterable[str] | None = None) -> None:
-        """Note tools, or all, that the host calls without asking."""
+        """Note tools, or all, that the host calls without asking. With an empty list, it asks before each call."""
+        self.has_approvals = True
         if tools is None:
             self.approves_all = True
         else:
@@ -153,14 +157,27 @@ class ServerEntry:
             rules["deny"] = sorted(denied)
         return rules
 
+    @property
+    def host_asks(self) -> bool:
+        """Whether the file says that its host asks a person before calls."""
+        return self._default == "ask" or self.has_approvals
+
+    def restrictions(self) -> dict[str, object] | str | None:
+        """The rules of ours as in `consent_for_tools`, without confirmation of those tools that none names."""
+        return replace(self, _default="").consent_for_tools() if self._default == "ask" else self.consent_for_tools()
+
+    @property
+    def served(self) -> dict[str, object]:
+        """The keys in our form as they are read. The value of a reference of a server that is off is of no interest;
+        its variable may be long gone."""
+        return {key: _escape_references(value) for key, value in self.ours.items()} if self.is_off else self.ours
+
     def finish(self) -> None:
         """Write the variables of files and the restrictions into the keys in our form."""
         env = self.ours.get("env", {})
-        if self._file_variables and isinstance(env, dict):
-            self.ours["env"] = {**self._file_variables, **env}
+        if self.file_variables and isinstance(env, dict):
+            self.ours["env"] = {**self.file_variables, **env}
         if self.is_off:
-            # The value of a reference is of no interest then; its variable may be long gone.
-            self.ours = {key: _escape_references(value) for key, value in self.ours.items()}
             self.ours["disabled"] = Plain("true")
         tools = self.consent_for_tools()
         if tools is None:
@@ -267,8 +284,7 @@ def approved_tools(entry: ServerEntry, key: str, value: object) -> None:
 def own_trust(entry: ServerEntry, key: str, value: object) -> None:
     """A switch by which the host asks nothing any more, or our own level of trust."""
     if isinstance(value, Plain) and value in ("true", "false"):
-        if value == "true":
-            entry.approve()
+        entry.approve(None if value == "true" else [])
     else:
         entry.set(key, value, key)
 

@@ -1,7 +1,7 @@
 """The stricter of two consents for tools, as one consent in our form.
 
-Both are applied to the same tools, and the stricter verdict holds. A rule with `*`, `?` or conditions is kept where that
-is certainly not laxer than both; else it becomes stricter.
+Both are applied to the same tools, and the stricter verdict holds. A rule with `*`, `?` or conditions is kept where
+that is certainly not laxer than both; else it becomes stricter.
 """
 
 from __future__ import annotations
