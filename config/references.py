@@ -100,6 +100,39 @@ def is_literal(raw: str) -> bool:
     return all(match[0] == _ESCAPE for match in _REFERENCE.finditer(raw))
 
 
+def escape(text: str) -> str:
+    """A text in which nothing is a reference, in our form."""
+    return text.replace("${", "$${")
+
+
+def rebase(raw: str, folder: Path) -> str:
+    """A value whose `${file:PATH}` start from a folder, so that it means the same anywhere."""
+
+    def absolute(match: re.Match[str]) -> str:
+        path = (match[1] or "").removeprefix("file:")
+        if match[0] == _ESCAPE or path == match[1] or not match[2]:
+            return match[0]
+        return f"${{file:{folder / path}}}"
+
+    return _REFERENCE.sub(absolute, raw)
+
+
+def inputs_of(raw: str) -> list[str]:
+    """The ids of the `${input:ID}` in a value."""
+    found = (match[1] for match in _REFERENCE.finditer(raw) if match[0] != _ESCAPE)
+    return [inside.removeprefix("input:") for inside in found if inside.startswith("input:")]
+
+
+def with_inputs(raw: str, references: Mapping[str, str]) -> str:
+    """A value with other references in the place of `${input:ID}`, by their ids."""
+
+    def replace(match: re.Match[str]) -> str:
+        inside = match[1] or ""
+        return references.get(inside.removeprefix("input:"), match[0]) if inside.startswith("input:") else match[0]
+
+    return _REFERENCE.sub(replace, raw)
+
+
 def mask(raw: str) -> str:
     """A value with `***` in the place of every reference: as it is written, whatever the references give."""
     return _REFERENCE.sub(lambda match: "${" if match[0] == _ESCAPE else HIDDEN, raw)

@@ -164,7 +164,8 @@ class ServerEntry:
 
     def restrictions(self) -> dict[str, object] | str | None:
         """The rules of ours as in `consent_for_tools`, without confirmation of those tools that none names."""
-        return replace(self, _default="").consent_for_tools() if self._default == "ask" else self.consent_for_tools()
+        apart = replace(self, _default="") if self._default == "ask" else self
+        return apart.consent_for_tools()
 
     @property
     def served(self) -> dict[str, object]:

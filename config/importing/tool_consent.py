@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeGuard
 
 from config.document import Plain
 from config.globs import Globs
@@ -116,7 +117,7 @@ def _stricter(one: str, other: str) -> str:
     return min(one, other, key=_STRICTEST_FIRST.index)
 
 
-def _is_name(rule: object) -> bool:
+def _is_name(rule: object) -> TypeGuard[str]:
     """Whether a rule is for one tool, in any case."""
     return isinstance(rule, str) and "*" not in rule and "?" not in rule
 
