@@ -58,7 +58,8 @@ def cut(file: Path, text: str, path: ValuePath) -> Cut:
     syntax = _syntax(file, text)
     before = _values(syntax, text)
     result = syntax.cut(text, path)
-    _check(syntax, result.rest, _without(before, path))
+    rest = _without(before, path)
+    _check(syntax, result.rest, rest, pruned(rest, path[:-1]))  # a table of TOML goes with the last one in it
     return result
 
 
@@ -101,6 +102,15 @@ def get(root: Any, path: ValuePath, default: object = None) -> Any:
     return root
 
 
+def pruned(root: Any, path: ValuePath) -> Any:
+    """The values without the maps and lists along a path that are empty."""
+    if not path or not isinstance(root, dict) or path[0] not in root:
+        return root
+    below = pruned(root[path[0]], path[1:])
+    rest = {key: value for key, value in root.items() if key != path[0]}
+    return rest if below in ({}, []) else {**rest, path[0]: below}
+
+
 _NOTHING = object()
 _ODD = "it is written in a way that cannot be changed without touching the rest; change it by hand"
 
@@ -125,9 +135,9 @@ def _refuse_present(root: Any, path: ValuePath) -> None:
         raise CannotEdit(f'it has "{clip(path[-1])}" already')
 
 
-def _check(syntax: _Syntax, text: str, expected: Any) -> None:
+def _check(syntax: _Syntax, text: str, *expected: Any) -> None:
     try:
-        is_expected = _values(syntax, text) == expected
+        is_expected = _values(syntax, text) in expected
     except CannotEdit:
         is_expected = False
     if not is_expected:
@@ -155,4 +165,17 @@ def _without(root: Any, path: ValuePath) -> Any:
     return {name: _without(value, tuple(rest)) if name == key else value for name, value in root.items()}
 
 
-__all__ = ["BYTE_ORDER_MARK", "CannotEdit", "Cut", "Insertion", "cut", "get", "has", "insert", "paste", "values"]
+__all__ = [
+    "BYTE_ORDER_MARK",
+    "CannotEdit",
+    "Cut",
+    "Insertion",
+    "ValuePath",
+    "cut",
+    "get",
+    "has",
+    "insert",
+    "paste",
+    "pruned",
+    "values",
+]
