@@ -139,6 +139,12 @@ def variables_of(raw: str) -> list[str]:
     return [match["name"] for match in found if match is not None and match["default"] is None]
 
 
+def kept_secrets_of(raw: str) -> list[str]:
+    """The references of a value to the keyring and to files."""
+    found = (match[0] for match in _REFERENCE.finditer(raw) if match[0] != _ESCAPE)
+    return [each for each in found if each.startswith(("${keyring:", "${file:"))]
+
+
 def mask(raw: str) -> str:
     """A value with `***` in the place of every reference: as it is written, whatever the references give."""
     return _REFERENCE.sub(lambda match: "${" if match[0] == _ESCAPE else HIDDEN, raw)

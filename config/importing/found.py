@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from config.document import Plain
-from config.hosts import DesktopHost
+from config.hosts import GENERIC, DesktopHost
+from config.hosts.connection import NAME
 from config.hosts.desktop_file import DesktopFile
 from config.hosts.desktop_host import wanted_of
 from config.hosts.entry import ServerEntry
@@ -67,7 +68,7 @@ def find_files(
 def read_servers(
     found: FoundFile, home: Path, environ: Mapping[str, str], *, keep_approvals: bool = False
 ) -> tuple[list[FoundServer], dict[str, str]]:
-    """The servers of a file, and the descriptions of the inputs that its host asks for.
+    """The servers of a file without Colonnade itself, and the descriptions of the inputs that its host asks for.
 
     Args:
         keep_approvals: calls that the host passes without asking are allowed here too.
@@ -88,6 +89,7 @@ def read_servers(
     servers = [
         _found_server(host, found.path, entry, environ, keep_approvals=keep_approvals)
         for entry in desktop.entries.values()
+        if entry.name != NAME
     ]
     return servers, desktop.inputs
 
@@ -99,9 +101,9 @@ def _found_server(
     tools, ours = _tools(entry, ours)
     tools, remarks = _confirmed(tools, host, entry, keep_approvals=keep_approvals)
     if entry.is_off:
-        remarks.append(f"It is off in {host.title}.")
+        remarks.append(f"It is off in {title_of(host)}.")
     elif entry.needs_approval:
-        remarks.append(f"It is disabled, since no file says that {host.title} may start it for this project.")
+        remarks.append(f"It is disabled, since no file says that {title_of(host)} may start it for this project.")
     problems = entry.problems or problems_of_server(
         entry.id, ours, Expander(environ, file.parent, inputs=lambda id: id)
     )
@@ -136,6 +138,11 @@ def _tools(entry: ServerEntry, ours: dict[str, object]) -> tuple[ToolConsent, di
     return ToolConsent.read(tools, trust), {**rest, "consent": kinds} if kinds else rest
 
 
+def title_of(host: DesktopHost) -> str:
+    """The name of a host in a sentence."""
+    return "its host" if host is GENERIC else host.title
+
+
 def with_tools(ours: Mapping[str, object], tools: ToolConsent) -> dict[str, object]:
     """The keys of a server with its consent for tools."""
     consent = ours.get("consent")
@@ -151,21 +158,22 @@ def _confirmed(
     """The consent with confirmation where the host asks, or may ask, and what a person should know of that."""
     if not (host.hides_switches or entry.host_asks):
         return tools, []
-    why = f"as {host.title} does it"
+    title = title_of(host)
+    why = f"as {title} does it"
     if host.hides_switches:
-        why = f"since no file shows which tools are switched off in {host.title}"
+        why = f"since no file shows which tools are switched off in {title}"
     remarks = [f"Calls are confirmed, {why}."]
     allowed: tuple[str, ...] = ()
     if entry.approved or entry.approves_all:
         count = len(set(entry.approved))
         what = "all tools" if entry.approves_all else f"{count} tool{'' if count == 1 else 's'}"
         if not keep_approvals:
-            remarks.append(f"{host.title} passes calls of {what} without asking; --keep-approvals takes that over.")
+            remarks.append(f"Calls of {what} are not asked about in {title}; --keep-approvals takes that over.")
         elif entry.approves_all and not host.hides_switches:
-            return tools, [f"Calls are not confirmed, as in {host.title}."]
+            return tools, [f"Calls are not confirmed, as in {title}."]
         elif not entry.approves_all:
             allowed = tuple(escape(tool) for tool in sorted(set(entry.approved)))
-            remarks.append(f"Calls of {what} are not, as in {host.title}.")
+            remarks.append(f"Calls of {what} are not, as in {title}.")
     return stricter(tools, ToolConsent("ask", allow=allowed)), remarks
 
 
