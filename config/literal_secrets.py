@@ -199,10 +199,8 @@ def _in_argument(before: str, value: object) -> list[_Span]:
         inner = assignment[2].replace("${", "$${")
         return _moved(_in_value(assignment[1], inner), assignment.start(2), assignment[1])
     option = _OPTION.fullmatch(before)
-    if option and not text.startswith("-"):
-        found = _in_value(option[1], value)
-        if found:
-            return _moved(found, 0, option[1])
+    if option and is_secret_name(option[1]) and not text.startswith("-") and (found := _in_value(option[1], value)):
+        return _moved(found, 0, option[1])
     return _in_text(value)
 
 
