@@ -66,7 +66,11 @@ def test_names_of_other_things(name: str) -> None:
         ),
         ({"headers": {"Authorization": "Bearer x"}}, {"headers": {"Authorization": "<s.Authorization>"}}, None),
         ({"headers": {"Accept-Language": "en"}}, {"headers": {"Accept-Language": "en"}}, {}),
-        ({"url": "https://h/mcp?api_key=abcd&v=2"}, {"url": "https://h/mcp?api_key=<s.api_key>&v=2"}, {"s.api_key": "abcd"}),
+        (
+            {"url": "https://h/mcp?api_key=abcd&v=2"},
+            {"url": "https://h/mcp?api_key=<s.api_key>&v=2"},
+            {"s.api_key": "abcd"},
+        ),
         ({"url": f"https://h/s/{'a1' * 12}/mcp"}, {"url": "https://h/s/<s.url>/mcp"}, {"s.url": "a1" * 12}),
         ({"command": ["x", "--token", "abc"]}, {"command": ["x", "--token", "<s.token>"]}, {"s.token": "abc"}),
         ({"command": ["x", "--api-key=abc"]}, {"command": ["x", "--api-key=<s.api-key>"]}, {"s.api-key": "abc"}),
@@ -77,7 +81,11 @@ def test_names_of_other_things(name: str) -> None:
             {"s.X-Api-Key": "abc"},
         ),
         ({"command": ["x", GITHUB]}, {"command": ["x", "<s.argument-1>"]}, {"s.argument-1": GITHUB}),
-        ({"headers_helper": ["sh", "-c", f"say {GITHUB}"]}, {"headers_helper": ["sh", "-c", "say <s.argument-2>"]}, None),
+        (
+            {"headers_helper": ["sh", "-c", f"say {GITHUB}"]},
+            {"headers_helper": ["sh", "-c", "say <s.argument-2>"]},
+            None,
+        ),
     ],
 )
 def test_a_secret_is_kept_and_the_rest_stays(
@@ -94,7 +102,12 @@ def test_a_secret_is_kept_and_the_rest_stays(
         {"env": {"TOKEN": "${env:T}", "KEY": "Bearer ${file:x}", "AUTH": "true", "MAX_TOKENS": "4096", "SECRET": ""}},
         {"command": ["npx", "-y", "@scope/server-name@2024.11.5", "--token-file", "/run/t", "--key", "--next"]},
         {"command": ["docker", "run", f"image@sha256:{'a1' * 32}", f"git+https://h/x@{'a1' * 20}"]},
-        {"command": ["/nix/store/abcdefghij0123456789abcdefghij01-node/bin/node", "a-long-name-of-some-server-package"]},
+        {
+            "command": [
+                "/nix/store/abcdefghij0123456789abcdefghij01-node/bin/node",
+                "a-long-name-of-some-server-package",
+            ]
+        },
         {"url": "https://example.com/mcp?version=2", "cwd": "/x", "title": GITHUB},
         {"command": "npx", "args": "TOKEN=x", "env": "TOKEN", "headers": ["x"]},
     ],
@@ -113,7 +126,9 @@ def test_a_dollar_before_a_secret_is_no_escape() -> None:
     made, kept = moved(env={"DB": "u://me$:$pw1@h", "T": "$${x"}, command=["x", "TOKEN$=a", "--token", "$${b"])
     assert made["env"] == {"DB": "u://me$:<s.DB>@h", "T": "$${x"}
     assert kept == {"s.DB": "$pw1", "s.token": "${b"}
-    assert moved(url=f"https://h/?a=$&token=abc$&key=$${'{'}x")[0] == {"url": "https://h/?a=$&token=<s.token>&key=<s.key>"}
+    assert moved(url=f"https://h/?a=$&token=abc$&key=$${'{'}x")[0] == {
+        "url": "https://h/?a=$&token=<s.token>&key=<s.key>"
+    }
 
 
 @given(st.text(st.sampled_from("aB1$:/@?&=-{} ")), st.sampled_from(["TOKEN", "X", "url"]))

@@ -12,8 +12,29 @@ from config.document import Builder, Document, Plain
 from config.yaml import yaml_tokens
 from config.yaml_text import LINE, comment, commented_out, entries, scalar
 
-texts = st.text(max_size=30).filter(lambda text: not any("\ud800" <= char <= "\udfff" for char in text)) | st.sampled_from(
-    ["no", "~", "null", "1.10", "12:30:45", "a: b", "- x", "#", "a #b", "&a", "*a", "!x", "%", "@a", "`", "'", '"', "\\"]
+texts = st.text(max_size=30).filter(
+    lambda text: not any("\ud800" <= char <= "\udfff" for char in text)
+) | st.sampled_from(
+    [
+        "no",
+        "~",
+        "null",
+        "1.10",
+        "12:30:45",
+        "a: b",
+        "- x",
+        "#",
+        "a #b",
+        "&a",
+        "*a",
+        "!x",
+        "%",
+        "@a",
+        "`",
+        "'",
+        '"',
+        "\\",
+    ]
 )
 values: st.SearchStrategy[Any] = st.recursive(
     texts | st.sampled_from([Plain("true"), Plain("3"), Plain("60s"), Plain("ask")]),
@@ -39,7 +60,9 @@ def test_a_plain_scalar_stays_plain(word: str) -> None:
     assert scalar(Plain(word)) == word
 
 
-@pytest.mark.parametrize("text", ["true", "no", "Null", "3", "~", "", "x y", "a,b", "1.5", "=", "-", "a\u2028", "é\x7f"])
+@pytest.mark.parametrize(
+    "text", ["true", "no", "Null", "3", "~", "", "x y", "a,b", "1.5", "=", "-", "a\u2028", "é\x7f"]
+)
 def test_text_that_could_be_something_else_has_quotes(text: str) -> None:
     made = scalar(text)
     assert made[0] == made[-1] == '"'
@@ -53,9 +76,7 @@ def test_plain_words_have_none(text: str) -> None:
 
 def test_short_lists_stay_on_a_line_and_long_ones_do_not() -> None:
     value = {"a": {"command": ["x", "z"], "env": {"A": "1"}, "consent": {"tools": {"allow": ["a"], "deny": ["b"]}}}}
-    assert entries(value) == (
-        'a:\n  command: [x, z]\n  env: {A: "1"}\n  consent: {tools: {allow: [a], deny: [b]}}\n'
-    )
+    assert entries(value) == ('a:\n  command: [x, z]\n  env: {A: "1"}\n  consent: {tools: {allow: [a], deny: [b]}}\n')
     long = {"command": ["word"] * 40}
     assert entries(long).count("\n") == 41
     assert all(len(line) <= LINE for line in entries(long).splitlines())
