@@ -72,7 +72,7 @@ def load(
         config = _validate(document, document.root, _Report(document, lambda path: path), expander)
         notices: tuple[str, ...] = ()
     else:
-        desktop = DesktopFile(host, file, document, home or Path.home())
+        desktop = DesktopFile(host, file, document, home or Path.home(), environ)
         given = dict(answers)
 
         def answer(id: str) -> str | None:

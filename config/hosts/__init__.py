@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from config.hosts.desktop_file import OWN_TOP_KEYS
 from config.hosts.desktop_host import DesktopHost
 from config.hosts.gemini import GEMINI
 from config.hosts.generic import GENERIC
@@ -16,6 +17,8 @@ def recognize(path: Path, root: Mapping[str, object]) -> DesktopHost | None:
     for host in HOSTS:
         if any(file.matches(path) for file in host.files) and (host.servers[0] in root or host.has_shape(root)):
             return host
+    if GENERIC.has_shape(root) and not OWN_TOP_KEYS.isdisjoint(root):
+        return GENERIC  # a host would not know those keys, and leave the endpoint without tokens, for instance
     for host in (*HOSTS, GENERIC):
         if host.has_shape(root):
             return host

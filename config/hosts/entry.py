@@ -7,6 +7,7 @@ restriction. So a server can do less here than at its host, and never more.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from io import StringIO
@@ -15,6 +16,7 @@ from pathlib import Path
 from dotenv import dotenv_values
 
 from config.document import Plain, is_null, kind_of
+from config.globs import Globs
 from config.problems import KeyPath, clip, did_you_mean
 
 OWN_KEYS = frozenset(
@@ -37,13 +39,15 @@ Translate = Callable[[str], str]
 
 @dataclass
 class ServerEntry:
-    """A server while its keys are read. `values` is its entry in the file, and `path` leads there."""
+    """A server while its keys are read. `values` is its entry in the file, and `path` leads there. Relative paths start
+    from `base`."""
 
     name: str
     id: str
     path: KeyPath
     values: dict[str, object]
     translate: Translate
+    base: Path
     ours: dict[str, object] = field(default_factory=dict)
     """The keys in our form."""
     written: dict[str, KeyPath] = field(default_factory=dict)
@@ -55,7 +59,7 @@ class ServerEntry:
     approves_all: bool = False
     is_off: bool = False
     needs_approval: bool = False
-    """Whether it stands in a project's file that the host has not been allowed to use."""
+    """Whether it stands in a project's file and no file says that the host's person has approved it."""
     _only: set[str] | None = None
     _denied: set[str] = field(default_factory=set)
     _asked: set[str] = field(default_factory=set)
@@ -97,7 +101,7 @@ class ServerEntry:
         if not isinstance(value, str) or "${" in (path := self.translate(value)).replace("$${", ""):
             raise CannotUse(f'its key "{place}" is not a plain path')
         try:
-            text = Path(path.replace("$${", "${")).read_text("utf-8")
+            text = (self.base / path.replace("$${", "${")).read_text("utf-8")
         except (OSError, ValueError):
             raise CannotUse(f'the file that its key "{place}" names cannot be read') from None
         for name, found in dotenv_values(stream=StringIO(text), interpolate=False).items():
@@ -105,6 +109,16 @@ class ServerEntry:
 
     def switch_off(self) -> None:
         self.is_off = True
+
+    def start_in_base(self) -> None:
+        """Have the program, and relative paths of it, start from `base`."""
+        if "command" not in self.ours:
+            return
+        cwd, command = self.ours.get("cwd", ""), self.ours["command"]
+        if isinstance(cwd, str):
+            self.ours["cwd"] = _below(self.base, cwd)
+        if isinstance(command, str) and "/" in command:
+            self.ours["command"] = _below(self.base, command)
 
     def only(self, tools: Iterable[str]) -> None:
         """Permit no other tools. With several calls, only tools that each of them names."""
@@ -141,7 +155,8 @@ class ServerEntry:
         rules: dict[str, object] = {}
         denied, asked = set(self._denied), self._asked - self._denied
         if self._only is not None:
-            asked = asked & self._only if self._default != "ask" else self._only - denied
+            patterns = Globs(asked, uris=False)
+            asked = {tool for tool in self._only - denied if self._default == "ask" or patterns.match(tool)}
             rules["allow"] = [] if self._default == "deny" else sorted(self._only - denied - asked)
         elif self._default:
             rules["default"] = self._default
@@ -185,6 +200,16 @@ Rule = Callable[[ServerEntry, str, object], None]
 def _check_literal(tool: str) -> None:
     if "*" in tool or "?" in tool:
         raise CannotUse(f'the tool "{clip(tool)}" is permitted by a name with * or ?, which would match more here')
+
+
+def escape(text: str) -> str:
+    """A text without references, in our form."""
+    return text.replace("${", "$${")
+
+
+def _below(folder: Path, text: str) -> str:
+    """A path in our form that starts from a folder, unless it is absolute or begins with a reference or with `~`."""
+    return text if text.startswith(("/", "$", "~")) else str(Path(escape(str(folder))) / text)
 
 
 def _escape_references(value: object) -> object:
@@ -260,8 +285,17 @@ def denied_tools(entry: ServerEntry, key: str, value: object) -> None:
 
 
 def approved_tools(entry: ServerEntry, key: str, value: object) -> None:
-    """A list of tools that the host calls without asking."""
-    entry.approve(names(key, value))
+    """A list of tools that the host calls without asking. A name with * or ? would be more tools here."""
+    entry.approve(tool for tool in names(key, value) if "*" not in tool and "?" not in tool)
+
+
+def call_timeout(unit: float) -> Rule:
+    """The timeout of a call, in units of so many seconds. Ours is 600 s at most."""
+
+    def limit(entry: ServerEntry, key: str, value: object) -> None:
+        entry.set("timeout", f"{min(max(number(key, value) * unit, 1), 600):g}s", key)
+
+    return limit
 
 
 def own_trust(entry: ServerEntry, key: str, value: object) -> None:
@@ -306,6 +340,18 @@ def truth(key: str, value: object) -> bool:
         return value == "true"
     found = "text" if isinstance(value, str) else kind_of(value)
     raise CannotUse(f'its key "{clip(key)}" is {found}; expected true or false')
+
+
+def number(key: str, value: object) -> float:
+    """The value of a number that is not negative.
+
+    Raises:
+        CannotUse: it is none.
+    """
+    if isinstance(value, Plain) and re.fullmatch(r"[0-9]{1,15}(?:\.[0-9]+)?", value):
+        return float(value)
+    found = "text" if isinstance(value, str) and not isinstance(value, Plain) else kind_of(value)
+    raise CannotUse(f'its key "{clip(key)}" is {found}; expected a number')
 
 
 def names(key: str, value: object) -> list[str]:
