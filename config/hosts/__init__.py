@@ -3,12 +3,30 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from config.hosts.claude_code import CLAUDE_CODE
+from config.hosts.claude_desktop import CLAUDE_DESKTOP
+from config.hosts.cline import CLINE
+from config.hosts.cursor import CURSOR
 from config.hosts.desktop_file import OWN_TOP_KEYS
 from config.hosts.desktop_host import DesktopHost
 from config.hosts.gemini import GEMINI
 from config.hosts.generic import GENERIC
+from config.hosts.lm_studio import LM_STUDIO
+from config.hosts.roo import ROO
+from config.hosts.vscode import VSCODE
+from config.hosts.windsurf import WINDSURF
 
-HOSTS: tuple[DesktopHost, ...] = (GEMINI,)
+HOSTS: tuple[DesktopHost, ...] = (
+    CLAUDE_DESKTOP,
+    CLAUDE_CODE,
+    CURSOR,
+    VSCODE,
+    WINDSURF,
+    CLINE,
+    ROO,
+    GEMINI,
+    LM_STUDIO,
+)
 """All hosts, in the order in which a file is compared with their shapes."""
 
 
