@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping
 
 from config.document import Plain
-from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, at
+from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, at, rewrite
 from config.hosts.entry import (
     CannotUse,
     ServerEntry,
     cannot,
     denied_tools,
+    escape,
     harmless,
     kind,
     mapping,
@@ -32,10 +33,10 @@ def _translate(text: str, context: FileContext) -> str:
     def reference(match: re.Match[str]) -> str:
         name = match[1] or match[2]
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-            return match[0].replace("${", "$${")
+            return escape(match[0])
         return f"${{env:{name}}}"
 
-    return _REFERENCE.sub(reference, text)
+    return rewrite(text, _REFERENCE, reference)
 
 
 def _env(entry: ServerEntry, key: str, value: object) -> None:
@@ -71,7 +72,10 @@ def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
     mcp = context.at("mcp")
     allowed = {name.strip().lower() for name in names("mcp.allowed", mcp.get("allowed") or [])}
     excluded = {name.strip().lower() for name in names("mcp.excluded", mcp.get("excluded") or [])}
-    switches = context.sibling(context.folder / "mcp-server-enablement.json")
+    switches = {
+        **context.sibling(context.folder / "mcp-server-enablement.json"),
+        **context.sibling(context.home / ".gemini" / "mcp-server-enablement.json"),
+    }
     removed = names("tools.exclude", context.at("tools").get("exclude") or [])
     for name, entry in entries.items():
         known = name.strip().lower()
@@ -131,4 +135,5 @@ GEMINI = DesktopHost(
     },
     translate=_translate,
     restrict=_restrict,
+    has_shape=lambda root: "mcpServers" in root and isinstance(root.get("mcp"), dict),
 )

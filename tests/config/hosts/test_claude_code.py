@@ -309,8 +309,8 @@ def test_switches_of_the_project_in_the_users_file(home: Home, key: str) -> None
 
 def test_a_large_file_of_the_user(home: Home) -> None:
     """Only its parts that mean something are read."""
-    projects = {f"/p{n}": {"history": [{"display": "x" * 1000}] * 20} for n in range(100)}
-    projects[str(home.project)] = {"disabledMcpServers": ["db"]}  # type: ignore[dict-item]
+    projects: dict[str, object] = {f"/p{n}": {"history": [{"display": "x" * 1000}] * 20} for n in range(100)}
+    projects[str(home.project)] = {"disabledMcpServers": ["db"]}
     file = home.write(USER, {"mcpServers": {"a": {"command": "x"}}, "projects": projects})
     assert file.stat().st_size > 2_000_000
     assert state(config.load(file, {}, home=home.path), "a") == ALLOW
