@@ -25,7 +25,6 @@ from config.hosts.connecting import Change
 from host.storage.directory import State
 from host.storage.store import StateError
 
-
 _ID_LENGTH = 16
 
 

@@ -67,6 +67,11 @@ def _pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
+def _two_names(path: Path) -> None:
+    path.touch()
+    os.link(path, path.with_name("other"))
+
+
 def _socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(path))
@@ -96,7 +101,7 @@ REFUSED: dict[str, Callable[[Path], object]] = {
     "mcp.json is not a regular": _socket,
     "not a regular file|cannot be read": lambda path: path.symlink_to("/dev/null"),
     "read-only; make it writable": lambda path: path.touch(0o444),
-    "has 2 names": lambda path: (path.touch(), os.link(path, path.with_name("other"))),
+    "has 2 names": _two_names,
     "belongs to another user": _foreign,
     "the folder .* is read-only": _locked_folder,
     "cannot be read: Not a directory": _below_a_file,
@@ -154,11 +159,12 @@ def test_a_file_that_appears_in_between_stays(tmp_path: Path) -> None:
 VSCODE = CONNECTIONS["vscode"]
 ENTRY = VSCODE.command("/opt/colonnade", ["serve", "--stdio"])
 CONTENTS = [
-    b'{"servers": {"a": {"command": "x"}}}',
-    b'// all\n{\n\t"servers": { // mine\n\t\t"a": {"command": "x"}, /* b */ "b": {"command": "y"} // last\n\t}, // end\n}',
-    '\ufeff{\r\n  "inputs": [], // ,}\r\n  "servers": {\r\n    /* a */ "a" /* : */ : {"command": "x",},\r\n  },\r\n}'.encode(),
-    b"{}",
-    b"",
+    '{"servers": {"a": {"command": "x"}}}',
+    '// all\n{\n\t"servers": { // mine\n\t\t"a": {"command": "x"}, /* b */ "b": {"command": "y"} // last\n\t}, // end\n'
+    "}",
+    '\ufeff{\r\n  "inputs": [], // ,}\r\n  "servers": {\r\n    /* a */ "a" /* : */ : {"command": "x",},\r\n  },\r\n}',
+    "{}",
+    "",
     None,
 ]
 
@@ -178,7 +184,7 @@ class Trial:
             if rng.random() < 0.3:
                 target = folder / "real.json"
                 self.path.symlink_to(target)
-            target.write_bytes(original)
+            target.write_bytes(original.encode())
             target.chmod(rng.choice([0o600, 0o644]))
 
     @property
@@ -245,6 +251,7 @@ def _counting(function: Callable[..., object], left: list[int]) -> Callable[...,
     return counted
 
 
+@pytest.mark.slow
 def test_200_edits_lose_nothing(tmp_path: Path) -> None:
     """Whatever happens in between, the file has one of the contents that somebody meant, and all servers come back."""
     outcomes = dict.fromkeys(("done", "refused", "killed"), 0)
