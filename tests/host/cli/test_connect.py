@@ -206,6 +206,18 @@ def test_another_file_of_the_host(home: Home) -> None:
     assert run(["connect", "gemini", "--file", str(path), "--project"]) == WRONG
 
 
+def test_a_link_stays_a_link_and_its_name_says_what_the_file_is(home: Home) -> None:
+    real = home / "dotfiles" / "settings"
+    real.parent.mkdir()
+    gemini(home).rename(real)
+    gemini(home).symlink_to(real)
+    assert run(["connect", "gemini", "--move", "--yes"]) == DONE
+    assert names(home) == ["colonnade", "clock"]
+    assert run(["disconnect", "gemini", "--yes"]) == DONE
+    assert gemini(home).is_symlink()
+    assert real.read_text() == FILE
+
+
 def test_an_unknown_host_and_a_missing_configuration(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["connect", "gemin", "--yes"]) == WRONG
     assert 'did you mean "gemini"' in capsys.readouterr().err
