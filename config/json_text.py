@@ -17,7 +17,7 @@ from config.problems import ConfigError, KeyPath, Mark
 
 _SPACE = r"(?:\s|//[^\n]*|/\*.*?\*/)*"
 _LOOKS_LIKE_JSON = re.compile(rf'{_SPACE}\{{{_SPACE}["}}]', re.DOTALL)
-_COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _FINAL_COMMA = re.compile(r'"(?:[^"\\\n]|\\.)*"|(?<![\[{,:\s])(\s*),(?=\s*[}\]])')
 _TOKEN = re.compile(r'\s*(?:[,:]\s*)?("(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s,:"{}\[\]]+)')
 _NOT_NUMBERS = frozenset({"NaN", "Infinity", "-Infinity"})
@@ -36,7 +36,7 @@ def looks_like_json(text: str) -> bool:
 def strict(text: str) -> str:
     """The text with spaces in the place of comments and final commas."""
     if "//" in text or "/*" in text:
-        text = _COMMENT.sub(lambda match: match[0] if match[0][0] == '"' else _blank(match[0]), text)
+        text = COMMENT.sub(lambda match: match[0] if match[0][0] == '"' else _blank(match[0]), text)
     return _FINAL_COMMA.sub(lambda match: match[0] if match[1] is None else match[1] + " ", text)
 
 

@@ -23,14 +23,15 @@ WantedOf = Callable[[Mapping[str, object]], Wanted | None]
 """Which values of a JSON file to read, by all of its values; None for all."""
 
 
-def read(path: Path, wanted_of: WantedOf = lambda root: None) -> Document:
-    """Read and parse a file of at most 1 MiB, or 32 MiB of JSON of which not all is wanted.
+def read(path: Path, wanted_of: WantedOf = lambda root: None, data: bytes | None = None) -> Document:
+    """Read and parse a file of at most 1 MiB, or 32 MiB of JSON of which not all is wanted. `data` is its content, if
+    that was read before.
 
     Raises:
         ConfigError: there is no map to look at.
     """
     document = Document(printable(path))
-    data = load_bytes(path, document)
+    data = load_bytes(path, document) if data is None else data
     text = decode(data, document)
     if path.suffix == ".toml":
         root: object = read_toml(text, document)

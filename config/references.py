@@ -100,6 +100,12 @@ def is_literal(raw: str) -> bool:
     return all(match[0] == _ESCAPE for match in _REFERENCE.finditer(raw))
 
 
+def variables_of(raw: str) -> list[str]:
+    """The names of the environment variables that a value needs: those of its references without a default."""
+    found = (_ENV.fullmatch(match[1] or "") for match in _REFERENCE.finditer(raw))
+    return [match["name"] for match in found if match is not None and match["default"] is None]
+
+
 def mask(raw: str) -> str:
     """A value with `***` in the place of every reference: as it is written, whatever the references give."""
     return _REFERENCE.sub(lambda match: "${" if match[0] == _ESCAPE else HIDDEN, raw)

@@ -12,6 +12,7 @@ from host.cli.audit import audit
 from host.cli.completion import COMPLETE_VARIABLE, completion
 from host.cli.config_file import check, schema
 from host.cli.confirmations import ask, console
+from host.cli.connect import connect, disconnect
 from host.cli.definitions import definitions
 from host.cli.endpoint import call, list_entries
 from host.cli.exit_codes import DONE, INTERRUPTED, CommandFailed
@@ -84,6 +85,7 @@ def show_help(context: click.Context, command: tuple[str, ...]) -> int:
 
 for _command in (
     *(serve, check, schema),
+    *(connect, disconnect),
     *(list_entries, call),
     *(logs, restart, enable, disable, reload),
     *(ask, console, definitions, grants, explain, audit),

@@ -6,6 +6,7 @@
       audit/                      one file per process
       run/                        one socket per process, store.lock
       hosts/                      one locked record per running host
+      connections/                what was changed in files of desktop hosts (connections.py)
       key                         32 random bytes
 
 DIR is `--state`, else $COLONNADE_STATE, else $XDG_STATE_HOME/colonnade, else ~/.local/state/colonnade.

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter
 
-from config.references import CannotExpandError, Expander, Secret
+from config.references import CannotExpandError, Expander, Secret, variables_of
 
 ENVIRON = {"A": "alpha", "EMPTY": "", "NESTED": "${env:A}", "NUL": "a\0b", "LINES": "a\nb"}
 
@@ -157,3 +157,7 @@ def test_secrets_compare_by_text() -> None:
     assert Secret("a") != Secret("b")
     assert Secret("a") != "a"
     assert len({Secret("a"), Secret("a")}) == 1
+
+
+def test_the_variables_that_a_value_needs() -> None:
+    assert variables_of("${env:A}/${env:B:-x} $${env:C} ${file:D} ${keyring:E}") == ["A"]

@@ -18,6 +18,8 @@ COMMANDS = [
     "serve",
     "check",
     "schema",
+    "connect",
+    "disconnect",
     "list",
     "call",
     "logs",

@@ -19,6 +19,8 @@ WORDS = {
     "colonnade explain --t": ["--tool", "--template"],
     "colonnade serve --log-level wa": ["warning"],
     "colonnade completion f": ["fish"],
+    "colonnade connect gem": ["gemini"],
+    "colonnade disconnect --dry": ["--dry-run"],
 }
 """What is typed, and what is offered."""
 

@@ -1,0 +1,176 @@
+"""The content of a host's file with Colonnade connected, and the content after it is disconnected.
+
+Nothing is read or written here. If a file is as it was left, it is given back byte for byte; otherwise only what was
+put in is taken out, and what was moved is put back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from config.edit import BYTE_ORDER_MARK, CannotEdit, ValuePath, cut, get, has, insert, paste, pruned, values
+from config.hosts.connection import NAME, Connection, is_same_launch
+from config.problems import clip
+
+SPAN_CHANGED = f'its entry "{NAME}" was changed by hand; it is left as it is'
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A server that was taken out: its place, its name, and its text."""
+
+    path: ValuePath
+    name: str
+    piece: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a host's file, with all that is needed to undo it.
+
+    Attributes:
+        path: The place of our entry.
+        entry: Its value.
+        written: Its text, with the maps around it that were missing.
+        moved: The servers that were taken out.
+        original: The content before; None if there was no file.
+        known: Digests of the contents that stand for the original one.
+    """
+
+    path: ValuePath
+    entry: Mapping[str, object]
+    written: str
+    moved: tuple[Moved, ...]
+    original: bytes | None
+    known: tuple[str, ...] = ()
+
+
+@dataclass
+class GivenBack:
+    """The content without our change; None if no file should be left. `kept` says what could not be given back."""
+
+    data: bytes | None
+    kept: list[str] = field(default_factory=list)
+
+
+def connected(
+    file: Path, data: bytes | None, connection: Connection, entry: Mapping[str, object], moves: Sequence[ValuePath]
+) -> tuple[bytes, Change]:
+    """The content with our entry and without the servers at some paths.
+
+    Raises:
+        CannotEdit: the content cannot be changed without touching the rest.
+    """
+    mark, text = _decoded(data)
+    if not text.strip():
+        text += connection.new_file
+    moved: list[Moved] = []
+    for path in sorted(moves, key=lambda path: path[-1] if isinstance(path[-1], int) else -1, reverse=True):
+        name = _name(values(file, text), path)
+        text, piece = cut(file, text, path)
+        moved.append(Moved(path, name, piece))
+    path = connection.place(values(file, text))
+    insertion = insert(file, text, path, entry)
+    after = (mark + insertion.text).encode()
+    known = (digest(after), *(() if data is None else (digest(data),)))
+    return after, Change(path, entry, insertion.piece, tuple(moved), data, known)
+
+
+def given_back(file: Path, data: bytes, change: Change, connection: Connection) -> GivenBack:
+    """The content without a change that was made to it.
+
+    Raises:
+        CannotEdit: the content cannot be changed without touching the rest.
+    """
+    if digest(data) in change.known:
+        return GivenBack(change.original)
+    mark, text = _decoded(data)
+    result = GivenBack(None)
+    text = _without_entry(file, text, change, result)
+    for moved in reversed(change.moved):
+        text = _with_moved(file, text, moved, result)
+    if change.original is None and not result.kept and _is_new(text, change.path, file, connection):
+        return result
+    result.data = (mark + text).encode()
+    return result
+
+
+def digest(data: bytes) -> str:
+    """A fingerprint of a content."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def own_path(root: Any, path: ValuePath) -> ValuePath | None:
+    """The place of our entry among these values: where it was put, or elsewhere in the list. None if it is gone."""
+    if isinstance(path[-1], str):
+        return path if has(root, path) else None
+    items = get(root, path[:-1], [])
+    found = (n for n, item in enumerate(items) if isinstance(item, dict) and item.get("name") == NAME)
+    return next(((*path[:-1], n) for n in found), None)
+
+
+def _without_entry(file: Path, text: str, change: Change, result: GivenBack) -> str:
+    root = values(file, text)
+    path = own_path(root, change.path)
+    if path is None:
+        return text
+    if not is_same_launch(change.entry, get(root, path)):
+        result.kept.append(SPAN_CHANGED)
+        return text
+    rest = cut(file, text, path).rest
+    if text.count(change.written) == 1:
+        # It stands there as it was written: so do the white space around it and the maps that were made for it.
+        verbatim = text.replace(change.written, "")
+        try:
+            if pruned(values(file, verbatim), path[:-1]) == pruned(values(file, rest), path[:-1]):
+                return verbatim
+        except CannotEdit:
+            pass
+    return rest
+
+
+def _with_moved(file: Path, text: str, moved: Moved, result: GivenBack) -> str:
+    root = values(file, text)
+    above, last = moved.path[:-1], moved.path[-1]
+    if isinstance(last, int):
+        items = get(root, above) or []
+        is_there = any(_name(root, (*above, n)) == moved.name for n in range(len(items)))
+        path: ValuePath = (*above, 0)
+    else:
+        is_there, path = has(root, moved.path), moved.path
+    if is_there:
+        result.kept.append(f'it has another server "{clip(moved.name)}" by now; the former one is in the backup')
+        return text
+    return paste(file, text, path, moved.piece).text
+
+
+def _is_new(text: str, path: ValuePath, file: Path, connection: Connection) -> bool:
+    """Whether nothing is left but what a new file begins with, and no comment."""
+    if any(sign in text for sign in ("//", "/*", "#")):
+        return False
+    return bool(pruned(values(file, text), path[:-1]) == values(file, connection.new_file))
+
+
+def _name(root: Any, path: ValuePath) -> str:
+    """The name of a server: that of its map, or the one among its keys."""
+    if isinstance(path[-1], str):
+        return path[-1]
+    value = get(root, path)
+    return str(value.get("name", "")) if isinstance(value, dict) else ""
+
+
+def _decoded(data: bytes | None) -> tuple[str, str]:
+    """The byte order mark, and the text."""
+    try:
+        text = "" if data is None else data.decode()
+    except UnicodeDecodeError:
+        problem = CannotEdit("it is not UTF-8")
+    else:
+        mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
+        return mark, text.removeprefix(BYTE_ORDER_MARK)
+    # Not within the handler: the error holds the whole content.
+    raise problem

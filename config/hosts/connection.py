@@ -1,0 +1,159 @@
+"""The entry by which each desktop host starts Colonnade or reaches its URL.
+
+Every host takes a command. A URL with a token needs a reference to a variable that the host fills in; a host without
+references would have to hold the token itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from config.edit import ValuePath, get
+
+NAME = "colonnade"
+"""The name of the entry."""
+
+Entry = dict[str, object]
+
+
+def _command(program: str, arguments: Sequence[str]) -> Entry:
+    return {"command": program, "args": list(arguments)}
+
+
+def _header(value: str) -> Entry:
+    return {"headers": {"Authorization": f"Bearer {value}"}}
+
+
+def _no_variables(names: Sequence[str]) -> Entry:
+    return {}
+
+
+def _in_env(reference: str, key: str = "env") -> Callable[[Sequence[str]], Entry]:
+    return lambda names: {key: {name: reference.replace("NAME", name) for name in names}} if names else {}
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A host's form of our entry.
+
+    Attributes:
+        path: The keys that lead to the map of servers, or to their list.
+        newer_path: Keys that lead to it in newer files, if they are there.
+        command: The entry for a program and its arguments.
+        url: The entry for a URL; None if the host takes only commands.
+        reference: A reference to the variable NAME in the host's form; empty if it fills in none.
+        token: The keys for a reference to a token.
+        literal_token: The keys for the token itself.
+        variables: The keys that pass variables on to the program; None if it gets few of them, and none can be passed.
+        is_list: Whether the servers stand in a list.
+        new_file: The beginning of a file that the host accepts.
+    """
+
+    path: tuple[str, ...]
+    newer_path: tuple[str, ...] = ()
+    command: Callable[[str, Sequence[str]], Entry] = _command
+    url: Callable[[str], Entry] | None = None
+    reference: str = ""
+    token: Callable[[str], Entry] = _header
+    literal_token: Callable[[str], Entry] = _header
+    variables: Callable[[Sequence[str]], Entry] | None = _no_variables
+    is_list: bool = False
+    new_file: str = ""
+
+    def place(self, root: object) -> ValuePath:
+        """The path of our entry in a file with these values; in a list, it is the first item."""
+        keys = self.newer_path if self.newer_path and isinstance(get(root, self.newer_path), dict) else self.path
+        return (*keys, 0) if self.is_list else (*keys, NAME)
+
+
+CONNECTIONS: Mapping[str, Connection] = {
+    "claude-desktop": Connection(("mcpServers",), variables=None),
+    "claude-code": Connection(("mcpServers",), url=lambda url: {"type": "http", "url": url}, reference="${NAME}"),
+    "cursor": Connection(("mcpServers",), url=lambda url: {"url": url}, reference="${env:NAME}"),
+    "vscode": Connection(
+        ("servers",),
+        command=lambda program, arguments: {"type": "stdio", **_command(program, arguments)},
+        url=lambda url: {"type": "http", "url": url},
+        reference="${env:NAME}",
+    ),
+    "windsurf": Connection(("mcpServers",), url=lambda url: {"serverUrl": url}, reference="${env:NAME}"),
+    "cline": Connection(
+        ("mcpServers",),
+        url=lambda url: {"type": "streamableHttp", "url": url},
+        reference="${env:NAME}",
+        variables=_in_env("${env:NAME}"),
+    ),
+    "roo": Connection(
+        ("mcpServers",),
+        url=lambda url: {"type": "streamable-http", "url": url},
+        reference="${env:NAME}",
+        variables=_in_env("${env:NAME}"),
+    ),
+    "gemini": Connection(
+        ("mcpServers",),
+        url=lambda url: {"httpUrl": url},
+        reference="${NAME}",
+        variables=_in_env("${NAME}"),  # it withholds variables whose names look like those of secrets
+    ),
+    "lm-studio": Connection(("mcpServers",), url=lambda url: {"url": url}),
+    "codex": Connection(
+        ("mcp_servers",),
+        url=lambda url: {"url": url},
+        reference="NAME",
+        token=lambda variable: {"bearer_token_env_var": variable},
+        literal_token=lambda token: {"http_headers": {"Authorization": f"Bearer {token}"}},
+        variables=lambda names: {"env_vars": list(names)} if names else {},
+    ),
+    "zed": Connection(("context_servers",), url=lambda url: {"url": url}),
+    "continue": Connection(
+        ("mcpServers",),
+        command=lambda program, arguments: {"name": NAME, **_command(program, arguments)},
+        url=lambda url: {"name": NAME, "type": "streamable-http", "url": url},
+        reference="${{ secrets.NAME }}",
+        token=lambda reference: {"apiKey": reference},
+        literal_token=lambda token: {"apiKey": token},
+        variables=_in_env("${{ secrets.NAME }}"),
+        is_list=True,
+        new_file="name: Local\nversion: 1.0.0\nschema: v1\n",
+    ),
+    "opencode": Connection(
+        ("mcp",),
+        newer_path=("mcp", "servers"),
+        command=lambda program, arguments: {"type": "local", "command": [program, *arguments]},
+        url=lambda url: {"type": "remote", "url": url, "oauth": False},
+        reference="{env:NAME}",
+    ),
+    "amp": Connection(("amp.mcpServers",), url=lambda url: {"url": url}, reference="${NAME}"),
+    "goose": Connection(
+        ("extensions",),
+        command=lambda program, arguments: {
+            "enabled": True,
+            "type": "stdio",
+            "name": NAME,
+            "description": "",
+            "cmd": program,
+            "args": list(arguments),
+            "timeout": 300,
+        },
+        url=lambda url: {
+            "enabled": True,
+            "type": "streamable_http",
+            "name": NAME,
+            "description": "",
+            "uri": url,
+            "timeout": 300,
+        },
+        reference="$NAME",
+        token=lambda reference: {**_header(reference), "env_keys": [reference.removeprefix("$")]},
+    ),
+}
+"""By the name of the host."""
+
+_LAUNCH_KEYS = ("command", "args", "cmd", "url", "serverUrl", "httpUrl", "uri")
+
+
+def is_same_launch(written: Mapping[str, object], found: Any) -> bool:
+    """Whether an entry of a file still starts or reaches what was written."""
+    return isinstance(found, dict) and all(found.get(key) == written.get(key) for key in _LAUNCH_KEYS)

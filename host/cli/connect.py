@@ -1,0 +1,442 @@
+"""The commands `connect` and `disconnect`: put Colonnade into the files of desktop hosts, and take it out again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from host.cli.common import (
+    CONFIG_NAME,
+    FILE,
+    Selection,
+    find_config,
+    is_confirmed,
+    load_config,
+    pass_selection,
+    state_option,
+)
+from host.cli.exit_codes import DONE, FAILED, WRONG, CommandFailed
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from config import Config
+    from config.document import Document
+    from config.edit import ValuePath
+    from config.hosts import DesktopHost
+    from host.cli.host_entry import OwnEntry
+    from host.storage.connections import Connections, Record
+    from host.storage.directory import State
+    from host.storage.foreign_file import ForeignFile
+
+
+class HostName(click.ParamType["DesktopHost"]):
+    """The name of a desktop host."""
+
+    name = "host"
+
+    def convert(
+        self, value: str | DesktopHost, parameter: click.Parameter | None, context: click.Context | None
+    ) -> DesktopHost:
+        from config.hosts import HOSTS
+        from config.problems import did_you_mean
+
+        if not isinstance(value, str):
+            return value
+        names = {host.name: host for host in HOSTS}
+        if value not in names:
+            meant = did_you_mean(value, names, '"')
+            self.fail(
+                f"{value!r} is no host that is known; {meant or 'known are ' + ', '.join(names)}", parameter, context
+            )
+        return names[value]
+
+    def shell_complete(
+        self, context: click.Context, parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        from config.hosts import HOSTS
+
+        return [CompletionItem(host.name, help=host.title) for host in HOSTS if host.name.startswith(incomplete)]
+
+
+@dataclass(frozen=True)
+class _Edit:
+    """A change of a host's file that was prepared. `after` is None if the file is to be removed."""
+
+    host: DesktopHost
+    file: ForeignFile
+    after: bytes | None
+    record: Record
+    notes: list[str] = field(default_factory=list)
+    secret: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.host.title}: {self.file.path}"
+
+
+@dataclass(frozen=True)
+class _Choices:
+    """The options of `connect`."""
+
+    file: Path
+    config: Config
+    document: Document
+    state: State
+    by_url: bool
+    token: str | None
+    write_token: bool
+    move: bool
+
+
+@click.command()
+@click.argument("hosts", metavar="[HOST]...", nargs=-1, type=HostName())
+@click.option("--config", "config_file", metavar="FILE", type=FILE, help="The configuration to serve.")
+@click.option("--url", "by_url", is_flag=True, help="Use the URL of the running host instead of starting another one.")
+@click.option("--token", metavar="NAME", help="With --url: the access token that the host uses.")
+@click.option("--write-token", is_flag=True, help="With --url: write the token itself into the host's file.")
+@click.option("--move", is_flag=True, help="Take the servers that Colonnade serves out of the host's file.")
+@click.option("--project", is_flag=True, help="Use the host's file in the current folder, not the user's own.")
+@click.option("--file", "path", metavar="FILE", type=FILE, help="Use this file of the host.")
+@click.option("--dry-run", is_flag=True, help="Print the difference and write nothing.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask before writing.")
+@state_option
+@pass_selection
+def connect(
+    selection: Selection,
+    hosts: tuple[DesktopHost, ...],
+    config_file: str | None,
+    by_url: bool,
+    token: str | None,
+    write_token: bool,
+    move: bool,
+    project: bool,
+    path: str | None,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Put Colonnade into the files of desktop hosts.
+
+    Without HOST: list the hosts that are found here. A host starts Colonnade with `serve --stdio`, or uses its URL
+    (--url). With --move, the servers that Colonnade serves are taken out of the host's file; without it, the host
+    starts them a second time, past all rules. `colonnade disconnect` gives everything back.
+    """
+    state = selection.open_state()
+    from host.storage.connections import Connections
+
+    connections = Connections(state)
+    if not hosts:
+        with _failures():
+            return _list(connections)
+    _check_options(hosts, path, project)
+    source = Path(os.path.abspath(config_file or find_config()))
+    config = load_config(str(source))
+    from config.load import read_file
+
+    document, _ = read_file(source)
+    choices = _Choices(source, config, document, state, by_url, token, write_token, move)
+    with _failures(), connections.lock():
+        edits = [_connected(host, _file_of(host, project, path), project, connections, choices) for host in hosts]
+        return _carry_out(edits, connections, _apply_connected, dry_run=dry_run, yes=yes)
+
+
+@click.command()
+@click.argument("hosts", metavar="HOST...", nargs=-1, required=True, type=HostName())
+@click.option("--project", is_flag=True, help="Use the host's file in the current folder, not the user's own.")
+@click.option("--file", "path", metavar="FILE", type=FILE, help="Use this file of the host.")
+@click.option("--dry-run", is_flag=True, help="Print the difference and write nothing.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask before writing.")
+@state_option
+@pass_selection
+def disconnect(
+    selection: Selection, hosts: tuple[DesktopHost, ...], project: bool, path: str | None, dry_run: bool, yes: bool
+) -> int:
+    """Take Colonnade out of the files of desktop hosts.
+
+    A file that did not change since is given back byte for byte. Otherwise only Colonnade's own entry is taken out, and
+    the servers that `connect --move` took out are put back.
+    """
+    state = selection.open_state()
+    from host.storage.connections import Connections
+
+    connections = Connections(state)
+    _check_options(hosts, path, project)
+    with _failures(), connections.lock():
+        edits: list[_Edit] = []
+        for host in hosts:
+            records = _records(host, project, path, connections)
+            if not records:
+                raise CommandFailed(f"{host.title} is not connected")
+            edits += [_given_back(host, record) for record in records]
+        return _carry_out(edits, connections, _apply_given_back, dry_run=dry_run, yes=yes)
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Turn what can go wrong with files into CommandFailed."""
+    from config.edit import CannotEdit
+    from host.storage.foreign_file import CannotReplace
+    from host.storage.store import StateError
+
+    try:
+        yield
+    except StateError as problem:
+        raise CommandFailed(str(problem), WRONG) from problem
+    except CannotReplace as problem:
+        raise CommandFailed(str(problem)) from problem
+    except CannotEdit as problem:
+        raise CommandFailed(f"the file cannot be changed: {problem}") from None
+
+
+def _check_options(hosts: tuple[DesktopHost, ...], path: str | None, project: bool) -> None:
+    if path is not None and (len(hosts) != 1 or project):
+        raise click.UsageError("--file is for one host, and not for --project.", click.get_current_context())
+
+
+# The files of hosts
+
+
+def _file_of(host: DesktopHost, project: bool, path: str | None) -> Path:
+    """The file to change: a given one, or the first one that exists, or else the usual one."""
+    if path is not None:
+        return Path(os.path.abspath(path))
+    paths = _paths(host, project=project)
+    if not paths:
+        raise CommandFailed(f"{host.title} has no file for a project", WRONG)
+    return next((each for each in paths if os.path.lexists(each)), paths[0])
+
+
+def _paths(host: DesktopHost, *, project: bool) -> list[Path]:
+    """The files of a host whose names are known."""
+    found: list[Path] = []
+    for file in host.files:
+        path = file.path(Path.cwd(), Path.home(), os.environ)
+        if file.is_project == project and "*" not in str(path.parent):
+            found.append(path.with_name(path.name.replace("*", "colonnade")))
+    return found
+
+
+def _list(connections: Connections) -> int:
+    from config.edit import CannotEdit, values
+    from config.hosts import HOSTS
+    from config.hosts.connecting import own_path
+    from config.hosts.connection import CONNECTIONS
+
+    known = {record.file: record for record in connections.all()}
+    rows: list[tuple[str, str, str]] = []
+    for host in HOSTS:
+        for path in (*_paths(host, project=False), *_paths(host, project=True)):
+            record = known.pop(str(path), None)
+            if not path.is_file():
+                if record is not None:
+                    rows.append((host.name, "gone", str(path)))
+                continue
+            try:
+                root = values(path, path.read_bytes().decode("utf-8-sig"))
+                is_there = own_path(root, CONNECTIONS[host.name].place(root)) is not None
+            except (OSError, UnicodeDecodeError, CannotEdit):
+                rows.append((host.name, "unreadable", str(path)))
+                continue
+            state = "connected" if record and is_there else "by hand" if is_there else "not connected"
+            rows.append((host.name, state, str(path)))
+    rows += [(record.host, "connected", record.file) for record in known.values()]
+    for name, state, place in rows:
+        print(f"{name:<15} {state:<14} {place}")
+    if not rows:
+        print("No file of a desktop host is found here. colonnade connect HOST makes one.")
+    return DONE
+
+
+# connect
+
+
+def _connected(host: DesktopHost, path: Path, project: bool, connections: Connections, choices: _Choices) -> _Edit:
+    """The change that connects a file. What an earlier connection changed is undone first, in the same step."""
+    from config.edit import CannotEdit
+    from config.hosts.connecting import connected, digest, given_back
+    from config.hosts.connection import CONNECTIONS
+    from host.storage.connections import Record
+    from host.storage.foreign_file import open_foreign
+
+    connection = CONNECTIONS[host.name]
+    file = open_foreign(path)
+    former = connections.get(file.path)
+    base, moved, folders = file.data, frozenset[str](), tuple(map(str, file.folders))
+    if former is not None:
+        folders = folders or former.folders
+        if file.data is not None:
+            back = given_back(file.path, file.data, former.change, connection)
+            if back.kept:
+                raise CommandFailed(f"{path}: {'; '.join(back.kept)}. Use colonnade disconnect {host.name} first")
+            base = back.data
+            moved = frozenset(each.name for each in former.change.moved)
+    own = _own_entry(host, choices)
+    moves, notes = _moves(host, file.path, base, moved, choices)
+    try:
+        after, change = connected(file.path, base, connection, own.entry, moves)
+    except CannotEdit as problem:
+        raise CommandFailed(f"{path} cannot be changed: {problem}") from None
+    if file.data is not None:
+        change = replace(change, known=(*change.known, digest(file.data)))
+    others = [str(each) for each in _paths(host, project=project) if each != path and os.path.lexists(each)]
+    notes = [*own.notes, *notes, *(f"{host.title} may also read {each}, which is left" for each in others)]
+    record = Record(host.name, str(file.path), str(choices.file), change, folders, str(Path.cwd()) if project else "")
+    return _Edit(host, file, after, record, notes, own.secret)
+
+
+def _own_entry(host: DesktopHost, choices: _Choices) -> OwnEntry:
+    from host.cli.host_entry import by_command, by_url
+
+    if choices.by_url:
+        return by_url(
+            host, choices.config, choices.document, choices.state, choices.token, write_token=choices.write_token
+        )
+    return by_command(host, choices.document, choices.file, choices.state)
+
+
+def _moves(
+    host: DesktopHost, path: Path, data: bytes | None, moved: frozenset[str], choices: _Choices
+) -> tuple[list[ValuePath], list[str]]:
+    """The servers to take out of a file, and what to say about those that stay."""
+    from config import ConfigError
+    from config.hosts.started import is_among, started_by
+
+    try:
+        entries = started_by(host, path, data, Path.home())
+    except ConfigError as problem:
+        raise CommandFailed(str(problem)) from problem
+    servers = choices.document.root.get("servers")
+    ours = servers if isinstance(servers, dict) else {}
+    moves: list[ValuePath] = []
+    twice: list[str] = []
+    unknown: list[str] = []
+    for entry in entries:
+        if entry.name in moved or (is_among(entry, ours) and choices.move):
+            moves.append(tuple(part for part in entry.path if part is not None))
+        elif is_among(entry, ours):
+            twice.append(entry.name)
+        elif not entry.problems:
+            unknown.append(entry.name)
+    notes: list[str] = []
+    if twice:
+        notes.append(
+            f"{host.title} still starts {', '.join(twice)} by itself, past all rules: "
+            f"colonnade connect {host.name} --move"
+        )
+    if unknown:
+        notes.append(
+            f"{host.title} still starts {', '.join(unknown)} by itself, which {choices.file.name or CONFIG_NAME} does "
+            "not have"
+        )
+    return moves, notes
+
+
+def _apply_connected(edit: _Edit, connections: Connections) -> None:
+    """The record comes first: whatever happens then, it can be undone."""
+    from host.storage.foreign_file import CannotReplace
+
+    assert edit.after is not None
+    former = connections.get(edit.file.path)
+    kept = connections.keep(edit.record)
+    try:
+        edit.file.replace(edit.after)
+    except CannotReplace:
+        if former is None:
+            connections.forget(edit.file.path)
+        else:
+            connections.keep(former)
+        raise
+    where = "" if kept is None else f". The former content is in {kept}"
+    print(f"{edit.host.title} is connected; start it again{where}")
+
+
+# disconnect
+
+
+def _records(host: DesktopHost, project: bool, path: str | None, connections: Connections) -> list[Record]:
+    found = [record for record in connections.all() if record.host == host.name]
+    if path is not None:
+        return [record for record in found if record.file == os.path.abspath(path)]
+    here = str(Path.cwd()) if project else ""
+    return [record for record in found if record.project == here]
+
+
+def _given_back(host: DesktopHost, record: Record) -> _Edit:
+    from config.edit import CannotEdit
+    from config.hosts.connecting import given_back
+    from config.hosts.connection import CONNECTIONS
+    from host.storage.foreign_file import open_foreign
+
+    path = Path(record.file)
+    file = open_foreign(path)
+    if file.data is None:
+        gone = [f"{path} is gone"] if record.change.moved else []
+        return _Edit(host, file, None, record, gone)
+    try:
+        back = given_back(path, file.data, record.change, CONNECTIONS[host.name])
+    except CannotEdit as problem:
+        raise CommandFailed(f"{path} cannot be changed: {problem}") from None
+    return _Edit(host, file, back.data, record, back.kept)
+
+
+def _apply_given_back(edit: _Edit, connections: Connections) -> None:
+    if edit.file.data is None:
+        pass  # somebody removed it
+    elif edit.after is None:
+        edit.file.remove([Path(folder) for folder in edit.record.folders])
+    elif edit.after != edit.file.data:
+        edit.file.replace(edit.after)
+    if edit.notes:
+        print(f"{edit.host.title} is disconnected. Its former content is in {connections.set_aside(edit.file.path)}")
+    else:
+        connections.forget(edit.file.path)
+        print(f"{edit.host.title} is disconnected; start it again")
+
+
+# Both
+
+_Apply = Callable[[_Edit, "Connections"], None]
+
+
+def _carry_out(edits: list[_Edit], connections: Connections, apply: _Apply, *, dry_run: bool, yes: bool) -> int:
+    if not dry_run and not yes and not sys.stdin.isatty():
+        raise CommandFailed("this is no terminal to ask at: say --yes to write, or --dry-run to look", WRONG)
+    code = DONE
+    for edit in edits:
+        _show(edit)
+        if dry_run:
+            continue
+        if not yes and not is_confirmed("Write this?"):
+            print(f"{edit.file.path} is left as it is")
+            code = FAILED
+            continue
+        apply(edit, connections)
+    return code
+
+
+def _show(edit: _Edit) -> None:
+    from config.edit import values
+    from host.cli.file_difference import difference
+    from host.sanitize import visible
+
+    print(visible(edit.title))
+    before, after = (_text(data) for data in (edit.file.data, edit.after))
+    parsed = [values(edit.file.path, text) for text in (before, after)]
+    lines = difference(str(edit.file.path), before, after, parsed, edit.secret)
+    for line in lines or ["(no difference)"]:
+        print(line)
+    for note in edit.notes:
+        print(f"notice: {visible(note)}", file=sys.stderr)
+
+
+def _text(data: bytes | None) -> str:
+    return "" if data is None else data.decode("utf-8-sig")

@@ -1,0 +1,145 @@
+"""Colonnade's own entry for a desktop host: the command, or the URL with a reference to a token.
+
+A token is written into a host's file only if the person says so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from config import Config
+from config.document import Document
+from config.hosts import DesktopHost
+from config.hosts.connection import CONNECTIONS, Connection, Entry
+from config.references import variables_of
+from host.cli.admin_client import find_hosts
+from host.cli.exit_codes import WRONG, CommandFailed
+from host.storage.directory import State, state_directory
+
+TOKEN_VARIABLE = "COLONNADE_TOKEN"
+"""The variable that a host's file names if the configuration takes the token from somewhere else."""
+_CACHES = frozenset({"archive-v0", "environments-v2"})
+"""Folders of uv for programs that were not installed."""
+
+
+@dataclass
+class OwnEntry:
+    """The entry, the text in it that nobody may see, and what the person should know."""
+
+    entry: Entry
+    secret: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+def by_command(host: DesktopHost, document: Document, file: Path, state: State) -> OwnEntry:
+    """The entry that starts Colonnade with a configuration file."""
+    program, *before = _program()
+    arguments = [*before, "serve", "--stdio", str(file)]
+    if state.path != state_directory(None, {}):
+        arguments += ["--state", str(state.path)]
+    connection = CONNECTIONS[host.name]
+    made = OwnEntry(connection.command(program, arguments))
+    names = sorted(_variables(document.root))
+    if names and connection.variables is None:
+        made.notes.append(
+            f"{host.title} does not pass on {', '.join(names)}: use ${{file:PATH}} or ${{keyring:NAME}} in {file.name}"
+        )
+    elif names and connection.variables is not None:
+        made.entry |= connection.variables(names)
+    if not _CACHES.isdisjoint(Path(sys.prefix).parts):
+        made.notes.append("this Colonnade runs from a cache of uv, which may be emptied; better install it first")
+    return made
+
+
+def by_url(
+    host: DesktopHost, config: Config, document: Document, state: State, token: str | None, *, write_token: bool
+) -> OwnEntry:
+    """The entry that reaches a Colonnade that runs by itself.
+
+    Raises:
+        CommandFailed: the host takes no URL, or no token without seeing it, or the address is not known.
+    """
+    connection = CONNECTIONS[host.name]
+    if connection.url is None:
+        raise CommandFailed(f"{host.title} takes no URL from a file; connect it without --url", WRONG)
+    url, note = _url(config, state)
+    made = OwnEntry(connection.url(url), notes=[note] if note else [])
+    if config.listen.tokens:
+        _add_token(made, host, connection, config, document, token, write_token=write_token)
+    return made
+
+
+def _add_token(
+    made: OwnEntry,
+    host: DesktopHost,
+    connection: Connection,
+    config: Config,
+    document: Document,
+    name: str | None,
+    *,
+    write_token: bool,
+) -> None:
+    tokens = config.listen.tokens
+    if name is None:
+        name = host.name if host.name in tokens else next(iter(tokens)) if len(tokens) == 1 else None
+    if name is None or name not in tokens:
+        raise CommandFailed(f"say which token {host.title} is to use: --token {' or '.join(tokens)}", WRONG)
+    if write_token:
+        made.secret = tokens[name].reveal()
+        made.entry |= connection.literal_token(made.secret)
+        return
+    if not connection.reference:
+        raise CommandFailed(
+            f"{host.title} fills in no references, so its file would hold the token itself: say --write-token to write "
+            "it there, or connect without --url",
+            WRONG,
+        )
+    variable = _token_variable(document.root, name)
+    made.entry |= connection.token(connection.reference.replace("NAME", variable))
+    made.notes.append(f"{host.title} needs the variable {variable}, with the token {name}, in its environment")
+
+
+def _token_variable(root: dict[str, Any], name: str) -> str:
+    """The variable that holds a token already, or one to set."""
+    written = str(root["listen"]["auth"]["tokens"][name])
+    found = variables_of(written)
+    return found[0] if len(found) == 1 and written == f"${{env:{found[0]}}}" else TOKEN_VARIABLE
+
+
+def _url(config: Config, state: State) -> tuple[str, str]:
+    """The address of the running host of this configuration, or else the configured one, with a note."""
+    for host in find_hosts(state.path):
+        if host.problem is None and host.config == os.path.realpath(config.source) and host.endpoint:
+            return host.endpoint, ""
+    address = config.listen.address
+    if address.port == 0:
+        raise CommandFailed(
+            "the port is another one at each start: set listen.address, or start the host before you connect", WRONG
+        )
+    ip = "127.0.0.1" if ip_address(address.host).is_unspecified else address.host
+    shown = f"[{ip}]" if ":" in ip else ip
+    return f"http://{shown}:{address.port}{config.listen.path}", f"it must run: colonnade serve {config.source}"
+
+
+def _program() -> list[str]:
+    """The command that starts this program, by a path that works in any environment."""
+    script = Path(sys.executable).with_name("colonnade")
+    found = shutil.which("colonnade")
+    if found is not None and os.path.realpath(found) == os.path.realpath(script):
+        return [os.path.abspath(found)]
+    return [str(script)] if script.exists() else [sys.executable, "-m", "host"]
+
+
+def _variables(value: object) -> set[str]:
+    """The environment variables that a file needs."""
+    if isinstance(value, dict):
+        return set().union(*map(_variables, value.values()))
+    if isinstance(value, list):
+        return set().union(*map(_variables, value))
+    return set(variables_of(value)) if isinstance(value, str) else set()

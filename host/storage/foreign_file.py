@@ -1,0 +1,173 @@
+"""A file that belongs to another program of the same user, replaced whole or not at all.
+
+It is replaced only if its content is still the one that was read; then its mode, its group and the links that lead to
+it stay. A program that writes in the instant between that look and the replacement loses what it wrote.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_BYTES = 32 * 1024 * 1024
+
+
+class CannotReplace(Exception):
+    """The file cannot be read or replaced. The sentence says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class ForeignFile:
+    """A file as it was read. `data` is None if there is none; `real` is where links lead, and `folders` are those that
+    have to be made for it, the innermost first."""
+
+    path: Path
+    real: Path
+    data: bytes | None
+    mode: int = 0o600
+    group: int = -1
+    folders: tuple[Path, ...] = ()
+
+    def replace(self, data: bytes) -> None:
+        """Write another content.
+
+        Raises:
+            CannotReplace: the content is another one by now, or the file cannot be written. It is as it was then.
+        """
+        new = self.real.with_name(f".{self.real.name}.colonnade")
+        try:
+            self.real.parent.mkdir(parents=True, exist_ok=True)
+            new.unlink(missing_ok=True)  # what a killed process left
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with open(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                if self.group >= 0:
+                    with suppress(PermissionError):
+                        os.fchown(descriptor, -1, self.group)
+                os.fchmod(descriptor, self.mode)
+                os.fsync(descriptor)
+            self._check_unchanged()
+            if self.data is None:
+                os.link(new, self.real)  # never over a file that came in between
+                new.unlink()
+            else:
+                os.replace(new, self.real)
+            _sync_folder(self.real.parent)
+        except FileExistsError:
+            self._clean_up(new)
+            raise self._changed() from None
+        except OSError as problem:
+            self._clean_up(new)
+            raise CannotReplace(f"{self.path} cannot be written: {problem.strerror}") from problem
+        except CannotReplace:
+            self._clean_up(new)
+            raise
+
+    def remove(self, folders: Sequence[Path]) -> None:
+        """Remove the file, and those of the folders that are empty then.
+
+        Raises:
+            CannotReplace: the content is another one by now, or the file cannot be removed.
+        """
+        try:
+            self._check_unchanged()
+            self.real.unlink(missing_ok=True)
+            _sync_folder(self.real.parent)
+        except OSError as problem:
+            raise CannotReplace(f"{self.path} cannot be removed: {problem.strerror}") from problem
+        _remove_empty(folders)
+
+    def _check_unchanged(self) -> None:
+        again = open_foreign(self.path)
+        if (again.real, again.data) != (self.real, self.data):
+            raise self._changed()
+
+    def _changed(self) -> CannotReplace:
+        return CannotReplace(f"{self.path} was changed by another program meanwhile; nothing was written, try again")
+
+    def _clean_up(self, new: Path) -> None:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        _remove_empty(self.folders)
+
+
+def open_foreign(path: Path) -> ForeignFile:
+    """Read a file, which may not be there yet.
+
+    Raises:
+        CannotReplace: it could not be replaced: it is no regular file, read-only, or another user's.
+    """
+    real = Path(os.path.realpath(path))
+    try:
+        descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        _check_folder(path, real.parent)
+        return ForeignFile(path, real, None, folders=tuple(_missing_folders(real.parent)))
+    except OSError as problem:
+        if problem.errno in (errno.ENXIO, errno.ELOOP):
+            raise CannotReplace(f"{path} is not a regular file") from None
+        raise CannotReplace(f"{path} cannot be read: {problem.strerror}") from None
+    try:
+        found = os.fstat(descriptor)
+        _check(path, found)
+        _check_folder(path, real.parent)
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(MAX_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > MAX_BYTES:
+        raise CannotReplace(f"{path} is larger than {MAX_BYTES // 1024**2} MiB")
+    return ForeignFile(path, real, data, stat.S_IMODE(found.st_mode), found.st_gid)
+
+
+def _check(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise CannotReplace(f"{path} is not a regular file")
+    if found.st_uid != os.geteuid():
+        raise CannotReplace(f"{path} belongs to another user ({found.st_uid}); it is left as it is")
+    if not found.st_mode & stat.S_IWUSR:
+        raise CannotReplace(f"{path} is read-only; make it writable (chmod u+w) or edit it by hand")
+    if found.st_nlink > 1:
+        raise CannotReplace(
+            f"{path} has {found.st_nlink} names (hard links), of which one would change; edit it by hand"
+        )
+
+
+def _check_folder(path: Path, folder: Path) -> None:
+    while not folder.exists():
+        folder = folder.parent
+    found = folder.stat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise CannotReplace(f"{path} cannot be made: {folder} is no folder")
+    is_locked = found.st_uid == os.geteuid() and not found.st_mode & stat.S_IWUSR  # root could write all the same
+    if is_locked or not os.access(folder, os.W_OK | os.X_OK):
+        raise CannotReplace(f"the folder {folder} is read-only; make it writable, or edit {path.name} by hand")
+
+
+def _missing_folders(folder: Path) -> list[Path]:
+    """The folders that do not exist, the innermost first."""
+    missing: list[Path] = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    return missing
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

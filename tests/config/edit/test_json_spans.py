@@ -1,0 +1,118 @@
+"""Spans of JSON with comments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from config.edit import CannotEdit, cut, get, has, insert, paste, values
+from tests.config.edit.documents import json_texts
+
+FILE = Path("settings.json")
+OURS = {"command": "/x/colonnade", "args": ["serve", "--stdio"]}
+
+
+@given(json_texts())
+@settings(max_examples=300)
+def test_what_is_inserted_and_cut_out_leaves_every_byte(text: str) -> None:
+    before = values(FILE, text)
+    insertion = insert(FILE, text, ("servers", "colonnade"), OURS)
+    after = values(FILE, insertion.text)
+    assert after["servers"].pop("colonnade") == OURS
+    assert after == {**before, "servers": before.get("servers", {})}
+    assert text == insertion.text[: insertion.at] + insertion.text[insertion.at + len(insertion.piece) :]
+    if before.get("servers"):
+        assert cut(FILE, insertion.text, ("servers", "colonnade")).rest == text
+
+
+@given(json_texts(), st.data())
+@settings(max_examples=300)
+def test_a_server_that_is_cut_and_put_back_has_its_values(text: str, data: st.DataObject) -> None:
+    before = values(FILE, text)
+    if not before.get("servers"):
+        return
+    path = ("servers", data.draw(st.sampled_from(sorted(before["servers"]))))
+    rest, piece = cut(FILE, text, path)
+    assert not has(values(FILE, rest), path)
+    again = values(FILE, paste(FILE, rest, path, piece).text)
+    assert again == before
+
+
+def test_a_member_gets_its_own_line_and_comments_stay_where_they_are() -> None:
+    text = (
+        '{\n    // of all\n    "servers": { // mine\n        // about a\n        "a": {"command": "x"}, // last\n'
+        "    },\n}\n"
+    )
+    insertion = insert(FILE, text, ("servers", "colonnade"), {"command": "c"})
+    assert insertion.text == (
+        '{\n    // of all\n    "servers": { // mine\n        "colonnade": {\n            "command": "c"\n        },\n'
+        '        // about a\n        "a": {"command": "x"}, // last\n    },\n}\n'
+    )
+    rest, piece = cut(FILE, insertion.text, ("servers", "a"))
+    assert piece == '{"command": "x"}'
+    assert rest.endswith("        },\n        // about a\n        // last\n    },\n}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", '{\n  "servers": {\n    "c": {\n      "url": "u"\n    }\n  }\n}\n'),
+        ("{}", '{"servers": {"c": {"url": "u"}}}'),
+        ('{"servers":{}}', '{"servers":{"c": {"url": "u"}}}'),
+        ('{"servers":{"a":1}}', '{"servers":{"c": {"url": "u"}, "a":1}}'),
+        ('{\n\t"servers": {}\n}', '{\n\t"servers": {\n\t\t"c": {\n\t\t\t"url": "u"\n\t\t}\n\t}\n}'),
+        (
+            '{\r\n  "x": 1\r\n}',
+            '{\r\n  "servers": {\r\n    "c": {\r\n      "url": "u"\r\n    }\r\n  },\r\n  "x": 1\r\n}',
+        ),
+    ],
+)
+def test_the_style_of_the_file_is_kept(text: str, expected: str) -> None:
+    assert insert(FILE, text, ("servers", "c"), {"url": "u"}).text == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            '{"s": {"a": 1, "b": 2, "c": 3}}',
+            ['{"s": {"b": 2, "c": 3}}', '{"s": {"a": 1, "c": 3}}', '{"s": {"a": 1, "b": 2}}'],
+        ),
+        ('{"s": {\n "a": 1,\n "b": 2 // x\n}}', ['{"s": {\n "b": 2 // x\n}}', '{"s": {\n "a": 1\n // x\n}}']),
+        ('{"s": { // x\n"a": 1 }}', ['{"s": { // x\n }}']),
+    ],
+)
+def test_one_comma_and_one_line_go_with_a_member(text: str, expected: list[str]) -> None:
+    for name, rest in zip("abc", expected, strict=False):
+        assert cut(FILE, text, ("s", name)).rest == rest
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"servers": {"colonnade": 1}}', 'it has "colonnade" already'),
+        ('{"servers": {"colonnade": null}}', "already"),
+        ('{"servers": []}', 'its "servers" is no map'),
+        ('{"servers": {"a": 1, "a": 2}}', 'duplicate key "a"'),
+        ("[]", "no map"),
+        ('{"servers": {', "not JSON"),
+        ('{"password": "hunter2" oops}', "not JSON"),
+    ],
+)
+def test_a_file_that_cannot_take_it_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(CannotEdit, match=problem) as refusal:
+        insert(FILE, text, ("servers", "colonnade"), OURS)
+    assert refusal.value.__context__ is None
+
+
+def test_a_missing_member_cannot_be_cut() -> None:
+    with pytest.raises(CannotEdit, match='it has no "b" where it was'):
+        cut(FILE, '{"servers": {"a": 1}}', ("servers", "b"))
+
+
+def test_deep_maps_are_made_on_the_way() -> None:
+    text = insert(FILE, '{"mcp": {"timeout": 1}}', ("mcp", "servers", "c"), {"url": "u"}).text
+    assert get(values(FILE, text), ("mcp", "servers", "c", "url")) == "u"

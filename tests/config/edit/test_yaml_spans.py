@@ -1,0 +1,153 @@
+"""Spans of YAML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.edit import CannotEdit, cut, has, insert, paste, values
+
+FILE = Path("config.yaml")
+OURS = {"enabled": True, "type": "stdio", "cmd": "/x/colonnade", "args": ["serve", "--stdio"], "timeout": 300}
+ITEM = {"name": "colonnade", "command": "/x/colonnade"}
+
+GOOSE = """# mine
+GOOSE_MODEL: x
+extensions:   # all
+  # about notes
+  notes:
+    cmd: uvx
+    envs: {A: b}   # why
+    text: |
+      [x]
+
+      more
+
+  tickets:
+    uri: https://x
+# end
+other: 1
+"""
+CONTINUE = """mcpServers:
+- name: a # first
+  env:
+    X: y
+# about b
+- name: b
+models: []
+"""
+
+
+def test_an_entry_goes_below_the_line_of_its_map() -> None:
+    insertion = insert(FILE, GOOSE, ("extensions", "colonnade"), OURS)
+    assert insertion.text == GOOSE.replace(
+        "# all\n",
+        '# all\n  colonnade:\n    enabled: true\n    type: "stdio"\n    cmd: "/x/colonnade"\n'
+        '    args: ["serve", "--stdio"]\n    timeout: 300\n',
+    )
+    assert cut(FILE, insertion.text, ("extensions", "colonnade")).rest == GOOSE
+
+
+def test_an_item_goes_to_the_front_of_its_list() -> None:
+    insertion = insert(FILE, CONTINUE, ("mcpServers", 0), ITEM)
+    assert insertion.text == CONTINUE.replace(
+        "mcpServers:\n", 'mcpServers:\n- name: "colonnade"\n  command: "/x/colonnade"\n'
+    )
+    assert cut(FILE, insertion.text, ("mcpServers", 0)).rest == CONTINUE
+
+
+def test_comments_around_an_entry_stay() -> None:
+    rest, piece = cut(FILE, GOOSE, ("extensions", "notes"))
+    assert rest == GOOSE[: GOOSE.index("  notes:")] + GOOSE[GOOSE.index("\n  tickets:") :].removeprefix("\n")
+    assert "# about notes\n" in rest
+    assert values(FILE, paste(FILE, rest, ("extensions", "notes"), piece).text) == values(FILE, GOOSE)
+    rest, piece = cut(FILE, CONTINUE, ("mcpServers", 0))
+    assert (rest, piece) == ("mcpServers:\n# about b\n- name: b\nmodels: []\n", "- name: a # first\n  env:\n    X: y\n")
+    assert values(FILE, paste(FILE, rest, ("mcpServers", 0), piece).text) == values(FILE, CONTINUE)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 'extensions:\n  c:\n    uri: "u"\n'),
+        ("a: 1", 'a: 1\nextensions:\n  c:\n    uri: "u"'),
+        ("extensions:\n", 'extensions:\n  c:\n    uri: "u"\n'),
+        ("extensions:", 'extensions:\n  c:\n    uri: "u"'),
+        ("extensions: {}\n", 'extensions: {"c": {"uri": "u"}}\n'),
+        ("extensions: {a: {b: 1}}\n", 'extensions: {"c": {"uri": "u"}, a: {b: 1}}\n'),
+        (
+            "extensions:\r\n    a:\r\n        b: 1\r\n",
+            'extensions:\r\n    c:\r\n      uri: "u"\r\n    a:\r\n        b: 1\r\n',
+        ),
+    ],
+)
+def test_the_style_of_the_file_is_kept(text: str, expected: str) -> None:
+    assert insert(FILE, text, ("extensions", "c"), {"uri": "u"}).text == expected
+
+
+def test_the_last_entry_leaves_an_empty_collection() -> None:
+    text = "extensions: # c\n  a:\n    uri: u\nz: 1\n"
+    rest, piece = cut(FILE, text, ("extensions", "a"))
+    assert rest == "extensions: {} # c\nz: 1\n"
+    assert values(FILE, paste(FILE, rest, ("extensions", "a"), piece).text) == values(FILE, text)
+    rest, piece = cut(FILE, "mcpServers:\n  - name: a\n", ("mcpServers", 0))
+    assert rest == "mcpServers: []\n"
+    assert values(FILE, paste(FILE, rest, ("mcpServers", 0), piece).text) == {"mcpServers": [{"name": "a"}]}
+
+
+def test_entries_between_commas() -> None:
+    text = "extensions: {a: {x: 1}, b: {y: 2} , c: 3}\n"
+    for name in "abc":
+        rest, piece = cut(FILE, text, ("extensions", name))
+        assert values(FILE, paste(FILE, rest, ("extensions", name), piece).text) == values(FILE, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("extensions: null\n", 'its "extensions" is no map'),
+        ("extensions: x\n", 'its "extensions" is no map'),
+        ("extensions: {c: 1}\n", 'it has "c" already'),
+        ("extensions: &x\n  a: 1\n", "something beside it"),
+        ("a: 1\n---\nb: 2\n", "not YAML"),
+        ("a: !tag x\n", "not YAML"),
+        ("{a: 1}\n", "by hand"),
+        ("a: 1\n...\n", "by hand"),
+    ],
+)
+def test_a_file_that_cannot_take_it_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(CannotEdit, match=problem):
+        insert(FILE, text, ("extensions", "c"), {"uri": "u"})
+
+
+def test_what_is_used_elsewhere_cannot_be_cut() -> None:
+    with pytest.raises(CannotEdit):
+        cut(FILE, "extensions:\n  a: &x {u: 1}\n  b: *x\n", ("extensions", "a"))
+    rest, _ = cut(FILE, "extensions:\n  a: &x {u: 1}\n  b: *x # alias\n  c: 1\n", ("extensions", "b"))
+    assert rest == "extensions:\n  a: &x {u: 1}\n  c: 1\n"
+
+
+ENTRIES = [
+    "a:\n  cmd: x\n  args:\n  - b # c\n",
+    "b: {cmd: x}\n",
+    '"c d":\n  # why\n  text: >-\n    folded\n\n    more\n',
+    "e:\n  null: ~\n  last:\n",
+    "f: 'two\n\n  lines'\n",
+]
+
+
+@given(
+    st.permutations(ENTRIES), st.lists(st.sampled_from(["", "\n", "# note\n"]), min_size=5, max_size=5), st.booleans()
+)
+def test_any_order_of_entries(entries: list[str], between: list[str], windows: bool) -> None:
+    block = "".join(gap + entry for gap, entry in zip(between, entries, strict=True))
+    text = "extensions:\n" + "".join(f"   {line}" if line.strip() else line for line in block.splitlines(True))
+    text = text.replace("\n", "\r\n") if windows else text
+    assert cut(FILE, insert(FILE, text, ("extensions", "c"), OURS).text, ("extensions", "c")).rest == text
+    for name in ("a", "b", "c d", "e", "f"):
+        rest, piece = cut(FILE, text, ("extensions", name))
+        assert not has(values(FILE, rest), ("extensions", name))
+        assert values(FILE, paste(FILE, rest, ("extensions", name), piece).text) == values(FILE, text)

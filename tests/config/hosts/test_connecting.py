@@ -1,0 +1,149 @@
+"""The content of hosts' files with Colonnade connected, and given back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from config.edit import CannotEdit, ValuePath, pruned, values
+from config.hosts.connecting import SPAN_CHANGED, connected, given_back, own_path
+from config.hosts.connection import CONNECTIONS
+from tests.config.edit.documents import json_texts
+
+VSCODE = CONNECTIONS["vscode"]
+ENTRY = VSCODE.command("/opt/colonnade", ["serve", "--stdio", "/c.yaml"])
+FILES = {"codex": Path("config.toml"), "continue": Path("config.yaml"), "goose": Path("config.yaml")}
+CONTENTS = {
+    "codex": '# mine\r\nmodel = "x"\r\n\r\n[mcp_servers.a]\r\ncommand = "x"\r\n\r\n[other]\r\ny = 1',
+    "continue": "name: L\nmcpServers:\n  # a\n  - name: a\n    command: x\n  - name: b\n    command: y\nmodels: []\n",
+    "goose": "GOOSE_MODEL: x\nextensions:\n  a: # a\n    cmd: x\n    args: []\n# end",
+}
+
+
+def content(name: str) -> tuple[Path, bytes, ValuePath]:
+    """A file of a host with a server `a`, and the path of that."""
+    connection = CONNECTIONS[name]
+    if name in CONTENTS:
+        return FILES[name], CONTENTS[name].encode(), (*connection.path, 0 if connection.is_list else "a")
+    root: object = {"a": {"command": "x", "args": []}, "b": {"command": "y"}}
+    for key in reversed(connection.path):
+        root = {"// no comment": 1, key: root, "after": [1.0, None]}
+    text = "\ufeff// mine\n" + json.dumps(root, indent="\t") + "\n"
+    return Path("settings.json"), text.encode(), (*connection.path, "a")
+
+
+each_host = pytest.mark.parametrize("name", CONNECTIONS)
+
+
+@each_host
+def test_a_file_that_did_not_change_is_given_back_byte_for_byte(name: str) -> None:
+    connection = CONNECTIONS[name]
+    file, data, path = content(name)
+    entry = connection.command("/opt/colonnade", ["serve"])
+    after, change = connected(file, data, connection, entry, [path])
+    root = values(file, after.decode("utf-8-sig"))
+    assert own_path(root, change.path) == change.path
+    assert (b"\r\n" in data) == (b"\r\n" in after)
+    assert after.startswith("\ufeff".encode()) == data.startswith("\ufeff".encode())
+    assert given_back(file, after, change, connection).data == data
+    assert given_back(file, data, change, connection).data == data
+
+
+@each_host
+def test_of_a_file_that_changed_only_our_span_goes(name: str) -> None:
+    connection = CONNECTIONS[name]
+    file, data, path = content(name)
+    entry = connection.command("/opt/colonnade", ["serve"])
+    after, change = connected(file, data, connection, entry, [])
+    grown = after + b"\n# new" if file.suffix != ".json" else after + b"\n// new"
+    assert given_back(file, grown, change, connection).data == grown.replace(change.written.encode(), b"")
+    after, change = connected(file, data, connection, entry, [path])
+    grown = after + b"\n# new" if file.suffix != ".json" else after + b"\n// new"
+    back = given_back(file, grown, change, connection).data
+    assert back is not None
+    assert values(file, back.decode("utf-8-sig")) == values(file, data.decode("utf-8-sig"))
+
+
+@each_host
+def test_a_new_file_goes_again(name: str) -> None:
+    connection = CONNECTIONS[name]
+    file, _, _ = content(name)
+    entry = connection.command("/opt/colonnade", ["serve"])
+    after, change = connected(file, None, connection, entry, [])
+    assert given_back(file, after, change, connection).data is None
+    assert given_back(file, after + b"\n", change, connection).data is None
+    comment = b"// mine\n" if file.suffix == ".json" else b"# mine\n"
+    left = given_back(file, after + comment, change, connection).data or b""
+    assert left.endswith(comment)
+    assert pruned(values(file, left.decode()), change.path[:-1]) == values(file, connection.new_file)
+
+
+def test_a_file_that_its_host_wrote_anew_is_cleared_all_the_same() -> None:
+    file, data, path = content("vscode")
+    after, change = connected(file, data, VSCODE, ENTRY, [path])
+    root = values(file, after.decode("utf-8-sig"))
+    root["servers"]["colonnade"]["gallery"] = True
+    root["servers"]["new"] = {"command": "z"}
+    back = given_back(file, json.dumps(root, indent=4).encode(), change, VSCODE)
+    assert back.kept == []
+    assert json.loads(back.data or b"") == {
+        "// no comment": 1,
+        "servers": {"a": {"command": "x", "args": []}, "b": {"command": "y"}, "new": {"command": "z"}},
+        "after": [1.0, None],
+    }
+
+
+def test_what_the_user_changed_is_not_overwritten() -> None:
+    file, data, path = content("vscode")
+    after, change = connected(file, data, VSCODE, ENTRY, [path])
+    root = values(file, after.decode("utf-8-sig"))
+    root["servers"]["colonnade"]["args"] = ["other"]
+    root["servers"]["a"] = {"command": "mine"}
+    back = given_back(file, json.dumps(root).encode(), change, VSCODE)
+    assert back.kept == [SPAN_CHANGED, 'it has another server "a" by now; the former one is in the backup']
+    assert json.loads(back.data or b"") == root
+
+
+def test_an_item_is_found_wherever_it_stands_in_the_list() -> None:
+    file, data, path = content("continue")
+    connection = CONNECTIONS["continue"]
+    after, change = connected(file, data, connection, connection.command("/c", []), [path])
+    text = after.decode().replace("mcpServers:\n", "mcpServers:\n  - name: first\n    command: z\n")
+    back = given_back(file, text.encode(), change, connection).data or b""
+    names = [item["name"] for item in values(file, back.decode())["mcpServers"]]
+    assert sorted(names) == ["a", "b", "first"]
+
+
+def test_maps_that_were_made_go_only_if_they_are_empty() -> None:
+    file = Path("settings.json")
+    after, change = connected(file, b'{\n  "x": 1\n}', VSCODE, ENTRY, [])
+    text = after.decode()
+    assert given_back(file, (text + "\n").encode(), change, VSCODE).data == b'{\n  "x": 1\n}\n'
+    root = values(file, text)
+    root["servers"]["new"] = {"command": "z"}
+    back = given_back(file, json.dumps(root).encode(), change, VSCODE).data or b""
+    assert json.loads(back) == {"servers": {"new": {"command": "z"}}, "x": 1}
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    with pytest.raises(CannotEdit, match="not UTF-8") as refusal:
+        connected(Path("a.json"), b'{"secret": "\xff"}', VSCODE, ENTRY, [])
+    assert refusal.value.__context__ is None
+
+
+@given(json_texts(), st.booleans())
+@settings(max_examples=100)
+def test_any_file_comes_back(text: str, is_marked: bool) -> None:
+    file = Path("mcp.json")
+    data = (("\ufeff" if is_marked else "") + text).encode()
+    servers = values(file, text).get("servers") or {}
+    after, change = connected(file, data, VSCODE, ENTRY, [("servers", name) for name in sorted(servers)])
+    assert list(values(file, after.decode("utf-8-sig"))["servers"]) == ["colonnade"]
+    assert given_back(file, after, change, VSCODE).data == data
+    other = given_back(file, after + b"\n", change, VSCODE)
+    assert other.kept == []
+    assert values(file, (other.data or b"").decode("utf-8-sig")).get("servers", {}) == servers

@@ -1,0 +1,99 @@
+"""Our entry as each host writes it, read back by the reader of the host's files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from config import HttpServer, StdioServer, load
+from config.edit import insert, values
+from config.hosts import HOSTS
+from config.hosts.connection import CONNECTIONS, NAME, is_same_launch
+
+ARGUMENTS = ["serve", "--stdio", "/home/kim/my files/colonnade.yaml"]
+URL = "http://127.0.0.1:8808/mcp"
+
+each_host = pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)
+
+
+def test_every_host_has_a_form() -> None:
+    assert {host.name for host in HOSTS} <= CONNECTIONS.keys()
+
+
+@each_host
+def test_a_host_starts_what_is_written(host, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """The host's own reader finds the command and its arguments in it."""
+    connection = CONNECTIONS[host.name]
+    server = _read_back(host, connection.command("/opt/colonnade", ARGUMENTS), tmp_path)
+    assert isinstance(server, StdioServer)
+    assert [word.reveal() for word in server.command] == ["/opt/colonnade", *ARGUMENTS]
+
+
+@each_host
+def test_a_host_reaches_the_url_with_the_token_of_a_variable(host, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    connection = CONNECTIONS[host.name]
+    if connection.url is None:
+        return
+    entry = connection.url(URL)
+    if connection.reference:
+        entry |= connection.token(connection.reference.replace("NAME", "THE_TOKEN"))
+    server = _read_back(host, entry, tmp_path)
+    assert isinstance(server, HttpServer)
+    assert server.url.reveal() == URL
+    if connection.reference:
+        assert server.headers["Authorization"].reveal() == "Bearer s3cret"
+
+
+@each_host
+def test_a_host_reaches_the_url_with_a_token_in_its_file(host, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    connection = CONNECTIONS[host.name]
+    if connection.url is not None:
+        server = _read_back(host, {**connection.url(URL), **connection.literal_token("s3cret")}, tmp_path)
+        assert server.headers["Authorization"].reveal() == "Bearer s3cret"
+
+
+def _read_back(host, entry, folder: Path):  # type: ignore[no-untyped-def]
+    """The server that the host's reader makes of an entry in a file at the host's place."""
+    place = next(file for file in host.files if not file.is_project and "*" not in file.linux)
+    file = place.path(folder, folder, {}, "linux")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    connection = CONNECTIONS[host.name]
+    text = connection.new_file
+    path = connection.place(values(file, text))
+    file.write_text(insert(file, text, path, entry).text)
+    config = load(file, {"THE_TOKEN": "s3cret", "HOME": str(folder)}, home=folder)
+    server = config.servers[NAME]
+    assert server.problem == ""
+    return server
+
+
+def test_newer_files_of_opencode_have_another_place() -> None:
+    connection = CONNECTIONS["opencode"]
+    assert connection.place({"mcp": {"a": {"type": "local"}}}) == ("mcp", NAME)
+    assert connection.place({"mcp": {"servers": {}}}) == ("mcp", "servers", NAME)
+    assert CONNECTIONS["continue"].place({}) == ("mcpServers", 0)
+
+
+def test_variables_are_passed_on_where_hosts_withhold_them() -> None:
+    passed = {
+        name: connection.variables(["A"])
+        for name, connection in CONNECTIONS.items()
+        if connection.variables is not None and connection.variables(["A"])
+    }
+    assert passed == {
+        "cline": {"env": {"A": "${env:A}"}},
+        "roo": {"env": {"A": "${env:A}"}},
+        "gemini": {"env": {"A": "${A}"}},
+        "codex": {"env_vars": ["A"]},
+        "continue": {"env": {"A": "${{ secrets.A }}"}},
+    }
+    assert all(connection.variables is None or connection.variables([]) == {} for connection in CONNECTIONS.values())
+
+
+def test_an_entry_that_starts_another_program_is_not_ours() -> None:
+    written = {"command": "a", "args": ["b"]}
+    assert is_same_launch(written, {"command": "a", "args": ["b"], "timeout": 5})
+    assert not is_same_launch(written, {"command": "a", "args": ["c"]})
+    assert not is_same_launch(written, {"command": "a", "args": ["b"], "url": "u"})
+    assert not is_same_launch(written, None)

@@ -1,0 +1,59 @@
+"""The servers that a host starts by itself, beside those of our configuration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from config.hosts.gemini import GEMINI
+from config.hosts.started import is_among, started_by
+from config.read import read
+
+SERVERS = {
+    "words": {"command": "uvx", "args": ["words", "--key", "s3cret"]},
+    "url": {"httpUrl": "https://x.example/mcp?key=s3cret"},
+    "other": {"command": "uvx", "args": ["words", "--key"]},
+    "frozen": {"url": "https://y.example/mcp", "tcp": "ws://z"},
+}
+
+
+def entries(folder: Path, **more: object) -> dict[str, object]:
+    data = json.dumps({"mcpServers": SERVERS, **more}).encode()
+    found = started_by(GEMINI, folder / ".gemini" / "settings.json", data, folder)
+    return {entry.name: entry for entry in found}
+
+
+def test_a_server_that_is_switched_off_is_not_started(tmp_path: Path) -> None:
+    assert set(entries(tmp_path)) == set(SERVERS)
+    assert set(entries(tmp_path, mcp={"excluded": ["url"]})) == set(SERVERS) - {"url"}
+
+
+def test_an_empty_or_missing_file_starts_nothing(tmp_path: Path) -> None:
+    assert started_by(GEMINI, tmp_path / "settings.json", None, tmp_path) == []
+    assert started_by(GEMINI, tmp_path / "settings.json", b" \n", tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("ours", "same"),
+    [
+        ("{command: [uvx, words, --key, s3cret]}", {"words"}),
+        ("{command: uvx, args: [words, --key, '${env:KEY}']}", {"words"}),
+        ("{command: uvx words --key 's3cret'}", {"words"}),
+        ("{command: uvx, args: [words, --key]}", {"other"}),
+        ("{command: uvx, args: [words, --key, '$${env:KEY}']}", set()),
+        ("{command: uvx, args: [words, --key, s3cret], disabled: true}", set()),
+        ("{command: uvx}", set()),
+        ('{command: "un\'closed"}', set()),
+        ("{url: 'https://x.example/mcp?key=${keyring:x}'}", {"url"}),
+        ("{url: https://y.example/mcp}", {"frozen"}),
+        ("nothing", set()),
+    ],
+)
+def test_servers_are_the_same_if_they_launch_the_same(ours: str, same: set[str], tmp_path: Path) -> None:
+    file = tmp_path / "colonnade.yaml"
+    file.write_text(f"servers:\n  renamed: {ours}\n")
+    servers = read(file).root["servers"]
+    assert isinstance(servers, dict)
+    assert {name for name, entry in entries(tmp_path).items() if is_among(entry, servers)} == same  # type: ignore[arg-type]
