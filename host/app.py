@@ -85,6 +85,7 @@ class Host:
     stateless: Stateless
     admin: HostAdmin
     memory: Budget
+    _reloading: trio.Lock = field(default_factory=trio.Lock)
     console_sessions: ConsoleSessions = field(default_factory=lambda: ConsoleSessions(trio.current_time))
 
     def status(self) -> bytes:
@@ -113,6 +114,10 @@ class Host:
         Args:
             by_person: a person wants all of it. Otherwise what widens waits for a person (`host.policy.widening`).
         """
+        async with self._reloading:  # an older reading of the file must not replace a newer one
+            return await self._reload(by_person=by_person)
+
+    async def _reload(self, *, by_person: bool) -> ConfigReloaded:
         try:
             config = await trio.to_thread.run_sync(load, self.config.source)
         except ConfigError as problem:
@@ -122,6 +127,8 @@ class Host:
             outcome = ConfigReloaded(why, accepted=False)
             self.runtime.journal.note(outcome)
             return outcome
+        if not by_person and config.digest == self.config.digest:  # a person was faster
+            return ConfigReloaded("nothing has changed", accepted=True)
         wider = {} if by_person else widenings(self.config, config)
         waiting = tuple(f"{server}: {each}" if server else each for server, found in wider.items() for each in found)
         if wider:
@@ -414,6 +421,7 @@ async def _follow_reloads(host: Host, signals: _Signals) -> AsyncIterator[None]:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(follow)
         if host.initial_config.watch is Switch.ON:
-            nursery.start_soon(watch_file, host.initial_config.source, partial(reload, by_person=False))
+            initial = host.initial_config
+            nursery.start_soon(watch_file, initial.source, initial.digest, partial(reload, by_person=False))
         yield
         nursery.cancel_scope.cancel()
