@@ -86,6 +86,8 @@ class Host:
     admin: HostAdmin
     memory: Budget
     _reloading: trio.Lock = field(default_factory=trio.Lock)
+    _was_rejected: bool = False
+    """Whether the file could not be taken over when it was read last."""
     console_sessions: ConsoleSessions = field(default_factory=lambda: ConsoleSessions(trio.current_time))
 
     def status(self) -> bytes:
@@ -124,11 +126,12 @@ class Host:
             first, *more = problem.problems
             why = f"{first}" + (f" (and {len(more)} more: colonnade check)" if more else "")
             self.runtime.gate.decision_log.record_configuration("config_rejected", self.config.source)
-            outcome = ConfigReloaded(why, accepted=False)
+            outcome, self._was_rejected = ConfigReloaded(why, accepted=False), True
             self.runtime.journal.note(outcome)
             return outcome
-        if not by_person and config.digest == self.config.digest:  # a person was faster
+        if not by_person and not self._was_rejected and config.digest == self.config.digest:  # a person was faster
             return ConfigReloaded("nothing has changed", accepted=True)
+        self._was_rejected = False
         wider = {} if by_person else widenings(self.config, config)
         waiting = tuple(f"{server}: {each}" if server else each for server, found in wider.items() for each in found)
         if wider:

@@ -52,13 +52,16 @@ async def saves(file: Path, *steps: Callable[[], object], count: int) -> int:
     return seen
 
 
-@pytest.mark.parametrize("save", [write_in_place, replace, remove_and_make])
+@pytest.mark.parametrize(
+    "save", [write_in_place, *(pytest.param(each, marks=pytest.mark.slow) for each in (replace, remove_and_make))]
+)
 async def test_a_saved_file_is_seen_whatever_saves_it(save: Callable[[Path, str], None], tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("1")
     assert await saves(file, lambda: save(file, "2"), lambda: save(file, "3"), count=2) == 2
 
 
+@pytest.mark.slow
 async def test_a_file_behind_a_link_is_seen_and_so_is_another_link(tmp_path: Path) -> None:
     """As a mounted directory of Kubernetes exchanges its files."""
     for name, text in (("one", "1"), ("two", "2")):
@@ -74,6 +77,7 @@ async def test_a_file_behind_a_link_is_seen_and_so_is_another_link(tmp_path: Pat
     assert await saves(tmp_path / "link", lambda: write("3"), relink, count=2) == 2
 
 
+@pytest.mark.slow
 async def test_what_changes_nothing_is_not_seen(tmp_path: Path) -> None:
     """The same text, another file of the folder, another time, and that the file is gone."""
     file = tmp_path / "c.yaml"
@@ -87,6 +91,7 @@ async def test_what_changes_nothing_is_not_seen(tmp_path: Path) -> None:
     assert await saves(file, *steps, count=0) == 0
 
 
+@pytest.mark.slow
 async def test_a_file_that_is_written_in_two_steps_is_seen_once(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("1")
@@ -108,12 +113,14 @@ async def test_a_file_that_is_written_in_two_steps_is_seen_once(tmp_path: Path) 
     assert seen == ["2: a half and the rest"]
 
 
+@pytest.mark.slow
 async def test_what_was_saved_before_the_watch_began_is_seen(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("2")
     await seen_within(file, sha256(b"1").hexdigest())
 
 
+@pytest.mark.slow
 async def test_a_file_whose_folder_is_made_anew_is_seen(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -129,6 +136,7 @@ async def test_a_file_whose_folder_is_made_anew_is_seen(tmp_path: Path) -> None:
     await seen_within(file, sha256(b"1").hexdigest(), make_anew)
 
 
+@pytest.mark.slow
 async def test_the_file_that_a_changed_link_leads_to_is_watched_from_then_on(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -144,6 +152,7 @@ async def test_the_file_that_a_changed_link_leads_to_is_watched_from_then_on(tmp
     assert await saves(tmp_path / "link", relink, lambda: write("3"), count=2) == 2
 
 
+@pytest.mark.slow
 async def test_without_watches_of_the_system_the_file_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

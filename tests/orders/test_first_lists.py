@@ -9,6 +9,7 @@ people think of it. Every answer is held against it when it comes, and every cal
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -169,12 +170,17 @@ class Asked:
     server: str
     entry: Entry
     at: float
-    flood: bool = False
     cancelled: float | None = None
     reached: int = 0
     ended: float | None = None
     outcome: str = ""
+    """Empty if it was cancelled."""
     must_succeed: bool = False
+
+    def takes(self, result: dict[str, Any] | None) -> None:
+        """The answer has come; None if the request was called off."""
+        if result is not None:
+            self.outcome = f"refused: {result['content'][0]['text']}" if result.get("isError") else "success"
 
 
 class Player(ScriptedServer):
@@ -485,7 +491,7 @@ class Life:
         self.nursery.start_soon(client.listen_changes)
         for kind in self.random.sample(list(LISTS), 2):
             await self.lists(viewer, kind, client.request, stateless=False)
-        self.clients.append((client, viewer))
+        self.clients.append(client)
 
     def check_instructions(self, said: str) -> None:
         for account in self.accounts.values():
@@ -547,7 +553,7 @@ class Life:
             trio.Event(),
         )
 
-    async def calls_one(self, *, flood: bool = False) -> None:
+    async def asks(self) -> None:
         """A client calls something; sometimes it gives up."""
         random = self.random
         server = random.choice([*self.accounts])
@@ -556,37 +562,25 @@ class Life:
         self.calls.append(call)
         call.must_succeed = self.must_succeed(call)
         patience = random.choice([None, None, None, 0.7, 3.3])
+        client = self.clients[-1] if self.clients and random.random() < 0.6 else None
         params: dict[str, Any] = {"_meta": {CALL_KEY: call.number}}
         params |= {"uri": f"{server}+{name}"} if kind == "resource" else {"name": f"{server}__{name}"}
         if kind == "tool":
             params["arguments"] = {}
-        await self.carries_out(call, params, patience)
-
-    async def carries_out(self, call: Asked, params: dict[str, Any], patience: float | None) -> None:
-        method = CALLS[call.entry[0]]
-        own = self.clients[-1][0] if self.clients and self.random.random() < 0.6 else None
-        began = self.now()
         try:
-            with trio.move_on_after(patience or 1000.0) as scope:
-                if own is None:
-                    result = await self.request(method, params)
-                elif patience is None:
-                    result = await own.request(method, params, id=1000 + call.number)
-                else:
-                    later = partial_cancel(own, 1000 + call.number, patience, self.nursery)
-                    result = await own.request(method, params, id=1000 + call.number)
-                    later.cancel()
-                    if result is None:
-                        call.cancelled = began + patience
-                call.outcome = "refused" if result is None or result.get("isError") else "success"
-                call.outcome += (
-                    "" if result is None or not result.get("isError") else f": {result['content'][0]['text']}"
-                )
-            if scope.cancelled_caught:
-                call.cancelled = began + (patience or 0)
+            if client is None:
+                with trio.move_on_after(math.inf if patience is None else patience):
+                    call.takes(await self.request(CALLS[kind], params))
+            else:
+                id = 1000 + call.number
+                if patience is not None:
+                    self.nursery.start_soon(call_off, client, id, patience)
+                call.takes(await client.request(CALLS[kind], params, id=id))
         except Refusal as refusal:
             call.outcome = f"refused: {refusal.code} {refusal.message}"
         call.ended = self.now()
+        if not call.outcome:
+            call.cancelled = call.at + (patience or 0.0)
         self.tally[call.outcome.partition(":")[0] or "cancelled"] += 1
 
     def must_succeed(self, call: Asked) -> bool:
@@ -605,7 +599,6 @@ class Life:
             and self.rule(account, kind, name) in (("allow", "ask") if self.person else ("allow",))
             and (account.trust == "trusted" or self.is_approved_by(account, kind, name, version))
             and due + 0.1 < account.timeout
-            and (account.id in self.listed or due < self.grace - self.now() or kind == "resource" or True)
         )
 
     def is_approved_by(self, account: ServerAccount, kind: str, name: str, version: int) -> bool:
@@ -698,7 +691,6 @@ class Life:
             player.spec = self.spec(account)
             self.world.configures(*self.world.servers.values())
             return
-        former = self.world.servers[account.id]
         players = {**self.world.servers, account.id: Player(self, account, self.spec(account))}
         self.world.configures(*players.values(), restart={account.id})
         if change == "anew":
@@ -706,7 +698,6 @@ class Life:
         else:
             self.starts(account)
         self.renewed[account.id] = self.now()
-        del former
 
     def renews(self, account: ServerAccount) -> None:
         """A server begins anew as it is: what it listed stays listed."""
@@ -764,8 +755,8 @@ class Life:
             open_stateless(self.world) as self.stateless,
             trio.open_nursery() as self.nursery,
         ):
-            self.clients: list[tuple[ScriptedClient, Viewer]] = []
-            with AsyncOrNot(self.world, self.person):
+            self.clients: list[ScriptedClient] = []
+            with Person(self.world, self.person):
                 await self._events(random)
                 await wait_all_tasks_blocked()
                 self.check_at_rest()
@@ -780,7 +771,7 @@ class Life:
         acts: list[tuple[float, Callable[..., Any]]] = [(0.05, self.looks), (0.07, self.comes)]
         for _ in range(random.randint(3, 10)):
             at = random.choice([0.0, 0.0, 1.0, 2.0, 4.0, 6.0, 9.0, 12.0, 24.0, 31.0]) + random.randint(10, 90) / 1000
-            acts.append((at, random.choice([self.comes, self.looks, self.listens, *[self.calls_one] * 5])))
+            acts.append((at, random.choice([self.comes, self.looks, self.listens, *[self.asks] * 5])))
         if random.random() < 0.4:
             acts.append((random.choice([0.5, 7.5, 26.5]) + 0.001, self.decides))
         if random.random() < 0.3:
@@ -858,7 +849,7 @@ class ToldBy(list[str]):
         return [method for method, _ in self._client.notifications][index]
 
 
-class AsyncOrNot:
+class Person:
     """A person who confirms all that is asked, for the block, or nobody."""
 
     def __init__(self, world: World, there: bool) -> None:
@@ -873,17 +864,10 @@ class AsyncOrNot:
             self._person.__exit__(*problem)
 
 
-def partial_cancel(client: ScriptedClient, id: int, after: float, nursery: trio.Nursery) -> trio.CancelScope:
-    """A client calls its request off after so many seconds; cancel what is given back to leave it alone."""
-    scope = trio.CancelScope()
-
-    async def cancel() -> None:
-        with scope:
-            await trio.sleep(after)
-            client.notifies("notifications/cancelled", {"requestId": id})
-
-    nursery.start_soon(cancel)
-    return scope
+async def call_off(client: ScriptedClient, id: int, after: float) -> None:
+    """A client calls its request off after so many seconds, which may be over by then."""
+    await trio.sleep(after)
+    client.notifies("notifications/cancelled", {"requestId": id})
 
 
 def split(kind: str, outward: str) -> tuple[str, str]:

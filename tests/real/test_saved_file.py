@@ -149,8 +149,9 @@ class Scene:
 
     def spoil(self, host: Running) -> None:
         text = self.random.choice(["", "servers: {a: {command: [x]", self.text()[:-9], "servers: {}\n", "- a\n"])
+        before = self.file.read_text()
         assert "configuration kept" in self.save(host, f"{text}# {self.edits}\n" if text else text)
-        self.save(host)
+        assert "nothing has changed" in self.save(host, before)
 
     def touch(self, host: Running) -> None:
         """Nothing changes, and nothing is said."""
