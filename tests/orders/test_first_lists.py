@@ -198,6 +198,7 @@ class Player(ScriptedServer):
         offered = {name: {"listChanged": True} for name in ("tools", "prompts", "resources")}
         super().__init__(account.id, answers=answers, revision=account.era, capabilities=offered)
         self.spec = spec
+        self.ttl_ms, self.scope = 60_000, "public"
         self.up: dict[MemoryLink, trio.Event] = {}
         """Each connection that there was, and whether its process has come up."""
         self.beginning = 0
@@ -634,22 +635,21 @@ class Life:
         starting = [
             each
             for each in self.accounts.values()
-            if each.fate == "never" and each.id in self.listed and not each.disabled and not self.is_held(each)
-            if ("tool", "y") in each.offers and not each.lazy
+            if (each.fate == "never" or each.delay > 2) and not each.disabled and not self.is_held(each)
         ]
         if not starting:
             return
         account = starting[0]
-        refused = Counter[int]()
+        refused = Counter[str]()
         params = {"name": f"{account.id}__y", "arguments": {}}
 
         async def send(identity: str) -> None:
             try:
                 answer = await self.request("tools/call", params, identity)
             except Refusal as refusal:
-                refused[refusal.code] += 1
+                refused[str(refusal.code)] += 1
             else:
-                refused["too many" if "wait for servers" in str(answer) else "other"] += 1  # type: ignore[index]
+                refused[str(answer)] += 1
 
         async with trio.open_nursery() as nursery:
             for _ in range(MOST_WAITING + 20):
@@ -797,7 +797,7 @@ class Life:
             acts.append((random.choice([0.5, 7.5, 26.5]) + 0.001, self.decides))
         if random.random() < 0.3:
             acts.append((random.choice([0.6, 7.6, 26.6]) + 0.002, self.reconfigures))
-        if random.random() < 0.2:
+        if random.random() < 0.3:
             acts.append((0.3, self.floods))
         for at, act in sorted(acts, key=lambda each: each[0]):
             await trio.sleep_until(self.started + at)
