@@ -225,7 +225,7 @@ class HostControl(Protocol):
         """End the connection to the server and connect again. Calls in progress have some seconds to end."""
 
     def set_disabled(self, server: str, *, disabled: bool) -> None:
-        """Leave the server out, or take it in again, until the configuration is read again."""
+        """Leave the server out, or take it in again, until a person has the configuration read again."""
 
     async def reload(self) -> ConfigReloaded:
         """Read the configuration again."""

@@ -339,7 +339,11 @@ class HostAdmin(PolicyAdmin):
             raise AdminError(f"{server} is {action}d already")
         else:
             host.set_disabled(server, disabled=action == "disable")
-            done = f"it is {action}d until the configuration is read again or the host is restarted"
+            ends = {
+                "enable": "the configuration is read again or the host is restarted",
+                "disable": "`colonnade enable`, `colonnade reload` or a restart of the host",
+            }
+            done = f"it is {action}d until {ends[action]}"
         self.mark_changed("servers", "catalog", "held")
         return {"done": f"{server}: {done}."}
 

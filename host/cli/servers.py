@@ -66,7 +66,7 @@ def restart(selection: Selection, server: str) -> int:
 def enable(selection: Selection, server: str) -> int:
     """Take a disabled server in again.
 
-    This holds until the host reads its configuration again. The file is not changed.
+    This holds until the host reads its configuration again; then the file decides. The file is not changed.
     """
     return _control(selection, server, "enable")
 
@@ -79,7 +79,8 @@ def enable(selection: Selection, server: str) -> int:
 def disable(selection: Selection, server: str) -> int:
     """Stop a server and leave it out.
 
-    This holds until the host reads its configuration again. The file is not changed.
+    This holds until `colonnade enable`, `colonnade reload`, SIGHUP or a restart of the host. Saving the file does not
+    take the server in. The file is not changed.
     """
     return _control(selection, server, "disable")
 
@@ -92,8 +93,8 @@ def disable(selection: Selection, server: str) -> int:
 def reload(selection: Selection, yes: bool) -> int:
     """Have the running hosts read their configuration again.
 
-    All changes are applied, also those that wait for a person because they permit more. On a terminal, these are shown
-    first. An invalid file changes nothing; its first mistake is printed.
+    All changes are applied, also those that permit more. On a terminal, the changes that wait for a person since the
+    file was saved are shown first. An invalid file changes nothing; its first mistake is printed.
     """
     targets = selection.scope().running()
     allow_interrupts()
