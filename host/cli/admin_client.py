@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from host.admin.api import API_PATH, API_VERSION, EVENTS_PATH, PREFIX
-from host.admin.socket import SOCKET_SUFFIX
+from host.admin.paths import API_PATH, API_VERSION, EVENTS_PATH, PREFIX, SOCKET_SUFFIX
 from host.cli.exit_codes import CommandFailed
 from host.wire.descent import credentials
 from host.wire.port import unix_address

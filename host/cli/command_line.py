@@ -19,6 +19,7 @@ from host.cli.explain import explain
 from host.cli.grants import grants
 from host.cli.serve import serve
 from host.cli.servers import disable, enable, logs, reload, restart
+from host.cli.status import status
 
 PROGRAM = "colonnade"
 ALIASES = {"pins": "definitions"}
@@ -85,7 +86,7 @@ def show_help(context: click.Context, command: tuple[str, ...]) -> int:
 for _command in (
     *(serve, check, schema),
     *(list_entries, call),
-    *(logs, restart, enable, disable, reload),
+    *(status, logs, restart, enable, disable, reload),
     *(ask, console, definitions, grants, explain, audit),
     *(completion, show_help),
 ):
