@@ -40,11 +40,8 @@ def status(id: str, state: str = "ready", detail: str = "ready", **offered: int)
 
 
 def listing(owner: OwnersView | None = None, **more: Any) -> Listing:
-    entries: dict[Kind, list[Any]] = {kind: [] for kind in Kind} | {
-        Kind.TOOL: [ADD, NOW],
-        Kind.RESOURCE: [PAGE],
-        Kind.TEMPLATE: [NOTE],
-    }
+    entries: dict[Kind, list[Any]] = {kind: [] for kind in Kind}
+    entries |= {Kind.TOOL: [ADD, NOW], Kind.RESOURCE: [PAGE], Kind.TEMPLATE: [NOTE]}
     raws = {kind: [Raw(json.dumps(each).encode()) for each in those] for kind, those in entries.items()}
     servers = [status("notes", tools=4, resources=1, resourceTemplates=1), status("clock", tools=1)]
     servers.append(status("typo", "failed", "not found; next attempt in 2.1 s"))
