@@ -19,7 +19,7 @@ from host.admin.schema import LogLine
 from host.app import START_ERRORS, Host, open_host
 from host.cli.admin_client import find_hosts
 from host.cli.exit_codes import UNREACHED, WRONG, CommandFailed
-from host.cli.listing import MAX_LOG_LINES, Listing, OwnersView, name_of
+from host.cli.listing import MAX_LOG_LINES, Listing, OwnersView, name_of, why_hidden
 from host.cli.log import open_log
 from host.cli.progress import ProgressBar
 from host.cli.suggest import did_you_mean
@@ -34,6 +34,7 @@ from host.names import inward_uri, server_of_name, template_matches
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.protocol.meta import with_progress_token
 from host.protocol.methods import LIST_METHODS, PROGRESS, Kind, Method
+from host.sanitize import visible
 from host.storage.directory import State
 from host.upstream.catalog_sync import read_list
 from host.wire.http_transport import AuthNeeded
@@ -246,12 +247,20 @@ async def _request(endpoint: Endpoint, *, method: Method, name: str, params: Raw
 
 
 async def _suggestion(endpoint: Endpoint, kind: Kind, name: str) -> str:
-    """The remedy for a name that does not exist; empty if it exists, or is similar to none."""
+    """The remedy for a name that is not listed; empty if it is, or is similar to none. The owner of the host hears why
+    an entry is hidden."""
     try:
         names = [name_of(kind, raw) for raw in await _read_list(endpoint, kind)]
         templates = await _read_list(endpoint, Kind.TEMPLATE) if kind is Kind.RESOURCE else []
-    except (PeerError, ColonnadeError):
+        view = await endpoint.owner()
+    except (PeerError, ColonnadeError, CommandFailed):
         return ""
-    if name in names or any(template_matches(name_of(Kind.TEMPLATE, raw), name) for raw in templates):
+    if name in names:
+        return ""
+    hidden = () if view is None else view.hidden()
+    for row in hidden:
+        if (row["kind"], row["outward"]) == (kind.value, visible(name)):
+            return f"clients do not see it: {why_hidden(row)}"
+    if any(template_matches(name_of(Kind.TEMPLATE, raw), name) for raw in templates):
         return ""
     return did_you_mean(name, names)

@@ -39,6 +39,10 @@ class OwnersView:
     catalog: Sequence[Mapping[str, Any]] = ()
     logs: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
+    def hidden(self) -> list[Mapping[str, Any]]:
+        """The rows of the catalog that clients do not see."""
+        return [row for row in self.catalog if not row["shown"]]
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -128,17 +132,14 @@ def count_entries(listing: Listing) -> dict[str, Counts]:
                 of_server.shown += 1
                 of_server.size += len(raw)
     if listing.owner is not None:
-        hidden = Counter((str(row["server"]), row["verdict"] == "deny") for row in _hidden(listing.owner))
+        hidden = Counter((str(row["server"]), row["verdict"] == "deny") for row in listing.owner.hidden())
         for id, of_server in counts.items():
             of_server.denied, of_server.held = hidden[id, True], hidden[id, False]
     return counts
 
 
-def _hidden(owner: OwnersView) -> Iterator[Mapping[str, Any]]:
-    return (row for row in owner.catalog if not row["shown"])
-
-
-def _why_hidden(row: Mapping[str, Any]) -> str:
+def why_hidden(row: Mapping[str, Any]) -> str:
+    """Why clients do not see an entry, from its row of the catalog."""
     if row["verdict"] == "deny":
         return f"denied by {row['rule']}"
     standings = {"new": "held: never approved", "changed": "held: changed since it was approved"}
@@ -172,8 +173,8 @@ def as_json(listing: Listing) -> dict[str, Any]:
         told[LIST_METHODS[kind].member] = [json.loads(bytes(raw)) for raw in raws]
     if listing.owner is not None:
         told["hidden"] = [
-            {"server": row["server"], "kind": row["kind"], "name": row["name"], "why": _why_hidden(row)}
-            for row in _hidden(listing.owner)
+            {"server": row["server"], "kind": row["kind"], "name": row["name"], "why": why_hidden(row)}
+            for row in listing.owner.hidden()
         ]
     return told
 
@@ -207,7 +208,7 @@ def show(terminal: Terminal, listing: Listing, *, in_full: bool) -> None:
         for raw in raws:
             _show_in_full(terminal, kind, raw) if in_full else _show_entry(terminal, kind, raw)
     if in_full and listing.owner is not None:
-        _show_hidden(terminal, list(_hidden(listing.owner)))
+        _show_hidden(terminal, listing.owner.hidden())
 
 
 def _show_server(terminal: Terminal, row: Mapping[str, Any], counts: Counts) -> None:
@@ -268,7 +269,7 @@ def _show_hidden(terminal: Terminal, rows: Collection[Mapping[str, Any]]) -> Non
     if rows:
         print("Clients do not see:")
     for row in rows:
-        print(terminal.paragraph(f"  {row['kind']:<9} {row['name']}  ", _why_hidden(row), indent=12, faint=True))
+        print(terminal.paragraph(f"  {row['kind']:<9} {row['name']}  ", why_hidden(row), indent=12, faint=True))
 
 
 # Definitions

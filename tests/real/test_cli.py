@@ -350,6 +350,14 @@ def test_one_server_is_listed_with_what_it_hides_and_why_another_failed(asked: A
     assert "no API key given" in [line["line"] for line in told["servers"][1]["log"]]
 
 
+def test_the_owner_hears_why_an_entry_is_hidden(asked: Asked) -> None:
+    done = asked("call", "e__test_error_handling")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert (
+        "Unknown tool: e__test_error_handling; clients do not see it: denied by tools.deny: test_error_*" in done.stderr
+    )
+
+
 def test_progress_is_shown_on_a_terminal_alone(everything: Setting) -> None:
     call = ["call", "e__test_tool_with_progress", "--url", everything.host.url]
     state = {"COLONNADE_STATE": beside(everything.file)["COLONNADE_STATE"]}
