@@ -62,7 +62,7 @@ def _files_option(command: AnyCallable) -> AnyCallable:
         "folder",
         metavar="DIR",
         type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
-        default=".",
+        callback=lambda context, parameter, folder: folder or Path(),  # the current one need not be writable
         help="Write images, audio and other binary content into this folder; default: the current one.",
     )(command)
 

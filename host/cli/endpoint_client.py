@@ -148,7 +148,10 @@ def _view_of_running(state: State | None, url: str) -> OwnersView | None:
     for running in find_hosts(state.path) if state is not None else ():
         if running.problem is None and running.endpoint and f"{url}/".startswith(f"{running.endpoint}/"):
             servers, catalog = running.get("state/servers")["servers"], running.get("state/catalog")["catalog"]
-            logs = {id: running.post("servers/log", server=id)["lines"][-MAX_LOG_LINES:] for id in _failed(servers)}
+            logs = {
+                id: running.post("servers/log", server=id)["lines"][-MAX_LOG_LINES:]
+                for id in _without_connection(servers)
+            }
             return OwnersView(servers, catalog, logs)
     return None
 
@@ -186,15 +189,15 @@ async def _ask_locally(host: Host, method: str, params: Raw | None, report: Prog
 async def _view_of_own(host: Host) -> OwnersView:
     sections = await host.admin.sections(["servers", "catalog"])
     logs: dict[str, list[LogLine]] = {}
-    for id in _failed(sections["servers"]):
+    for id in _without_connection(sections["servers"]):
         log = await host.admin.run_steps(host.admin.server_log(id, 0))
         logs[id] = log["lines"][-MAX_LOG_LINES:]
     return OwnersView(sections["servers"], sections["catalog"], logs)
 
 
-def _failed(servers: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The servers whose last attempt failed."""
-    return [str(row["id"]) for row in servers if row["state"] == "failed" or "failure" in row["detail"]]
+def _without_connection(servers: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The servers that failed, or are starting, perhaps again."""
+    return [str(row["id"]) for row in servers if row["state"] in ("failed", "starting")]
 
 
 async def _status_of(host: Host) -> object:

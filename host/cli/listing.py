@@ -25,15 +25,15 @@ from host.upstream.supervisor import describe_counts
 BYTES_PER_TOKEN = 4
 """A rule of thumb for JSON with English words."""
 MAX_LOG_LINES = 20
-"""Lines of standard error that are shown of a server that failed."""
+"""Lines of standard error that are shown of a server that is not connected."""
 _NAME_COLUMN = 54
 _EXPRESSION = re.compile(r"\{[+#./;?&]?([^{}]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
 class OwnersView:
-    """A host as only its owner sees it: rows of the admin API, and the last lines that failed servers wrote to their
-    standard error."""
+    """A host as only its owner sees it: rows of the admin API, and the last lines that servers which failed or are
+    starting wrote to their standard error."""
 
     servers: Sequence[Mapping[str, Any]] = ()
     catalog: Sequence[Mapping[str, Any]] = ()

@@ -97,7 +97,9 @@ class ResultPrinter:
         except binascii.Error:
             self._fail(f"{kind}: it is not base64, so it was not written")
         except OSError as problem:
-            self._fail(f"{kind}: it cannot be written into {self._folder}: {problem.strerror}")
+            self._fail(
+                f"{kind}: it cannot be written into {self._folder} ({problem.strerror}); --output names a folder"
+            )
         else:
             print(f"{path} ({kind}, {len(content):,} bytes)")
 
