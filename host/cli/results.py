@@ -97,9 +97,7 @@ class ResultPrinter:
         except binascii.Error:
             self._fail(f"{kind}: it is not base64, so it was not written")
         except OSError as problem:
-            self._fail(
-                f"{kind}: it cannot be written into {self._folder} ({problem.strerror}); --output names a folder"
-            )
+            self._fail(f"{kind}: it cannot be written into {self._folder} (--output): {problem.strerror}")
         else:
             print(f"{path} ({kind}, {len(content):,} bytes)")
 

@@ -103,8 +103,7 @@ def test_content_that_cannot_be_written_is_said_and_the_rest_is_shown(
     out, err = capsys.readouterr()
     assert out == "the rest\n"
     assert err.splitlines() == [
-        f"colonnade: image/png: it cannot be written into {tmp_path}/nowhere (No such file or directory); --output names "
-        "a folder",
+        f"colonnade: image/png: it cannot be written into {tmp_path}/nowhere (--output): No such file or directory",
         "colonnade: image/png: it is not base64, so it was not written",
     ]
     assert not printer.is_whole
