@@ -182,6 +182,28 @@ class AdminState(HostInfo):
 SECTIONS = tuple(StateSections.__annotations__)
 
 
+class ProcessUsage(TypedDict):
+    """Resources of the host: open descriptors, and resident memory in bytes. None where the system does not tell."""
+
+    descriptors: int | None
+    max_descriptors: int | None
+    memory: int | None
+    memory_peak: int | None
+
+
+class HostStatus(HostInfo):
+    """The health of a host. `uptime` is in seconds; `confirmations` counts those that wait, `held` the definitions;
+    `waiting_changes` are those of the configuration file that permit more and wait for a person."""
+
+    uptime: float
+    process: ProcessUsage
+    servers: list[ServerRow]
+    confirmations: int
+    held: int
+    waiting_changes: list[str]
+    problems: list[str]
+
+
 class Done(TypedDict):
     """One sentence that tells the person what was done."""
 
@@ -261,6 +283,8 @@ class DecisionApi(Protocol):
 
 class AdminApi(DecisionApi, Protocol):
     """The admin API of a running host: what a person can see and decide. `console_url` raises AdminError."""
+
+    async def status(self) -> HostStatus: ...
 
     async def state(self) -> AdminState: ...
 

@@ -12,7 +12,7 @@ from typing import Literal
 import trio
 
 from config import HttpServer
-from host.admin.schema import ServerStatus
+from host.admin.schema import ProcessUsage, ServerStatus
 from host.catalog import Catalog
 from host.journal import Journal
 from host.jsonrpc.raw import encode
@@ -47,10 +47,10 @@ def status(
     return bytes(encode(told))
 
 
-def usage() -> dict[str, int | None]:
+def usage() -> ProcessUsage:
     """Resources of this process that cannot be read from outside: open `descriptors` and how many there may be, and the
     resident `memory` in bytes, now and at its peak. None where the system does not tell (outside Linux)."""
-    unknown = dict.fromkeys(("descriptors", "max_descriptors", "memory", "memory_peak"))
+    unknown: ProcessUsage = {"descriptors": None, "max_descriptors": None, "memory": None, "memory_peak": None}
     try:
         lines = [line.partition(":") for line in Path("/proc/self/status").read_text().splitlines()]
         kibibytes = {name: int(text.split()[0]) for name, _, text in lines if name in ("VmRSS", "VmHWM")}

@@ -10,6 +10,7 @@ import click
 
 from host.cli.common import Selection, config_option, is_confirmed, pass_selection, state_option
 from host.cli.exit_codes import DONE, FAILED, CommandFailed
+from host.cli.names import SERVER
 from host.cli.signals import allow_interrupts
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ FOLLOW_INTERVAL = 0.5
 
 
 @click.command()
-@click.argument("server", metavar="SERVER")
+@click.argument("server", metavar="SERVER", type=SERVER)
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until interrupted.")
 @config_option
 @state_option
@@ -46,7 +47,7 @@ def logs(selection: Selection, server: str, follow: bool) -> int:
 
 
 @click.command()
-@click.argument("server", metavar="SERVER")
+@click.argument("server", metavar="SERVER", type=SERVER)
 @config_option
 @state_option
 @pass_selection
@@ -59,7 +60,7 @@ def restart(selection: Selection, server: str) -> int:
 
 
 @click.command()
-@click.argument("server", metavar="SERVER")
+@click.argument("server", metavar="SERVER", type=SERVER)
 @config_option
 @state_option
 @pass_selection
@@ -72,7 +73,7 @@ def enable(selection: Selection, server: str) -> int:
 
 
 @click.command()
-@click.argument("server", metavar="SERVER")
+@click.argument("server", metavar="SERVER", type=SERVER)
 @config_option
 @state_option
 @pass_selection

@@ -9,7 +9,17 @@ from typing import Any, TypeVar, cast
 import trio
 
 from config import Channel
-from host.admin.schema import SECTIONS, AdminError, AdminState, Done, HostInfo, LogLine, ServerLog, StateSections
+from host.admin.schema import (
+    SECTIONS,
+    AdminError,
+    AdminState,
+    Done,
+    HostInfo,
+    HostStatus,
+    LogLine,
+    ServerLog,
+    StateSections,
+)
 from host.policy.rows import Explanation
 from host.slices import Steps, complete
 from host.wire.descent import PeerProcess
@@ -165,6 +175,19 @@ class FakeAdminApi:
             "pid": 4711,
             "stdio": False,
             "endpoint": "http://127.0.0.1:8808/mcp",
+        }
+
+    async def status(self) -> HostStatus:
+        await trio.lowlevel.checkpoint()
+        return {
+            **self.host_info(),
+            "uptime": 11_520.0,
+            "process": {"descriptors": 30, "max_descriptors": 1024, "memory": 80 << 20, "memory_peak": 96 << 20},
+            "servers": list(self._sections["servers"]),
+            "confirmations": len(self._sections["confirmations"]),
+            "held": len(self._sections["held"]),
+            "waiting_changes": ["time: command changed"],
+            "problems": ["the audit log cannot be written"],
         }
 
     async def state(self) -> AdminState:
