@@ -259,8 +259,8 @@ async def test_a_404_with_a_session_ends_the_link_and_every_exchange_on_it() -> 
 @pytest.mark.parametrize(
     ("status", "kind", "text"),
     [
-        (401, AuthNeeded, "the server wants credentials (HTTP 401): give it the headers it asks for"),
-        (403, AuthNeeded, "the server wants credentials (HTTP 403): give it the headers it asks for"),
+        (401, AuthNeeded, "the server wants credentials (HTTP 401)"),
+        (403, AuthNeeded, "the server refuses access (HTTP 403)"),
         (404, HttpRefused, "does not serve MCP there (HTTP 404)"),
         (405, HttpRefused, "does not serve MCP there (HTTP 405)"),
         (400, HttpRefused, "the server refused the request (HTTP 400)"),
