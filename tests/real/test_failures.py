@@ -465,3 +465,9 @@ def test_no_secret_and_no_directory_leaves(seen: Seen) -> None:
     assert SECRET not in everything
     for directory in (str(seen.folder), "/no/such", "/srv/", "/home/"):
         assert directory not in told
+
+
+def test_a_locale_without_the_characters_of_a_server_loses_no_line(seen: Seen) -> None:
+    done = colonnade("list", "--url", seen.host.url, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    assert done.returncode == 0
+    assert "Cannot find module '\\u2026/index.js'" in done.stdout
