@@ -17,13 +17,13 @@ MAX_METADATA = 64 * 1024
 """Bytes of one metadata document."""
 FIND_TIMEOUT = 3.0
 """Seconds for all of them."""
-_MAX_ISSUER = 200
+_MAX_URL = 200
 
 _BEARER = re.compile(r"(?:^|,)\s*bearer(?:[\s,]|$)", re.IGNORECASE)
 _METADATA = re.compile(r'\bresource_metadata\s*=\s*(?:"([^"\s]*)"|([^\s",]+))', re.IGNORECASE)
 _INSUFFICIENT = re.compile(r'\berror\s*=\s*"?insufficient_scope\b', re.IGNORECASE)
 # No user, query or fragment, and nothing that reads as a sentence.
-_ISSUER = re.compile(r"https?://[A-Za-z0-9.\-:\[\]]+(?:/[A-Za-z0-9._~%/-]*)?")
+_PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.\-:\[\]]+(?:/[A-Za-z0-9._~%/-]*)?")
 
 _PROTECTED_RESOURCE = "/.well-known/oauth-protected-resource"
 _AUTHORIZATION_SERVER = "/.well-known/oauth-authorization-server"
@@ -80,4 +80,4 @@ def _read_issuer(data: bytes, covers: Callable[[str], bool]) -> str | None:
             issuer = string(metadata["issuer"])
     except (ValueError, KeyError, IndexError):
         return None
-    return issuer if len(issuer) <= _MAX_ISSUER and _ISSUER.fullmatch(issuer) else None
+    return issuer if len(issuer) <= _MAX_URL and _PLAIN_URL.fullmatch(issuer) else None
