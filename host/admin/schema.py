@@ -217,11 +217,13 @@ class ConsoleLink(TypedDict):
 
 
 class LogLine(TypedDict):
-    """A line that a server wrote to its standard error at Unix time `t`. `n` grows from line to line."""
+    """A line that a server wrote at Unix time `t`, to its standard error, or to its standard output although it is no
+    message. `n` grows from line to line."""
 
     n: int
     t: float
     line: str
+    stream: Literal["stderr", "stdout"]
 
 
 class ServerLog(TypedDict):

@@ -51,10 +51,10 @@ from host.journal import (
     Event,
     InternalError,
     MessageDropped,
+    OutputLine,
     RequestCompleted,
     RuleUnused,
     ServerReady,
-    StderrLine,
 )
 from host.jsonrpc.raw import members, value
 from host.policy.conditions import conditions_hold
@@ -84,7 +84,7 @@ POLL_INTERVAL = 1.0
 
 T = TypeVar("T")
 
-_NOT_IN_ACTIVITY = (StderrLine, MessageDropped)
+_NOT_IN_ACTIVITY = (OutputLine, MessageDropped)
 
 
 @dataclass(slots=True)
@@ -377,8 +377,8 @@ class HostAdmin(PolicyAdmin):
     def server_log(self, server: str, after: int) -> Steps[ServerLog]:
         yield None
         self._controlled(server)
-        lines = self._journal.stderr(server, after)
-        return {"lines": [{"n": each.number, "t": each.t, "line": each.line} for each in lines]}
+        lines = self._journal.output(server, after)
+        return {"lines": [{"n": each.number, "t": each.t, "line": each.line, "stream": each.stream} for each in lines]}
 
     def _controlled(self, server: str) -> tuple[HostControl, ServerSpec]:
         servers = self._config().servers

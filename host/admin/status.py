@@ -18,7 +18,7 @@ from host.journal import Journal
 from host.jsonrpc.raw import encode
 from host.memory import Budget
 from host.protocol.methods import Kind
-from host.sanitize import visible
+from host.sanitize import visible, without_directories
 from host.upstream.supervisor import Connecting, Disabled, Failed, Held, Ready, Stopped, Upstream, describe_state
 from host.upstream.upstreams import Upstreams
 from host.version import VERSION
@@ -42,6 +42,8 @@ def status(
     become some. `process` is as of `usage`. `memory` is the budget in bytes: `limit`, `used`, `by_use`, and what the
     `largest_owner` holds."""
     servers = [server_status(upstream, upstreams, catalog, journal) for upstream in upstreams.by_id.values()]
+    for server in servers:
+        server["detail"] = without_directories(server["detail"])  # clients see this too
     told: dict[str, object] = {"colonnade": VERSION, "parked": parked, "tasks": tasks, "process": usage()}
     told |= {"memory": _memory(memory), "servers": servers}
     return bytes(encode(told))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -98,6 +99,8 @@ def run(arguments: Sequence[str]) -> int:
     if sys.stdout is None or sys.stderr is None:  # started without them: the output goes nowhere
         nowhere = open(os.devnull, "w")  # noqa: SIM115 - as long as the process lives
         sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
+    if isinstance(sys.stdout, io.TextIOWrapper):  # texts of servers may have characters that the locale has not
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if instruction := os.environ.get(COMPLETE_VARIABLE):
             return complete(colonnade, PROGRAM, instruction)

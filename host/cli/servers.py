@@ -29,7 +29,8 @@ FOLLOW_INTERVAL = 0.5
 def logs(selection: Selection, server: str, follow: bool) -> int:
     """Show what a server wrote to its standard error.
 
-    The running host keeps the last 200 lines of each server. Secrets of the configuration are replaced by ***.
+    Lines with `stdout:` were written to its standard output, but are no messages. The running host keeps the last 200
+    lines of each server. Secrets of the configuration are replaced by ***.
     """
     target = _target(selection, server)
     allow_interrupts()
@@ -37,7 +38,8 @@ def logs(selection: Selection, server: str, follow: bool) -> int:
     while True:
         lines = target.post("servers/log", server=server, after=last)["lines"]
         for each in lines:
-            print(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(each['t']))} {each['line']}", flush=follow)
+            told = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each["t"]))
+            print(f"{told} {'stdout: ' if each['stream'] == 'stdout' else ''}{each['line']}", flush=follow)
             last = each["n"]
         if not follow:
             if not lines:

@@ -36,7 +36,7 @@ from host.protocol.probe import (
     verdict_of_result,
 )
 from host.protocol.stateless import discover_params, with_envelope
-from host.protocol.versions import LATEST, Revision
+from host.protocol.versions import LATEST, SERVED, Revision
 from host.version import VERSION
 from host.wire.link import Link, LinkLost
 
@@ -256,7 +256,7 @@ async def _read_initialize_result(link: Link, peer: Peer[T], answer: Raw) -> Neg
     try:
         negotiated = read_initialize_result(_bounded_result(answer))
     except UnsupportedRevision as problem:
-        raise UnsupportedRevision(f"it selected {problem}") from None
+        raise UnsupportedRevision(f"it selected {problem}, Colonnade supports only {', '.join(SERVED)}") from None
     except ValueError as problem:
         raise BrokenAnswer(str(problem)) from None
     link.settle(negotiated.revision)

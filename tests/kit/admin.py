@@ -256,7 +256,10 @@ class FakeAdminApi:
     def server_log(self, server: str, after: int) -> Steps[ServerLog]:
         yield None
         self._record("server_log", server, after)
-        lines: list[LogLine] = [{"n": 7, "t": 0.0, "line": "no API key given"}, {"n": 9, "t": 1.0, "line": "bye"}]
+        lines: list[LogLine] = [
+            {"n": 7, "t": 0.0, "line": "no API key given", "stream": "stderr"},
+            {"n": 9, "t": 1.0, "line": "bye", "stream": "stdout"},
+        ]
         return {"lines": [each for each in lines if each["n"] > after]}
 
     def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> Steps[Explanation]:

@@ -16,14 +16,14 @@ from config import AskSpec, Channel, Config, Consent, Listen, Trust
 from host.admin.schema import SECTIONS, AdminError, ConfirmationRow
 from host.admin.state import MAX_ACTIVITY, HostAdmin
 from host.journal import (
-    MAX_STDERR_LINES,
+    MAX_OUTPUT_LINES,
     ConfigReloaded,
     ConsoleFailed,
     Event,
+    OutputLine,
     RuleUnused,
     ServerFailed,
     ServerReady,
-    StderrLine,
 )
 from host.policy.confirmations import MAX_CONFIRMABLE_BYTES
 from host.policy.explain import unmatched_rules
@@ -419,11 +419,11 @@ async def test_the_standard_error_of_a_server_is_shown_from_a_line_on() -> None:
     async with opened() as host:
         host.admin.host = FakeHost()
         for line in ("first", "second"):
-            host.world.journal.note(StderrLine("gh", line))
-        host.world.journal.note(StderrLine("other", "no"))
+            host.world.journal.note(OutputLine("gh", line))
+        host.world.journal.note(OutputLine("other", "no"))
         log = run_inline(host.admin.server_log("gh", 0))["lines"]
         assert [each["line"] for each in log] == ["first", "second"]
         assert run_inline(host.admin.server_log("gh", log[0]["n"]))["lines"] == log[1:]
-        for number in range(MAX_STDERR_LINES + 1):
-            host.world.journal.note(StderrLine("gh", str(number)))
-        assert len(run_inline(host.admin.server_log("gh", 0))["lines"]) == MAX_STDERR_LINES
+        for number in range(MAX_OUTPUT_LINES + 1):
+            host.world.journal.note(OutputLine("gh", str(number)))
+        assert len(run_inline(host.admin.server_log("gh", 0))["lines"]) == MAX_OUTPUT_LINES
