@@ -68,7 +68,7 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None)
         *_listen_notices(config.listen),
         *_consent_notices(config.servers),
     )
-    return dataclasses.replace(config, source=file, notices=notices)
+    return dataclasses.replace(config, source=file, digest=document.digest, notices=notices)
 
 
 class _Report:
