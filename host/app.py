@@ -105,7 +105,8 @@ class Host:
         self.upstreams.apply(self.config.servers, {server})
 
     def set_disabled(self, server: str, *, disabled: bool) -> None:
-        """Leave a server out, or take it in again, until the configuration is read again."""
+        """Leave a server out, or take it in again, until a person has the configuration read again. A saved file ends
+        only the latter, since taking a server in widens."""
         servers = {**self.config.servers, server: replace(self.config.servers[server], disabled=disabled)}
         self._apply(replace(self.config, servers=MappingProxyType(servers)), {server})
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from host.slices import Steps
+if TYPE_CHECKING:  # the command line reads the state directory without an event loop
+    from host.slices import Steps
 
 T = TypeVar("T")
 

@@ -16,11 +16,19 @@ from functools import partial
 
 import trio
 
-from config import Protocol, ServerSpec, Start, Trust
+from config import Isolation, Protocol, ServerSpec, Start, Trust
 from host.catalog import FreshnessHint
 from host.errors import Unavailable, first_exception
 from host.exchange import Caller
-from host.journal import EntryOmitted, InternalError, ServerFailed, ServerReady, ServerStopped, excerpt
+from host.journal import (
+    EntryOmitted,
+    InternalError,
+    OutputRecord,
+    ServerFailed,
+    ServerReady,
+    ServerStopped,
+    excerpt,
+)
 from host.jsonrpc.readable import LONE_SURROGATE
 from host.memory import Use, server_owner
 from host.policy.fingerprint import launch_of
@@ -29,6 +37,7 @@ from host.protocol.handshake import UnsupportedRevision
 from host.protocol.methods import LIST_METHODS, Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.stateless import STALE
+from host.sanitize import without_directories
 from host.slices import complete
 from host.storage.store import StateError
 from host.upstream.backoff import HEALTHY_AFTER, RESTART_FACTOR, Pace, Restarts
@@ -201,7 +210,8 @@ class Upstream:
         if isinstance(state, Ready):
             return state.client
         # The reason may contain text of the server, which only the owner of an untrusted server should see.
-        why = "it is not connected" if self.spec.trust is Trust.UNTRUSTED else describe_state(state)
+        untrusted = self.spec.trust is Trust.UNTRUSTED
+        why = "it is not connected" if untrusted else without_directories(describe_state(state))
         raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {why}")
 
     async def wait_idle(self) -> None:
@@ -262,7 +272,7 @@ class Upstream:
     async def _keep_connected(self, open_link: OpenLink) -> None:
         knows_remembered = self.listed.is_set()
         while True:
-            retry_at_once, why = False, "the connection ended"
+            retry_at_once, why, before = False, "the connection ended", self._runtime.journal.last_output
             try:
                 await self._wait_until_launchable()
                 if not knows_remembered:
@@ -279,7 +289,10 @@ class Upstream:
                 continue
             except* CONNECT_FAILURES as group:
                 problem = first_exception(group)
-                retry_at_once, why = self._switch_dialect(problem), failure_reason(self.spec, group)
+                retry_at_once, why = (
+                    self._switch_dialect(problem),
+                    failure_reason(self.spec, group, self._output_since(before)),
+                )
                 if not retry_at_once:
                     self._mark_failed(why, lasting=_is_lasting(problem))
             except* Exception as group:  # noqa: BLE001 - errors in Colonnade must not end other servers either
@@ -294,6 +307,11 @@ class Upstream:
             self._did_connect = False
             await trio.sleep_until(failed.next_attempt)
             self.state = Connecting(trio.current_time(), failed.why)
+
+    def _output_since(self, number: int) -> list[OutputRecord]:
+        """The lines that the server wrote after the line of this number. None if it has other instances, whose lines
+        may be about other clients."""
+        return self._runtime.journal.output(self.spec.id, number) if self.spec.isolation is Isolation.SHARED else []
 
     async def _stop_until_used(self) -> None:
         """Wait until the server is used."""
@@ -363,7 +381,7 @@ class Upstream:
             delay = 0.0
         if lasting:
             delay = max(delay, min(LASTING_DELAY * RESTART_FACTOR ** (self._restarts.failures - 1), MAX_LASTING_DELAY))
-            why = f"{why} (once that is mended: colonnade restart {self.spec.id})"
+            why = f"{why}; then colonnade restart {self.spec.id}"
         failed = self.state = Failed(now, why, now + delay)
         for kind in Kind:
             self._runtime.catalog.expire_hint(self.spec.id, kind)
