@@ -89,7 +89,7 @@ def load(
         *_listen_notices(config.listen),
         *_consent_notices(config.servers),
     )
-    return dataclasses.replace(config, source=file, notices=notices)
+    return dataclasses.replace(config, source=file, digest=document.digest, notices=notices)
 
 
 def read_file(file: Path) -> tuple[Document, DesktopHost | None]:

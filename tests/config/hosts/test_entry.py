@@ -17,6 +17,7 @@ from config.hosts import GENERIC, HOSTS, DesktopHost
 from config.hosts.entry import (
     OWN_KEYS,
     CannotUse,
+    Rule,
     ServerEntry,
     approved_tools,
     call_timeout,
