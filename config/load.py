@@ -72,7 +72,7 @@ def load(
         config = _validate(document, document.root, _Report(document, lambda path: path), expander)
         notices: tuple[str, ...] = ()
     else:
-        desktop = DesktopFile(host, file, document, home or Path.home())
+        desktop = DesktopFile(host, file, document, home or Path.home(), environ)
         given = dict(answers)
 
         def answer(id: str) -> str | None:
@@ -89,7 +89,7 @@ def load(
         *_listen_notices(config.listen),
         *_consent_notices(config.servers),
     )
-    return dataclasses.replace(config, source=file, notices=notices)
+    return dataclasses.replace(config, source=file, digest=document.digest, notices=notices)
 
 
 def read_file(file: Path) -> tuple[Document, DesktopHost | None]:
@@ -105,7 +105,7 @@ def read_file(file: Path) -> tuple[Document, DesktopHost | None]:
 def problems_of_server(id: str, server: dict[str, object], expander: Expander) -> list[str]:
     """The problems of one server in our form as sentences, each after its key. None holds a secret."""
     root: dict[str, object] = {"servers": {id: server}}
-    document = Document("", root)
+    document = Document("", root=root)
     _mark_all(document, root, ())
     try:
         ConfigFile.model_validate(root, context=expander)

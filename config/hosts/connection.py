@@ -44,7 +44,8 @@ class Connection:
         command: The entry for a program and its arguments.
         url: The entry for a URL; None if the host takes only commands.
         reference: A reference to the variable NAME in the host's form; empty if it fills in none.
-        token: The keys for a reference to a token, or for the token.
+        token: The keys for a reference to a token.
+        literal_token: The keys for the token itself.
         variables: The keys that pass variables on to the program; None if it gets few of them, and none can be passed.
         is_list: Whether the servers stand in a list.
         new_file: The beginning of a file that the host accepts.
@@ -56,6 +57,7 @@ class Connection:
     url: Callable[[str], Entry] | None = None
     reference: str = ""
     token: Callable[[str], Entry] = _header
+    literal_token: Callable[[str], Entry] = _header
     variables: Callable[[Sequence[str]], Entry] | None = _no_variables
     is_list: bool = False
     new_file: str = ""
@@ -101,6 +103,7 @@ CONNECTIONS: Mapping[str, Connection] = {
         url=lambda url: {"url": url},
         reference="NAME",
         token=lambda variable: {"bearer_token_env_var": variable},
+        literal_token=lambda token: {"http_headers": {"Authorization": f"Bearer {token}"}},
         variables=lambda names: {"env_vars": list(names)} if names else {},
     ),
     "zed": Connection(("context_servers",), url=lambda url: {"url": url}),
@@ -110,6 +113,7 @@ CONNECTIONS: Mapping[str, Connection] = {
         url=lambda url: {"name": NAME, "type": "streamable-http", "url": url},
         reference="${{ secrets.NAME }}",
         token=lambda reference: {"apiKey": reference},
+        literal_token=lambda token: {"apiKey": token},
         variables=_in_env("${{ secrets.NAME }}"),
         is_list=True,
         new_file="name: Local\nversion: 1.0.0\nschema: v1\n",

@@ -12,12 +12,12 @@ from config.hosts import GENERIC, DesktopHost
 from config.hosts.connection import NAME
 from config.hosts.desktop_file import DesktopFile
 from config.hosts.desktop_host import wanted_of
-from config.hosts.entry import ServerEntry
+from config.hosts.entry import ServerEntry, escape
 from config.importing.tool_consent import ToolConsent, stricter
 from config.load import problems_of_server, read_file
 from config.problems import ConfigError
 from config.read import read
-from config.references import Expander, escape, rebase
+from config.references import Expander, rebase
 
 _KINDS = ("tools", "resources", "prompts")
 
@@ -59,10 +59,10 @@ def find_files(
     seen: set[Path] = set()
     for host in hosts:
         for file in sorted(host.files, key=lambda file: file.is_project):
-            path = file.path(project, home, environ)
-            if path.is_file() and (real := path.resolve()) not in seen:
-                seen.add(real)
-                yield FoundFile(path, host)
+            for path in file.found(project, home, environ):
+                if (real := path.resolve()) not in seen:
+                    seen.add(real)
+                    yield FoundFile(path, host)
 
 
 def read_servers(
@@ -85,7 +85,7 @@ def read_servers(
         raise ConfigError(document.problems)
     if host is None:
         raise document.fatal(document.places[()].value, "this is a configuration of Colonnade, and no file of a host")
-    desktop = DesktopFile(host, found.path, document, home)
+    desktop = DesktopFile(host, found.path, document, home, environ)
     servers = [
         _found_server(host, found.path, entry, environ, keep_approvals=keep_approvals)
         for entry in desktop.entries.values()
@@ -104,6 +104,7 @@ def _found_server(
         remarks.append(f"It is off in {title_of(host)}.")
     elif entry.needs_approval:
         remarks.append(f"It is disabled, since no file says that {title_of(host)} may start it for this project.")
+    remarks += [f"{note[:1].upper()}{note[1:]}." for note in entry.notes]
     problems = entry.problems or problems_of_server(
         entry.id, ours, Expander(environ, file.parent, inputs=lambda id: id)
     )

@@ -47,20 +47,22 @@ class ToolConsent:
         return {"default": Plain(self.default), **rules} if rules else Plain(self.default)
 
     def verdict(self, tool: str) -> str:
-        """The verdict on a tool by its literal name. Conditional rules that deny or allow are left out, and those that
-        ask are taken to hold."""
-        for verdict, globs in self._globs:
-            if globs.match(tool):
-                return verdict
-        return self.default
+        """The strictest verdict that a tool can get by its literal name, whatever the arguments. Conditional rules that
+        deny are left out."""
+        found = next((verdict for verdict, globs in self._globs if globs.match(tool)), self.default)
+        return _stricter(found, "ask") if self._asked_at_times.match(tool) else found
 
     @cached_property
     def _globs(self) -> list[tuple[str, Globs]]:
-        asked = [str(rule.get("name")) if isinstance(rule, dict) else rule for rule in self.ask]
-        lists = ("deny", self.deny), ("ask", asked), ("allow", self.allow)
+        """The rules without conditions."""
+        lists = ("deny", self.deny), ("ask", self.ask), ("allow", self.allow)
         return [
             (verdict, Globs([rule for rule in rules if isinstance(rule, str)], uris=False)) for verdict, rules in lists
         ]
+
+    @cached_property
+    def _asked_at_times(self) -> Globs:
+        return Globs([str(rule.get("name")) for rule in self.ask if isinstance(rule, dict)], uris=False)
 
 
 def stricter(one: ToolConsent, other: ToolConsent) -> ToolConsent:

@@ -235,7 +235,7 @@ def _list(connections: Connections) -> int:
     rows: list[tuple[str, str, str]] = []
     for host in HOSTS:
         for path in (*_paths(host, project=False), *_paths(host, project=True)):
-            record = known.pop(os.path.realpath(path), None)
+            record = known.pop(str(path), None)
             if not path.is_file():
                 if record is not None:
                     rows.append((host.name, "gone", str(path)))
@@ -269,27 +269,27 @@ def _connected(host: DesktopHost, path: Path, project: bool, connections: Connec
 
     connection = CONNECTIONS[host.name]
     file = open_foreign(path)
-    former = connections.get(file.real)
+    former = connections.get(file.path)
     base, moved, folders = file.data, frozenset[str](), tuple(map(str, file.folders))
     if former is not None:
         folders = folders or former.folders
         if file.data is not None:
-            back = given_back(file.real, file.data, former.change, connection)
+            back = given_back(file.path, file.data, former.change, connection)
             if back.kept:
                 raise CommandFailed(f"{path}: {'; '.join(back.kept)}. Use colonnade disconnect {host.name} first")
             base = back.data
             moved = frozenset(each.name for each in former.change.moved)
     own = _own_entry(host, choices)
-    moves, notes = _moves(host, file.real, base, moved, choices)
+    moves, notes = _moves(host, file.path, base, moved, choices)
     try:
-        after, change = connected(file.real, base, connection, own.entry, moves)
+        after, change = connected(file.path, base, connection, own.entry, moves)
     except CannotEdit as problem:
         raise CommandFailed(f"{path} cannot be changed: {problem}") from None
     if file.data is not None:
         change = replace(change, known=(*change.known, digest(file.data)))
     others = [str(each) for each in _paths(host, project=project) if each != path and os.path.lexists(each)]
     notes = [*own.notes, *notes, *(f"{host.title} may also read {each}, which is left" for each in others)]
-    record = Record(host.name, str(file.real), str(choices.file), change, folders, str(Path.cwd()) if project else "")
+    record = Record(host.name, str(file.path), str(choices.file), change, folders, str(Path.cwd()) if project else "")
     return _Edit(host, file, after, record, notes, own.secret)
 
 
@@ -304,14 +304,14 @@ def _own_entry(host: DesktopHost, choices: _Choices) -> OwnEntry:
 
 
 def _moves(
-    host: DesktopHost, real: Path, data: bytes | None, moved: frozenset[str], choices: _Choices
+    host: DesktopHost, path: Path, data: bytes | None, moved: frozenset[str], choices: _Choices
 ) -> tuple[list[ValuePath], list[str]]:
     """The servers to take out of a file, and what to say about those that stay."""
     from config import ConfigError
     from config.hosts.started import is_among, started_by
 
     try:
-        entries = started_by(host, real, data, Path.home())
+        entries = started_by(host, path, data, Path.home())
     except ConfigError as problem:
         raise CommandFailed(str(problem)) from problem
     servers = choices.document.root.get("servers")
@@ -345,13 +345,13 @@ def _apply_connected(edit: _Edit, connections: Connections) -> None:
     from host.storage.foreign_file import CannotReplace
 
     assert edit.after is not None
-    former = connections.get(edit.file.real)
+    former = connections.get(edit.file.path)
     kept = connections.keep(edit.record)
     try:
         edit.file.replace(edit.after)
     except CannotReplace:
         if former is None:
-            connections.forget(edit.file.real)
+            connections.forget(edit.file.path)
         else:
             connections.keep(former)
         raise
@@ -365,7 +365,7 @@ def _apply_connected(edit: _Edit, connections: Connections) -> None:
 def _records(host: DesktopHost, project: bool, path: str | None, connections: Connections) -> list[Record]:
     found = [record for record in connections.all() if record.host == host.name]
     if path is not None:
-        return [record for record in found if record.file == os.path.realpath(path)]
+        return [record for record in found if record.file == os.path.abspath(path)]
     here = str(Path.cwd()) if project else ""
     return [record for record in found if record.project == here]
 
@@ -389,14 +389,16 @@ def _given_back(host: DesktopHost, record: Record) -> _Edit:
 
 
 def _apply_given_back(edit: _Edit, connections: Connections) -> None:
-    if edit.after is None:
+    if edit.file.data is None:
+        pass  # somebody removed it
+    elif edit.after is None:
         edit.file.remove([Path(folder) for folder in edit.record.folders])
     elif edit.after != edit.file.data:
         edit.file.replace(edit.after)
     if edit.notes:
-        print(f"{edit.host.title} is disconnected. Its former content is in {connections.set_aside(edit.file.real)}")
+        print(f"{edit.host.title} is disconnected. Its former content is in {connections.set_aside(edit.file.path)}")
     else:
-        connections.forget(edit.file.real)
+        connections.forget(edit.file.path)
         print(f"{edit.host.title} is disconnected; start it again")
 
 
@@ -428,7 +430,7 @@ def _show(edit: _Edit) -> None:
 
     print(visible(edit.title))
     before, after = (_text(data) for data in (edit.file.data, edit.after))
-    parsed = [values(edit.file.real, text) for text in (before, after)]
+    parsed = [values(edit.file.path, text) for text in (before, after)]
     lines = difference(str(edit.file.path), before, after, parsed, edit.secret)
     for line in lines or ["(no difference)"]:
         print(line)

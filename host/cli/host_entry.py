@@ -92,7 +92,7 @@ def _add_token(
         raise CommandFailed(f"say which token {host.title} is to use: --token {' or '.join(tokens)}", WRONG)
     if write_token:
         made.secret = tokens[name].reveal()
-        made.entry |= connection.token(made.secret)
+        made.entry |= connection.literal_token(made.secret)
         return
     if not connection.reference:
         raise CommandFailed(

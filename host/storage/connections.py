@@ -34,7 +34,7 @@ class Record:
 
     Attributes:
         host: The name of the host.
-        file: The path of the file, without links.
+        file: The path of the file, by which its host knows it; it may be a link.
         config: The configuration that is served.
         change: The change of its content.
         folders: The folders that were made for it, the innermost first.
@@ -76,7 +76,7 @@ class Connections:
             os.close(descriptor)
 
     def get(self, file: Path) -> Record | None:
-        """The record of a file, by its path without links.
+        """The record of a file, by its path.
 
         Raises:
             StateError: it cannot be read.

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter
 
-from config.references import CannotExpandError, Expander, Secret
+from config.references import CannotExpandError, Expander, Secret, variables_of
 
 ENVIRON = {"A": "alpha", "EMPTY": "", "NESTED": "${env:A}", "NUL": "a\0b", "LINES": "a\nb"}
 
@@ -121,6 +121,11 @@ def test_any_text_expands_or_says_why(raw: str) -> None:
         assert expander().expand(raw).literal == ("${" not in raw.replace("$${", ""))
 
 
+def test_what_references_gave_is_kept_to_be_redacted() -> None:
+    found = Expander({"USER": "me", "KEY": "sk-1"}, Path("/")).expand("${env:USER}:${env:KEY}@x $${y")
+    assert (found.text, found.filled) == ("me:sk-1@x ${y", ("me", "sk-1"))
+
+
 def test_a_secret_shows_itself_to_nobody() -> None:
     """Text, repr, formats, containers, pydantic and JSON give stars; reveal() the text."""
     secret = Secret("sk-1")
@@ -157,3 +162,7 @@ def test_secrets_compare_by_text() -> None:
     assert Secret("a") != Secret("b")
     assert Secret("a") != "a"
     assert len({Secret("a"), Secret("a")}) == 1
+
+
+def test_the_variables_that_a_value_needs() -> None:
+    assert variables_of("${env:A}/${env:B:-x} $${env:C} ${file:D} ${keyring:E}") == ["A"]

@@ -26,7 +26,7 @@ def json_texts(draw: Any) -> str:
     gap = st.sampled_from(_GAPS)
 
     def space() -> str:
-        return draw(gap).replace("\n", newline)
+        return str(draw(gap)).replace("\n", newline)
 
     def written(value: Any) -> str:
         if isinstance(value, dict):

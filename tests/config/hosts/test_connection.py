@@ -45,6 +45,14 @@ def test_a_host_reaches_the_url_with_the_token_of_a_variable(host, tmp_path: Pat
         assert server.headers["Authorization"].reveal() == "Bearer s3cret"
 
 
+@each_host
+def test_a_host_reaches_the_url_with_a_token_in_its_file(host, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    connection = CONNECTIONS[host.name]
+    if connection.url is not None:
+        server = _read_back(host, {**connection.url(URL), **connection.literal_token("s3cret")}, tmp_path)
+        assert server.headers["Authorization"].reveal() == "Bearer s3cret"
+
+
 def _read_back(host, entry, folder: Path):  # type: ignore[no-untyped-def]
     """The server that the host's reader makes of an entry in a file at the host's place."""
     place = next(file for file in host.files if not file.is_project and "*" not in file.linux)

@@ -201,7 +201,7 @@ def test_what_is_written_permits_no_call_that_the_host_forbids(
     environ = {"V": "v"}
     first = {name: {"command": name, **keys} for name, keys in servers.items()}
     name = next(iter(first))
-    second = {"twin": {**twin, **{key: first[name][key] for key in ("command", "env", "args") if key in first[name]}}}
+    second: dict[str, dict[str, Any]] = {"twin": {**twin, **{key: first[name][key] for key in ("command", "env", "args") if key in first[name]}}}
     for key in ("env", "args"):
         if key not in first[name]:
             second["twin"].pop(key, None)
@@ -211,6 +211,7 @@ def test_what_is_written_permits_no_call_that_the_host_forbids(
     if all(server.problems for server in imported):
         return
     specs = written(tmp_path, imported, environ).servers
+    by_name: dict[str, dict[str, Any]] = {**first, **second}
     for server in imported:
         spec = specs.get(server.id)
         assert (spec is None) == bool(server.problems)
@@ -218,7 +219,7 @@ def test_what_is_written_permits_no_call_that_the_host_forbids(
             continue
         rules = Rules(spec.consent, spec.trust)
         for each in server.found:
-            entry = {**first, **second}[each.name]
+            entry = by_name[each.name]
             for tool in [*TOOLS, "other"]:
                 verdict = rules.evaluate(Kind.TOOL, tool).verdict
                 assert not forbids(entry, tool) or verdict == "deny", (each.name, tool)

@@ -1,0 +1,253 @@
+"""The commands `connect` and `disconnect`, in one process, on the files of a home of their own."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from config.edit import values
+from config.hosts import HOSTS, DesktopHost
+from config.hosts.connection import CONNECTIONS
+from host.cli.command_line import run
+from host.cli.exit_codes import DONE, FAILED, WRONG
+
+SERVERS = """servers:
+  words: {command: [uvx, words], env: {WORDS_TOKEN: "${env:WORDS_TOKEN}"}}
+"""
+FILE = """{
+  // mine
+  "mcpServers": {
+    "words": {"command": "uvx", "args": ["words"], "env": {"WORDS_TOKEN": "hunter2-hunter2"}}, // w
+    "clock": {"command": "uvx", "args": ["clock", "--key", "k3y"]}
+  },
+  "ui": {"theme": "x"} /* end */
+}"""
+Home = Path
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """The user's folder, with a configuration in the current folder and a file of Gemini CLI."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("WORDS_TOKEN", "t")
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "COLONNADE_STATE"):
+        monkeypatch.delenv(name, raising=False)
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    (work / "colonnade.yaml").write_text(SERVERS)
+    gemini(tmp_path).parent.mkdir()
+    gemini(tmp_path).write_text(FILE)
+    return tmp_path
+
+
+def gemini(home: Home) -> Path:
+    return home / ".gemini" / "settings.json"
+
+
+def names(home: Home) -> list[str]:
+    return list(values(gemini(home), gemini(home).read_text())["mcpServers"])
+
+
+Answer = Callable[[str], None]
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> Answer:
+    """Sit at a terminal and type."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    return lambda text: monkeypatch.setattr(sys, "stdin", Terminal(text))
+
+
+def test_a_dry_run_shows_the_difference_without_secrets(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["connect", "gemini", "--move", "--dry-run"]) == DONE
+    out, err = capsys.readouterr()
+    assert gemini(home).read_text() == FILE
+    assert f"+++ {gemini(home)}" in out
+    assert '+    "colonnade": {' in out
+    assert '-    "words": {"command": "uvx", "args": ["words"], "env": {"WORDS_TOKEN": "***"}}, // w' in out
+    assert "hunter2" not in out
+    assert "k3y" not in out
+    assert "still starts clock by itself" in err
+    assert not list((home / ".local/state/colonnade/connections").glob("*.json"))
+
+
+def test_without_move_the_servers_that_start_twice_are_named(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["connect", "gemini", "--yes"]) == DONE
+    assert names(home) == ["colonnade", "words", "clock"]
+    assert (
+        "Gemini CLI still starts words by itself, past all rules: colonnade connect gemini --move"
+        in capsys.readouterr().err
+    )
+    assert run(["connect", "gemini", "--move", "--yes"]) == DONE
+    assert names(home) == ["colonnade", "clock"]
+    assert run(["connect", "gemini", "--url", "--yes"]) == DONE
+    assert names(home) == ["colonnade", "clock"], "what was moved stays out"
+    assert run(["disconnect", "gemini", "--yes"]) == DONE
+    assert gemini(home).read_text() == FILE
+    assert [each.name for each in (home / ".local/state/colonnade/connections").iterdir()] == ["lock"]
+
+
+def test_the_former_content_is_kept_for_the_owner_alone(home: Home) -> None:
+    run(["connect", "gemini", "--yes"])
+    kept = [each for each in (home / ".local/state/colonnade/connections").iterdir() if each.name != "lock"]
+    assert sorted(each.suffix for each in kept) == [".json", ".json"]
+    assert any(each.read_text() == FILE for each in kept)
+    assert {stat.S_IMODE(each.stat().st_mode) for each in kept} == {0o600}
+
+
+def test_a_changed_file_keeps_its_changes(home: Home) -> None:
+    run(["connect", "gemini", "--move", "--yes"])
+    gemini(home).write_text(gemini(home).read_text().replace('"x"', '"y"'))
+    assert run(["disconnect", "gemini", "--yes"]) == DONE
+    assert names(home) == ["words", "clock"]
+    assert '"ui": {"theme": "y"} /* end */' in gemini(home).read_text()
+
+
+def test_what_cannot_be_given_back_is_in_the_backup(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["connect", "gemini", "--move", "--yes"])
+    root = json.loads(gemini(home).read_text().replace("// mine", "").replace("// w", "").replace("/* end */", ""))
+    root["mcpServers"]["words"] = {"command": "another"}
+    gemini(home).write_text(json.dumps(root))
+    capsys.readouterr()
+    assert run(["disconnect", "gemini", "--yes"]) == DONE
+    out, err = capsys.readouterr()
+    assert 'it has another server "words" by now' in err
+    backup = out.splitlines()[-1].rpartition(" ")[2]
+    assert Path(backup).read_text() == FILE
+    assert json.loads(gemini(home).read_text())["mcpServers"]["words"] == {"command": "another"}
+
+
+def test_a_person_is_asked(home: Home, answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:
+    answer("n\n")
+    assert run(["connect", "gemini"]) == FAILED
+    assert gemini(home).read_text() == FILE
+    answer("y\n")
+    assert run(["connect", "gemini"]) == DONE
+    assert names(home)[0] == "colonnade"
+    assert capsys.readouterr().out.count("Write this? [y/N]") == 2
+
+
+def test_without_a_terminal_nothing_is_written_unasked(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["connect", "gemini"]) == WRONG
+    assert "say --yes" in capsys.readouterr().err
+    assert gemini(home).read_text() == FILE
+
+
+def test_a_file_that_changed_before_the_answer_is_left(
+    home: Home, answer: Answer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def other_program(question: str) -> str:
+        gemini(home).write_text('{"theirs": 1}')
+        return "y"
+
+    answer("")
+    monkeypatch.setattr("builtins.input", other_program)
+    assert run(["connect", "gemini"]) == FAILED
+    assert "was changed by another program meanwhile" in capsys.readouterr().err
+    assert gemini(home).read_text() == '{"theirs": 1}'
+    assert run(["disconnect", "gemini"]) == FAILED
+    assert "Gemini CLI is not connected" in capsys.readouterr().err
+
+
+def test_an_entry_that_somebody_wrote_by_hand_is_not_replaced(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    gemini(home).write_text('{"mcpServers": {"colonnade": {"command": "c"}}}')
+    assert run(["connect", "gemini", "--yes"]) == FAILED
+    assert 'has "colonnade" already' in capsys.readouterr().err
+    run(["connect"])
+    assert "by hand" in capsys.readouterr().out
+
+
+def test_the_list_of_hosts(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    def states() -> list[tuple[str, str]]:
+        capsys.readouterr()
+        assert run(["connect"]) == DONE
+        return [(line[:15].strip(), line[16:30].strip()) for line in capsys.readouterr().out.splitlines()]
+
+    assert states() == [("gemini", "not connected")]
+    run(["connect", "gemini", "--yes"])
+    assert states() == [("gemini", "connected")]
+    gemini(home).write_text("{")
+    assert states() == [("gemini", "unreadable")]
+    gemini(home).unlink()
+    assert states() == [("gemini", "gone")]
+    assert run(["disconnect", "gemini", "--yes"]) == DONE
+    assert run(["connect"]) == DONE
+    assert "No file of a desktop host is found here" in capsys.readouterr().out
+
+
+def test_a_projects_file_is_apart_from_the_users(home: Home) -> None:
+    assert run(["connect", "gemini", "--project", "--yes"]) == DONE
+    project = home / "work" / ".gemini" / "settings.json"
+    assert "colonnade" in project.read_text()
+    assert gemini(home).read_text() == FILE
+    assert run(["disconnect", "gemini", "--yes"]) == FAILED
+    assert run(["disconnect", "gemini", "--project", "--yes"]) == DONE
+    assert not project.parent.exists()
+
+
+def test_another_file_of_the_host(home: Home) -> None:
+    path = home / "elsewhere.json"
+    assert run(["connect", "gemini", "--file", str(path), "--yes"]) == DONE
+    assert json.loads(path.read_text())["mcpServers"].keys() == {"colonnade"}
+    assert run(["disconnect", "gemini", "--file", str(path), "--yes"]) == DONE
+    assert not path.exists()
+    assert run(["connect", "gemini", "--file", str(path), "--project"]) == WRONG
+
+
+def test_a_link_stays_a_link_and_its_name_says_what_the_file_is(home: Home) -> None:
+    real = home / "dotfiles" / "settings"
+    real.parent.mkdir()
+    gemini(home).rename(real)
+    gemini(home).symlink_to(real)
+    assert run(["connect", "gemini", "--move", "--yes"]) == DONE
+    assert names(home) == ["colonnade", "clock"]
+    assert run(["disconnect", "gemini", "--yes"]) == DONE
+    assert gemini(home).is_symlink()
+    assert real.read_text() == FILE
+
+
+def test_an_unknown_host_and_a_missing_configuration(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["connect", "gemin", "--yes"]) == WRONG
+    assert 'did you mean "gemini"' in capsys.readouterr().err
+    (home / "work" / "colonnade.yaml").unlink()
+    assert run(["connect", "gemini", "--yes"]) == WRONG
+    assert "there is no configuration" in capsys.readouterr().err
+
+
+def test_a_read_only_file_is_an_error_with_a_sentence(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    gemini(home).chmod(0o444)
+    assert run(["connect", "gemini", "--yes"]) == FAILED
+    assert "is read-only; make it writable" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)
+@pytest.mark.parametrize("project", [False, True])
+def test_every_host_is_connected_and_leaves_no_trace(host: DesktopHost, project: bool, home: Home) -> None:
+    gemini(home).unlink()
+    gemini(home).parent.rmdir()
+    more = ["--project"] if project else []
+    run(["connect"])  # makes the state directory
+    before = {path for path in home.rglob("*") if "connections" not in path.parts}
+    code = run(["connect", host.name, "--yes", *more])
+    if project and not any(file.is_project for file in host.files):
+        assert code == WRONG
+        return
+    assert code == DONE
+    made = [path for path in home.rglob("*") if path not in before and path.is_file() and "state" not in path.parts]
+    assert len(made) == 1
+    assert CONNECTIONS[host.name].path[0] in made[0].read_text()
+    assert run(["disconnect", host.name, "--yes", *more]) == DONE
+    assert {path for path in home.rglob("*") if "connections" not in path.parts} == before
+    assert os.getcwd() == str(home / "work")
