@@ -15,7 +15,7 @@ from config.hosts import recognize
 from config.json_text import looks_like_json
 from config.problems import ConfigError, clip, did_you_mean
 from config.read import read
-from config.yaml_text import entry
+from config.yaml_text import entries
 from host.cli.exit_codes import WRONG, CommandFailed
 from host.storage.foreign_file import CannotReplace, open_foreign
 
@@ -41,6 +41,8 @@ class OwnFile:
             return
         try:
             self.document = read(path, data=data)
+            if self.document.problems:
+                raise ConfigError(self.document.problems)
         except ConfigError as problem:
             raise CommandFailed(str(problem), WRONG) from None
         if (host := recognize(path, self.document.root)) is not None:
@@ -68,12 +70,13 @@ class OwnFile:
         """
         if id in self.servers:
             raise CommandFailed(f"{self.path} has a server {clip(id)} already; remove it first", WRONG)
+        lines = lines or f"{id}:\n{entries(value, '  ')}"
         if not self.exists and not self._text:
-            self._text = f"servers:\n{_indented(lines or entry(id, value))}"
+            self._text = f"servers:\n{_indented(lines)}"
             return
         try:
             if self._is_yaml:
-                self._text = paste(self.path, self._text, ("servers", id), lines or entry(id, value)).text
+                self._text = paste(self.path, self._text, ("servers", id), lines).text
             else:
                 self._text = insert(self.path, self._text, ("servers", id), _json_map(value)).text
         except CannotEdit as problem:

@@ -106,7 +106,8 @@ class FileSecrets(SecretStore):
         try:
             self._make_folder()
             for name, secret in self.kept.items():
-                _write_new(self._folder / name, secret)
+                # The reader takes one newline at the end away.
+                _write_new(self._folder / name, f"{secret}\n" if secret.endswith("\n") else secret)
             _sync(self._folder)
         except OSError as problem:
             raise CommandFailed(f"the secrets cannot be stored in {self._folder}: {problem.strerror}", WRONG) from None
@@ -156,8 +157,7 @@ def _write_new(path: Path, text: str) -> None:
         raise CommandFailed(f"a secret is larger than {MAX_SECRET_FILE_BYTES // 1024} KiB", WRONG)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
-        # One newline at the end is not a part of the secret.
-        file.write(data + (b"\n" if text.endswith("\n") else b""))
+        file.write(data)
         file.flush()
         os.fsync(file.fileno())
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import config
 from config import Address, Config, ConfigError, Consent, KindConsent, Listen, Rule, UriConsent, UriRule, Verdict
+from config.load import problems_of_server
+from config.references import Expander
 from tests.config.kit import http, lines, load_text, stdio
 from tests.kit.cost import assert_costs_less, least_cost
 
@@ -423,3 +425,18 @@ def test_a_list_of_rules_that_does_not_say_what_it_is_for_is_shown_the_form(tmp_
     file.write_text(f"servers:\n  a:\n    command: x\n    consent: {{{kind}: ['x*']}}\n")
     with pytest.raises(ConfigError, match=r"say what it is for, as in \{allow: \[...\]\}"):
         config.load(file)
+
+
+def test_problems_of_one_server(tmp_path: Path) -> None:
+    """Sentences as for a whole file, and no secret in them."""
+
+    def found(id: str, **server: object) -> list[str]:
+        return problems_of_server(id, dict(server), Expander({}, tmp_path))
+
+    assert found("a", command=["x"], env={"A": "s3cr3t"}) == []
+    assert found("a", command=["x"], consent={"tools": {"alow": ["s3cr3t"]}}, env={"A": "${env:NONE}"}) == [
+        'consent.tools.alow: unknown key; did you mean "allow"?',
+        "env.A: the environment variable NONE is not set; set it or write ${env:NONE:-default}",
+    ]
+    assert found("A b", command=["x"])[0].startswith("a server id is at most 20")
+    assert found("a") == ["expected exactly one of command and url, found neither"]

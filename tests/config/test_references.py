@@ -14,7 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter
 
-from config.references import CannotExpandError, Expander, Secret, variables_of
+from config.references import (
+    CannotExpandError,
+    Expander,
+    Secret,
+    inputs_of,
+    kept_secrets_of,
+    rebase,
+    variables_of,
+    with_inputs,
+)
 
 ENVIRON = {"A": "alpha", "EMPTY": "", "NESTED": "${env:A}", "NUL": "a\0b", "LINES": "a\nb"}
 
@@ -166,3 +175,18 @@ def test_secrets_compare_by_text() -> None:
 
 def test_the_variables_that_a_value_needs() -> None:
     assert variables_of("${env:A}/${env:B:-x} $${env:C} ${file:D} ${keyring:E}") == ["A"]
+
+
+def test_relative_files_of_secrets_start_from_a_folder() -> None:
+    raw = "${file:a/b} $${file:c} ${file:/d} ${env:E} ${file:../f}"
+    assert rebase(raw, Path("/x")) == "${file:/x/a/b} $${file:c} ${file:/d} ${env:E} ${file:/x/../f}"
+
+
+def test_inputs_are_found_and_replaced() -> None:
+    raw = "${input:a} $${input:b} ${env:C} ${input:d}"
+    assert inputs_of(raw) == ["a", "d"]
+    assert with_inputs(raw, {"a": "${env:A}"}) == "${env:A} $${input:b} ${env:C} ${input:d}"
+
+
+def test_references_to_secrets_that_are_kept() -> None:
+    assert kept_secrets_of("${keyring:a} ${file:b} $${file:c} ${env:D}") == ["${keyring:a}", "${file:b}"]

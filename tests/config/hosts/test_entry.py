@@ -294,3 +294,27 @@ def test_a_file_of_variables(tmp_path: Path) -> None:
     made.set_env_file("a.env", "file")
     made.finish()
     assert made.ours["env"] == {"A": "2", "B": "$${x}"}
+
+
+def test_a_file_that_says_what_is_approved_says_that_its_host_asks() -> None:
+    entry = new_entry()
+    assert not entry.host_asks
+    entry.approve([])
+    assert entry.host_asks
+    for key, value in (("trust", Plain("false")), ("trust", Plain("true")), ("trust", "trusted")):
+        entry = new_entry({key: value})
+        entry.apply({key: own_trust})
+        assert (entry.host_asks, entry.approves_all) == (value != "trusted", value == "true")
+
+
+def test_restrictions_are_those_without_confirmation_of_all() -> None:
+    entry = new_entry()
+    entry.ask()
+    assert entry.host_asks
+    assert (entry.restrictions(), entry.consent_for_tools()) == (None, "ask")
+    entry.deny(["a"])
+    entry.ask(["b"])
+    assert entry.restrictions() == {"ask": ["b"], "deny": ["a"]}
+    entry.only(["b", "c"])
+    assert entry.restrictions() == {"allow": ["c"], "ask": ["b"], "deny": ["a"]}
+    assert entry.consent_for_tools() == {"allow": [], "ask": ["b", "c"], "deny": ["a"]}

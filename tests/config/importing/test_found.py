@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 import config
 from config import ConfigError, HttpServer, StdioServer
+from config.globs import Globs
 from config.hosts import HOSTS
+from config.hosts.ordered import ToolRule, apply_ordered
 from config.importing.found import FoundFile, find_files, read_servers
 from config.importing.tool_consent import ToolConsent
 from host.policy.rules import Rules
@@ -157,6 +159,26 @@ def test_variables_of_files_are_known_as_secrets(tmp_path: Path) -> None:
     assert server.secret_variables == {"B"}
 
 
+LEVELS = ("allow", "ask", "deny")
+ordered = st.lists(st.builds(ToolRule, st.text("ab*?", min_size=1, max_size=3), st.sampled_from(LEVELS)), max_size=5)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(ordered, st.sampled_from(LEVELS), st.booleans())
+def test_approvals_of_ordered_rules_permit_no_more_than_the_rules(
+    tmp_path: Path, rules: list[ToolRule], default: str, keep: bool
+) -> None:
+    path = tmp_path / "ordered.json"
+    path.write_text('{"mcpServers": {"a": {"command": "x"}}}')
+    host = dataclasses.replace(GEMINI, restrict=lambda context, entries: apply_ordered(entries["a"], rules, default))
+    (server,), _ = read_servers(FoundFile(path, host), tmp_path, {}, keep_approvals=keep)
+    spec = written(tmp_path, merged(tmp_path, server).servers).servers["a"]
+    for tool in ("a", "b", "ab", "ba", "aab", "c"):
+        matching = [rule.verdict for rule in rules if Globs([rule.pattern], uris=False).match(tool)]
+        verdict = Rules(spec.consent, spec.trust).evaluate(Kind.TOOL, tool).verdict
+        assert LEVELS.index(verdict) >= LEVELS.index([default, *matching][-1])
+
+
 TOOLS = ["a", "b", "c", "d"]
 tools = st.lists(st.sampled_from(TOOLS), unique=True, max_size=3)
 entries = st.fixed_dictionaries(
@@ -201,7 +223,9 @@ def test_what_is_written_permits_no_call_that_the_host_forbids(
     environ = {"V": "v"}
     first = {name: {"command": name, **keys} for name, keys in servers.items()}
     name = next(iter(first))
-    second: dict[str, dict[str, Any]] = {"twin": {**twin, **{key: first[name][key] for key in ("command", "env", "args") if key in first[name]}}}
+    second: dict[str, dict[str, Any]] = {
+        "twin": {**twin, **{key: first[name][key] for key in ("command", "env", "args") if key in first[name]}}
+    }
     for key in ("env", "args"):
         if key not in first[name]:
             second["twin"].pop(key, None)

@@ -1,0 +1,149 @@
+"""The commands `init`, `add` and `remove`, in one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import config
+from config import HttpServer, StdioServer, Trust
+from host.cli.command_line import run
+from host.cli.exit_codes import DONE, FAILED, WRONG
+from tests.kit.keyring import MemoryKeyring, memory
+
+__all__ = ["memory"]
+
+GITHUB = "ghp_" + "a1B2" * 9
+
+
+@pytest.fixture(autouse=True)
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: MemoryKeyring) -> Path:
+    """A current folder without a configuration, and a machine without a keyring."""
+    memory.is_locked = True
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def loaded(**environ: str) -> config.Config:
+    return config.load("colonnade.yaml", environ)
+
+
+def test_the_first_file_is_right_and_so_are_its_examples(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["init"]) == DONE
+    assert "colonnade add NAME" in capsys.readouterr().out
+    assert run(["check"]) == DONE
+    file = work / "colonnade.yaml"
+    signs = ("  # git:", "  #   ", "  # tracker:", "# listen:", "#   address")
+    lines = file.read_text().split("\n")
+    file.write_text("\n".join(line.replace("# ", "", 1) if line.startswith(signs) else line for line in lines))
+    made = loaded(TRACKER_TOKEN="t")
+    assert list(made.servers) == ["time", "git", "tracker"]
+    assert made.servers["tracker"].trust is Trust.UNTRUSTED
+
+
+def test_init_leaves_a_file_alone_and_names_the_hosts_that_are_found(
+    work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = tmp_path / "home" / ".gemini" / "settings.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("{}")
+    assert run(["init", "mine.yaml"]) == DONE
+    assert "adds those of Gemini CLI" in capsys.readouterr().out
+    before = (work / "mine.yaml").read_bytes()
+    assert run(["init", "mine.yaml"]) == WRONG
+    assert "mine.yaml is there already" in capsys.readouterr().err
+    assert (work / "mine.yaml").read_bytes() == before
+
+
+def test_add_makes_a_file_and_adds_to_it(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["add", "time", "--", "uvx", "mcp-server-time", "--local-timezone=UTC"]) == DONE
+    assert run(["add", "fs", "--cwd", "data", "--trust", "untrusted", "--ask", "--", "npx", "-y", "./x"]) == DONE
+    assert run(["add", "docs", "https://example.com/mcp", "--header", "X-Team: a"]) == DONE
+    made = loaded()
+    assert list(made.servers) == ["docs", "fs", "time"]
+    time, fs, docs = (made.servers[id] for id in ("time", "fs", "docs"))
+    assert isinstance(time, StdioServer)
+    assert [word.reveal() for word in time.command] == ["uvx", "mcp-server-time", "--local-timezone=UTC"]
+    assert isinstance(fs, StdioServer)
+    assert (fs.cwd, fs.trust, fs.consent.tools.default) == (work / "data", "untrusted", "ask")
+    assert isinstance(docs, HttpServer)
+    assert docs.headers["X-Team"].reveal() == "a"
+    assert "Secrets" not in capsys.readouterr().out
+
+
+def test_secrets_of_the_command_line_are_kept_elsewhere(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["add", "gh", "--env", f"TOKEN={GITHUB}", "-e", "HERE", "--", "npx", "--api-key", "abc"]) == DONE
+    header = "Authorization: Bearer hunter2-hunter2"
+    assert run(["add", "web", "https://example.com/mcp?key=hunter3", "-H", header]) == DONE
+    text = (work / "colonnade.yaml").read_text()
+    out = capsys.readouterr().out
+    for secret in (GITHUB, "abc", "hunter2", "hunter3"):
+        assert secret not in text + out
+    assert "Secrets are kept in colonnade.secrets/: gh.api-key, gh.TOKEN." in out
+    assert "The variable HERE is not set here" in out
+    made = loaded(HERE="here")
+    gh, web = made.servers["gh"], made.servers["web"]
+    assert isinstance(gh, StdioServer)
+    assert {name: value.reveal() for name, value in gh.env.items()} == {"TOKEN": GITHUB, "HERE": "here"}
+    assert gh.command[-1].reveal() == "abc"
+    assert isinstance(web, HttpServer)
+    assert (web.url.reveal(), web.headers["Authorization"].reveal()) == (
+        "https://example.com/mcp?key=hunter3",
+        "Bearer hunter2-hunter2",
+    )
+
+
+def test_secrets_go_to_the_keyring_if_there_is_one(work: Path, memory: MemoryKeyring) -> None:
+    memory.is_locked = False
+    assert run(["add", "gh", "--env", "TOKEN=abc", "--", "npx"]) == DONE
+    assert memory.kept == {("colonnade", "gh.TOKEN"): "abc"}
+    assert sorted(each.name for each in work.iterdir()) == ["colonnade.yaml"]
+
+
+def test_remove_leaves_the_rest_and_names_the_secrets(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["add", "time", "--", "uvx", "t"]) == DONE
+    before = (work / "colonnade.yaml").read_bytes()
+    assert run(["add", "gh", "--env", "TOKEN=abc", "--", "npx"]) == DONE
+    capsys.readouterr()
+    assert run(["remove", "gh"]) == DONE
+    assert (work / "colonnade.yaml").read_bytes() == before
+    out = capsys.readouterr().out
+    assert "Its secrets are still there: ${file:colonnade.secrets/gh.TOKEN}." in out
+    assert run(["remove", "time"]) == FAILED
+    assert (work / "colonnade.yaml").read_bytes() == before
+
+
+def test_the_file_of_an_option_is_changed(work: Path) -> None:
+    assert run(["add", "a", "--config", "other.yaml", "--", "x"]) == DONE
+    assert run(["add", "b", "--config", "other.yaml", "--", "y"]) == DONE
+    assert run(["remove", "a", "--config", "other.yaml"]) == DONE
+    assert list(config.load("other.yaml", {}).servers) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["My Server", "--", "x"],
+            "a server id is at most 20 lower-case letters and digits, with single dashes between",
+        ),
+        (["a", "https://h/mcp", "--env", "A=b"], "--env and --cwd are for a program; a URL takes --header."),
+        (["a", "--header", "A: b", "--", "x"], "--header is for a URL; a program takes --env."),
+        (["a", "--env", "A B=c", "--", "x"], "env"),
+        (["a", "--", "~/x"], "a ~ is not expanded"),
+        (["a", "--", "x", "${V}"], "${V} is not a known form; write ${env:V}"),
+        (["a", "https://"], "expected a URL"),
+        (["a"], "Missing argument"),
+    ],
+)
+def test_a_wrong_server_is_refused_and_nothing_written(
+    work: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["add", *arguments]) == WRONG
+    assert said in capsys.readouterr().err
+    assert not list(work.iterdir())

@@ -1,0 +1,216 @@
+"""The command `import`, in one process, on the files of a home of their own."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import config
+from config import StdioServer
+from host.cli.command_line import run
+from host.cli.exit_codes import DONE, FAILED, WRONG
+from tests.kit.keyring import MemoryKeyring, memory
+
+__all__ = ["memory"]
+
+GITHUB = "ghp_" + "a1B2" * 9
+CURSOR = {
+    "mcpServers": {
+        "GitHub": {"command": "npx", "args": ["-y", "gh"], "env": {"TOKEN": GITHUB}},
+        "odd": {"command": "x", "allowOnly": ["a"], "env": {"PASSWORD": "hunter2"}},
+    }
+}
+CLINE = {
+    "mcpServers": {
+        "gh": {
+            "command": "npx",
+            "args": ["-y", "gh"],
+            "env": {"TOKEN": GITHUB},
+            "disabledTools": ["delete"],
+            "autoApprove": ["get"],
+        },
+        "off": {"command": "off", "disabled": True},
+    }
+}
+VSCODE = {
+    "servers": {"web": {"type": "http", "url": "https://h/mcp", "headers": {"X-Key": "${input:my-key}"}}},
+    "inputs": [{"id": "my-key", "type": "promptString", "description": "The key of the web", "password": True}],
+}
+Home = Path
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: MemoryKeyring) -> Home:
+    """The user's folder with files of three hosts, an empty current folder, and a machine without a keyring."""
+    memory.is_locked = True
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("XDG_CONFIG_HOME", "CLINE_MCP_SETTINGS_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    write(tmp_path / ".cursor" / "mcp.json", CURSOR)
+    write(tmp_path / ".cline" / "data" / "settings" / "cline_mcp_settings.json", CLINE)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path
+
+
+def write(path: Path, value: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))
+
+
+def at_a_terminal(monkeypatch: pytest.MonkeyPatch, text: str, answer: str | None = None) -> None:
+    """Sit at a terminal and type; `answer` is what is typed where nothing is shown."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal(text))
+    monkeypatch.setattr("getpass.getpass", lambda prompt, stream: answer)
+
+
+def loaded(name: str = "colonnade.yaml") -> config.Config:
+    return config.load(name, {})
+
+
+def test_files_are_shown_and_one_configuration_is_written(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["import", "--yes"]) == DONE
+    out, _ = capsys.readouterr()
+    assert "Cursor: ~/.cursor/mcp.json" in out
+    assert 'Cannot be used: its key "allowOnly" is not known here' in out
+    assert "Tools: delete denied; all others confirmed." in out
+    made = loaded()
+    assert list(made.servers) == ["github", "off"]
+    github, off = made.servers["github"], made.servers["off"]
+    assert isinstance(github, StdioServer)
+    assert github.env["TOKEN"].reveal() == GITHUB
+    assert (github.consent.tools.default, [rule.pattern for rule in github.consent.tools.deny]) == ("ask", ["delete"])
+    assert github.consent.tools.allow is None
+    assert off.disabled
+    file = home / "work" / "colonnade.yaml"
+    text = file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert '# From Cursor, ~/.cursor/mcp.json ("GitHub"); Cline,' in " ".join(text.split())
+    assert "# odd:" in text
+    for secret in (GITHUB, "hunter2"):
+        assert secret not in text + out
+
+
+def test_approvals_are_taken_over_only_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["import", "cline", "--yes"]) == DONE
+    assert "Calls of 1 tool are not asked about in Cline; --keep-approvals takes that over." in capsys.readouterr().out
+    assert loaded().servers["gh"].consent.tools.allow is None
+    assert run(["import", "cline", "--yes", "--keep-approvals", "-o", "kept.yaml"]) == DONE
+    consent = loaded("kept.yaml").servers["gh"].consent.tools
+    assert (consent.default, [rule.pattern for rule in consent.allow or ()]) == ("ask", ["get"])
+
+
+def test_a_dry_run_writes_nothing(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["import", "--dry-run"]) == DONE
+    out = capsys.readouterr().out
+    assert '    env: {TOKEN: "${file:colonnade.secrets/github.TOKEN}"}' in out
+    assert not list((home / "work").iterdir())
+
+
+def test_nobody_is_asked_without_a_terminal(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["import"]) == WRONG
+    assert "confirm with --yes" in capsys.readouterr().err
+    assert not list((home / "work").iterdir())
+
+
+@pytest.mark.parametrize(("typed", "code"), [("y\n", DONE), ("\n", FAILED), ("", FAILED)])
+def test_a_person_is_asked(home: Home, monkeypatch: pytest.MonkeyPatch, typed: str, code: int) -> None:
+    at_a_terminal(monkeypatch, typed)
+    assert run(["import"]) == code
+    assert (home / "work" / "colonnade.yaml").exists() is (code == DONE)
+
+
+def test_a_configuration_that_is_there_is_added_to_only_on_demand(
+    home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = home / "work" / "colonnade.yaml"
+    mine = "# mine\nservers:\n  # first\n  off: {command: mine}   # kept\n"
+    file.write_text(mine)
+    assert run(["import", "--yes"]) == WRONG
+    assert "colonnade.yaml is there already; --merge adds to it" in capsys.readouterr().err
+    assert file.read_text() == mine
+    assert run(["import", "--yes", "--merge"]) == DONE
+    text = file.read_text()
+    assert [line for line in mine.splitlines() if line not in text.splitlines()] == []
+    assert list(loaded().servers) == ["github", "off-cline", "off"]
+    assert "  # odd:" in text
+    capsys.readouterr()
+    assert run(["import", "--yes", "--merge"]) == FAILED
+    out, err = capsys.readouterr()
+    assert "github is in colonnade.yaml already, as github; it is left as it is." in out
+    assert "there is no server to import that is not there yet" in err
+    assert file.read_text() == text
+
+
+def test_an_input_is_asked_for_and_kept(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(home / "work" / "mcp.json", VSCODE)
+    at_a_terminal(monkeypatch, "y\n", "hunter4")
+    assert run(["import", "mcp.json"]) == DONE
+    assert "hunter4" not in (home / "work" / "colonnade.yaml").read_text() + capsys.readouterr().out
+    server: Any = loaded().servers["web"]
+    assert server.headers["X-Key"].reveal() == "hunter4"
+    assert server.consent.tools.default == "ask"  # the switches of VS Code stand in no file
+
+
+def test_without_an_answer_the_server_is_a_comment(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    write(home / "work" / "mcp.json", VSCODE)
+    assert run(["import", "mcp.json", "--yes"]) == FAILED
+    assert "no server can be used without its input" in capsys.readouterr().err
+    assert run(["import", "mcp.json", "cline", "--yes"]) == DONE
+    assert '  #   headers: {X-Key: "${env:MY_KEY}"}' in (home / "work" / "colonnade.yaml").read_text()
+    assert list(loaded().servers) == ["gh", "off"]
+
+
+def test_a_projects_file_that_its_host_has_not_approved_is_disabled(home: Home) -> None:
+    write(home / "work" / ".cursor" / "mcp.json", {"mcpServers": {"p": {"command": "./p"}}})
+    assert run(["import", "cursor", "--yes"]) == DONE
+    server = loaded().servers["p"]
+    assert isinstance(server, StdioServer)
+    assert server.disabled
+    assert (server.program.reveal(), server.cwd) == (str(home / "work" / "p"), home / "work")
+
+
+def test_a_file_with_mistakes_does_not_keep_the_others(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / ".cursor" / "mcp.json").write_text("{")
+    assert run(["import", "--yes"]) == DONE
+    assert "cannot be read: this is not" in capsys.readouterr().out
+    assert list(loaded().servers) == ["gh", "off"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["curser"], "'curser' is neither a file nor a host that is known; did you mean \"cursor\"?"),
+        (["zed"], "no file of Zed is found here; name a FILE"),
+    ],
+)
+def test_what_is_not_there_is_said(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["import", *arguments, "--yes"]) in (WRONG, FAILED)
+    assert said in capsys.readouterr().err
+
+
+def test_without_any_file_nothing_is_written(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / ".cursor" / "mcp.json").unlink()
+    (home / ".cline" / "data" / "settings" / "cline_mcp_settings.json").unlink()
+    assert run(["import", "--yes"]) == FAILED
+    assert "no file of a desktop host is found here" in capsys.readouterr().err
+
+
+def test_the_files_of_hosts_are_only_read(home: Home) -> None:
+    before = (home / ".cursor" / "mcp.json").read_bytes()
+    assert run(["import", "--yes"]) == DONE
+    assert (home / ".cursor" / "mcp.json").read_bytes() == before
