@@ -297,10 +297,11 @@ def test_a_file_of_variables(tmp_path: Path) -> None:
 
 
 def test_a_file_that_says_what_is_approved_says_that_its_host_asks() -> None:
-    entry = new_entry()
-    assert not entry.host_asks
-    entry.approve([])
-    assert entry.host_asks
+    assert not new_entry().host_asks
+    for approved in ([], ["a"], None):
+        entry = new_entry()
+        entry.approve(approved)
+        assert entry.host_asks
     for key, value in (("trust", Plain("false")), ("trust", Plain("true")), ("trust", "trusted")):
         entry = new_entry({key: value})
         entry.apply({key: own_trust})
