@@ -45,7 +45,13 @@ class DesktopFile:
             if entry.base != file.parent:
                 entry.start_in_base()
             entry.finish()
-        self.notices = [f"read as a {host.title} file", *context.notices, *self._unapproved(), *self._renamed()]
+        self.notices = [
+            f"read as a {host.title} file",
+            *context.notices,
+            *self._unapproved(),
+            *self._renamed(),
+            *self._notes(),
+        ]
 
     @property
     def root(self) -> dict[str, object]:
@@ -105,6 +111,9 @@ class DesktopFile:
             f"no file says that {self.host.title} may start {', '.join(found)} of this project; a file that is served "
             "itself starts them, and import switches them off"
         ]
+
+    def _notes(self) -> list[str]:
+        return [f"{clip(entry.name)}: {note}" for entry in self.entries.values() for note in entry.notes]
 
     def _renamed(self) -> list[str]:
         return [

@@ -17,13 +17,15 @@ from config.json_text import Wanted
 from config.problems import ConfigError, KeyPath
 from config.read import read
 
+SYSTEM = Path("/")
+"""The folder from which paths of system-wide files start."""
 _SYSTEM_FOLDERS = ("~/.config/", "~/Library/Application Support/", "~/")
 
 
 @dataclass(frozen=True)
 class HostFile:
-    """A file of a host. Paths have `~` for the user's folder; a project's file starts from the project's folder. A part
-    of a path may be `*`, which is any name."""
+    """A file of a host. Paths have `~` for the user's folder; a project's file starts from the project's folder. A `*`
+    in a path stands for any part of a name."""
 
     linux: str
     macos: str = ""
@@ -31,6 +33,8 @@ class HostFile:
     is_project: bool = False
     variable: str = ""
     """An environment variable that names another folder for the file, or another file."""
+    is_all_servers: bool = False
+    """Whether the file is about servers alone, so that it is the host's with any keys."""
 
     def path(self, project: Path, home: Path, environ: Mapping[str, str], platform: str = sys.platform) -> Path:
         """The path of the file on this system."""
@@ -49,8 +53,8 @@ class HostFile:
     ) -> Iterator[Path]:
         """The files that exist at the path on this system; several, if a part of it is any name."""
         path = self.path(project, home, environ, platform)
-        if "*" in path.parts:
-            depth = path.parts.index("*")
+        if "*" in str(path):
+            depth = next(n for n, part in enumerate(path.parts) if "*" in part)
             pattern = str(Path(*path.parts[depth:]))
             yield from sorted(file for file in Path(*path.parts[:depth]).glob(pattern) if file.is_file())
         elif path.is_file():
@@ -120,6 +124,22 @@ class FileContext:
         """The map at a path of the file; empty if there is none."""
         return at(self.root, *path)
 
+    def users(self, file: HostFile) -> Path:
+        """The path of a file of the user."""
+        return file.path(Path(), self.home, self.environ)
+
+    def system_wide(self, linux: str, macos: str, *kept: KeyPath) -> dict[str, object]:
+        """The values of a file for all users of the machine.
+
+        Raises:
+            CannotUse: it cannot be read.
+        """
+        return self.sibling(self.system_path(linux, macos), *kept)
+
+    def system_path(self, linux: str, macos: str) -> Path:
+        """A path for all users of the machine. Both are written without the slash at the beginning."""
+        return SYSTEM / (macos if sys.platform == "darwin" else linux)
+
 
 def at(root: dict[str, object], *path: str) -> dict[str, object]:
     """The map at a path of a file; empty if there is none."""
@@ -132,6 +152,15 @@ def at(root: dict[str, object], *path: str) -> dict[str, object]:
 Translator = Callable[[str, FileContext], str]
 Servers = list[tuple[KeyPath, str, object]]
 """The servers of a file, each with its path, its name and its value."""
+
+
+def merged(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:
+    """Two maps in one, in which the values of the second replace those of the first. Keys keep the first place."""
+    made = dict(below)
+    for key, value in above.items():
+        first = made.get(key)
+        made[key] = merged(first, value) if isinstance(first, dict) and isinstance(value, dict) else value
+    return made
 
 
 def literal(text: str, context: FileContext) -> str:

@@ -1,4 +1,4 @@
-"""The user's folder of each test."""
+"""The folders of each test."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from config.hosts import desktop_host
 from tests.config.hosts.kit import Home
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    home = Home(tmp_path)
+    monkeypatch.setattr(desktop_host, "SYSTEM", home.system)
+    return home

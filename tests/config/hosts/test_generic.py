@@ -189,7 +189,7 @@ def test_a_server_that_cannot_be_used(tmp_path: Path, servers: dict[str, object]
 @pytest.mark.parametrize(
     ("servers", "said"),
     [
-        ([{"name": "a"}], "mcpServers: expected a map of servers"),
+        ("x", "mcpServers: expected a map of servers"),
         ({"a": {"command": "x", "env": {"K": "\ud800"}}}, "half a surrogate pair"),
     ],
 )
