@@ -54,6 +54,8 @@ class Document:
     """A file that was read: its values, where each stands, and the problems that do not hide others."""
 
     file: str
+    digest: str = ""
+    """Of the bytes of the file."""
     root: dict[str, object] = field(default_factory=dict)
     places: dict[KeyPath, Place] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)

@@ -101,6 +101,24 @@ class Globs:
         return (places & leaving) << 1 | places & staying
 
 
+def rests(pattern: str, prefix: str) -> set[str]:
+    """The patterns for what may follow a prefix in the names that a pattern matches; empty if none begins so."""
+    places = {0}
+    for char in (*prefix, ""):
+        for place in sorted(places):
+            while pattern[place : place + 1] == "*":
+                place += 1
+                places.add(place)
+        if char:
+            places = {
+                place + (pattern[place] != "*")
+                for place in places
+                if place < len(pattern) and pattern[place] in ("*", "?", char)
+            }
+    # What a star may be followed by is within the pattern that begins with it.
+    return {pattern[place:] for place in places if not (place - 1 in places and pattern[place - 1] == "*")}
+
+
 def normalize_case(text: str, host_pattern: re.Pattern[str] = _HOST_PREFIX) -> str:
     """A URI with what is the same in upper and lower case in lower case: the scheme, and the host of those schemes that
     have host names, which `host_pattern` finds."""

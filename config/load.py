@@ -72,7 +72,7 @@ def load(
         config = _validate(document, document.root, _Report(document, lambda path: path), expander)
         notices: tuple[str, ...] = ()
     else:
-        desktop = DesktopFile(host, file, document, home or Path.home())
+        desktop = DesktopFile(host, file, document, home or Path.home(), environ)
         given = dict(answers)
 
         def answer(id: str) -> str | None:
@@ -89,7 +89,7 @@ def load(
         *_listen_notices(config.listen),
         *_consent_notices(config.servers),
     )
-    return dataclasses.replace(config, source=file, notices=notices)
+    return dataclasses.replace(config, source=file, digest=document.digest, notices=notices)
 
 
 def read_file(file: Path) -> tuple[Document, DesktopHost | None]:

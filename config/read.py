@@ -6,6 +6,7 @@ are white space and comments are permitted. Any other is YAML.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -32,6 +33,7 @@ def read(path: Path, wanted_of: WantedOf = lambda root: None, data: bytes | None
     """
     document = Document(printable(path))
     data = load_bytes(path, document) if data is None else data
+    document.digest = hashlib.sha256(data).hexdigest()
     text = decode(data, document)
     if path.suffix == ".toml":
         root: object = read_toml(text, document)

@@ -85,6 +85,9 @@ class Host:
     stateless: Stateless
     admin: HostAdmin
     memory: Budget
+    _reloading: trio.Lock = field(default_factory=trio.Lock)
+    _was_rejected: bool = False
+    """Whether the file could not be taken over when it was read last."""
     console_sessions: ConsoleSessions = field(default_factory=lambda: ConsoleSessions(trio.current_time))
 
     def status(self) -> bytes:
@@ -102,7 +105,8 @@ class Host:
         self.upstreams.apply(self.config.servers, {server})
 
     def set_disabled(self, server: str, *, disabled: bool) -> None:
-        """Leave a server out, or take it in again, until the configuration is read again."""
+        """Leave a server out, or take it in again, until a person has the configuration read again. A saved file ends
+        only the latter, since taking a server in widens."""
         servers = {**self.config.servers, server: replace(self.config.servers[server], disabled=disabled)}
         self._apply(replace(self.config, servers=MappingProxyType(servers)), {server})
 
@@ -113,15 +117,22 @@ class Host:
         Args:
             by_person: a person wants all of it. Otherwise what widens waits for a person (`host.policy.widening`).
         """
+        async with self._reloading:  # an older reading of the file must not replace a newer one
+            return await self._reload(by_person=by_person)
+
+    async def _reload(self, *, by_person: bool) -> ConfigReloaded:
         try:
             config = await trio.to_thread.run_sync(partial(load, self.config.source, answers=self.config.answers))
         except ConfigError as problem:
             first, *more = problem.problems
             why = f"{first}" + (f" (and {len(more)} more: colonnade check)" if more else "")
             self.runtime.gate.decision_log.record_configuration("config_rejected", self.config.source)
-            outcome = ConfigReloaded(why, accepted=False)
+            outcome, self._was_rejected = ConfigReloaded(why, accepted=False), True
             self.runtime.journal.note(outcome)
             return outcome
+        if not by_person and not self._was_rejected and config.digest == self.config.digest:  # a person was faster
+            return ConfigReloaded("nothing has changed", accepted=True)
+        self._was_rejected = False
         wider = {} if by_person else widenings(self.config, config)
         waiting = tuple(f"{server}: {each}" if server else each for server, found in wider.items() for each in found)
         if wider:
@@ -414,6 +425,7 @@ async def _follow_reloads(host: Host, signals: _Signals) -> AsyncIterator[None]:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(follow)
         if host.initial_config.watch is Switch.ON:
-            nursery.start_soon(watch_file, host.initial_config.source, partial(reload, by_person=False))
+            initial = host.initial_config
+            nursery.start_soon(watch_file, initial.source, initial.digest, partial(reload, by_person=False))
         yield
         nursery.cancel_scope.cancel()

@@ -3,19 +3,53 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from config.hosts.amp import AMP
+from config.hosts.claude_code import CLAUDE_CODE
+from config.hosts.claude_desktop import CLAUDE_DESKTOP
+from config.hosts.cline import CLINE
+from config.hosts.codex import CODEX
+from config.hosts.continue_dev import CONTINUE
+from config.hosts.cursor import CURSOR
+from config.hosts.desktop_file import OWN_TOP_KEYS
 from config.hosts.desktop_host import DesktopHost
 from config.hosts.gemini import GEMINI
 from config.hosts.generic import GENERIC
+from config.hosts.goose import GOOSE
+from config.hosts.lm_studio import LM_STUDIO
+from config.hosts.opencode import OPENCODE
+from config.hosts.roo import ROO
+from config.hosts.vscode import VSCODE
+from config.hosts.windsurf import WINDSURF
+from config.hosts.zed import ZED
 
-HOSTS: tuple[DesktopHost, ...] = (GEMINI,)
+HOSTS: tuple[DesktopHost, ...] = (
+    CLAUDE_DESKTOP,
+    CLAUDE_CODE,
+    CURSOR,
+    VSCODE,
+    WINDSURF,
+    CLINE,
+    ROO,
+    GEMINI,
+    LM_STUDIO,
+    CODEX,
+    ZED,
+    CONTINUE,
+    OPENCODE,
+    AMP,
+    GOOSE,
+)
 """All hosts, in the order in which a file is compared with their shapes."""
 
 
 def recognize(path: Path, root: Mapping[str, object]) -> DesktopHost | None:
     """The host whose file this is, by its place or else by its shape; None for a file in our form."""
     for host in HOSTS:
-        if any(file.matches(path) for file in host.files) and (host.servers[0] in root or host.has_shape(root)):
+        files = [file for file in host.files if file.matches(path)]
+        if files and (host.servers[0] in root or host.has_shape(root) or any(file.is_all_servers for file in files)):
             return host
+    if GENERIC.has_shape(root) and not OWN_TOP_KEYS.isdisjoint(root):
+        return GENERIC  # a host would not know those keys, and leave the endpoint without tokens, for instance
     for host in (*HOSTS, GENERIC):
         if host.has_shape(root):
             return host

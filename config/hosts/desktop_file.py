@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from config.document import Document, kind_of
 from config.hosts.desktop_host import DesktopHost, FileContext
@@ -24,17 +25,33 @@ OWN_TOP_KEYS = frozenset({"listen", "start_grace", "watch", "ask", "console", "a
 class DesktopFile:
     """The servers of a host's file. `root` is the file in our form, with those servers that can be used so far."""
 
-    def __init__(self, host: DesktopHost, file: Path, document: Document, home: Path) -> None:
+    def __init__(
+        self,
+        host: DesktopHost,
+        file: Path,
+        document: Document,
+        home: Path,
+        environ: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.host = host
-        context = FileContext(file, document, home)
+        project, self._base = host.place_of(file, home, environ)
+        context = FileContext(file, document, home, environ, project)
         self.inputs = context.inputs
         self.entries: dict[str, ServerEntry] = {}
         """By id, in the order of the file."""
         self._read_servers(context)
         self._restrict(context)
         for entry in self.entries.values():
+            if entry.base != file.parent:
+                entry.start_in_base()
             entry.finish()
-        self.notices = [f"read as a {host.title} file", *context.notices, *self._renamed()]
+        self.notices = [
+            f"read as a {host.title} file",
+            *context.notices,
+            *self._unapproved(),
+            *self._renamed(),
+            *self._notes(),
+        ]
 
     @property
     def root(self) -> dict[str, object]:
@@ -57,7 +74,7 @@ class DesktopFile:
         for path, name, value in self.host.found_in(context):
             id, problem = self._id_of(name)
             translate = partial(_translate, self.host, context)
-            entry = ServerEntry(name, id, path, value if isinstance(value, dict) else {}, translate)
+            entry = ServerEntry(name, id, path, value if isinstance(value, dict) else {}, translate, self._base)
             if problem:
                 entry.stop(problem)
             if isinstance(value, dict):
@@ -85,6 +102,18 @@ class DesktopFile:
             # A restriction that is not understood could be about any of them.
             for entry in self.entries.values():
                 entry.stop(str(problem))
+
+    def _unapproved(self) -> list[str]:
+        found = [clip(entry.name) for entry in self.entries.values() if entry.needs_approval and not entry.is_off]
+        if not found:
+            return []
+        return [
+            f"no file says that {self.host.title} may start {', '.join(found)} of this project; a file that is served "
+            "itself starts them, and import switches them off"
+        ]
+
+    def _notes(self) -> list[str]:
+        return [f"{clip(entry.name)}: {note}" for entry in self.entries.values() for note in entry.notes]
 
     def _renamed(self) -> list[str]:
         return [

@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 from config.document import Document, is_null
-from config.hosts.entry import CannotUse, Rule, ServerEntry
+from config.hosts.entry import CannotUse, Rule, ServerEntry, escape
 from config.json_text import Wanted
 from config.problems import ConfigError, KeyPath
 from config.read import read
 
-SERVER_NAME = ""
-"""Stands for any name in `DesktopHost.servers`."""
+SYSTEM = Path("/")
+"""The folder from which paths of system-wide files start."""
+_SYSTEM_FOLDERS = ("~/.config/", "~/Library/Application Support/", "~/")
 
 
 @dataclass(frozen=True)
 class HostFile:
-    """A file of a host. Paths have `~` for the user's folder; a project's file starts from the project's folder."""
+    """A file of a host. Paths have `~` for the user's folder; a project's file starts from the project's folder. A `*`
+    in a path stands for any part of a name."""
 
     linux: str
     macos: str = ""
     """The same as on Linux, if empty."""
     is_project: bool = False
     variable: str = ""
-    """An environment variable that names another folder for the file."""
+    """An environment variable that names another folder for the file, or another file."""
+    is_all_servers: bool = False
+    """Whether the file is about servers alone, so that it is the host's with any keys."""
 
     def path(self, project: Path, home: Path, environ: Mapping[str, str], platform: str = sys.platform) -> Path:
         """The path of the file on this system."""
@@ -35,29 +42,53 @@ class HostFile:
         if self.is_project:
             return project / text
         if self.variable and environ.get(self.variable):
-            return Path(environ[self.variable]) / Path(text).name
+            moved = Path(environ[self.variable])
+            return moved if moved.suffix == Path(text).suffix else moved / Path(text).name
         if text.startswith("~/.config/") and os.path.isabs(environ.get("XDG_CONFIG_HOME", "")):
             return Path(environ["XDG_CONFIG_HOME"]) / text.removeprefix("~/.config/")
         return home / text.removeprefix("~/")
 
+    def found(
+        self, project: Path, home: Path, environ: Mapping[str, str], platform: str = sys.platform
+    ) -> Iterator[Path]:
+        """The files that exist at the path on this system; several, if a part of it is any name."""
+        path = self.path(project, home, environ, platform)
+        if "*" in str(path):
+            depth = next(n for n, part in enumerate(path.parts) if "*" in part)
+            pattern = str(Path(*path.parts[depth:]))
+            yield from sorted(file for file in Path(*path.parts[:depth]).glob(pattern) if file.is_file())
+        elif path.is_file():
+            yield path
+
     def matches(self, path: Path) -> bool:
         """Whether a path could be this file, on either system, in any user's folder or project."""
-        for text in {self.linux, self.macos or self.linux}:
-            parts = Path(text.removeprefix("~/")).parts
-            if len(parts) > 1 and path.parts[-len(parts) :] == parts:
-                return True
-            if len(parts) == 1 and path.name == parts[0]:
-                return True
-        return False
+        return any(
+            len(path.parts) >= len(parts) and all(map(fnmatchcase, path.parts[-len(parts) :], parts))
+            for parts in (_tail(self.linux), _tail(self.macos or self.linux))
+        )
+
+    def project_of(self, path: Path) -> Path:
+        """The project of a path that `matches`."""
+        return path.parents[len(_tail(self.linux)) - 1]
+
+
+def _tail(text: str) -> tuple[str, ...]:
+    """The parts of a path below the user's folder, or below its folder for settings, which may be elsewhere."""
+    for folder in _SYSTEM_FOLDERS:
+        text = text.removeprefix(folder)
+    return Path(text).parts
 
 
 @dataclass
 class FileContext:
-    """The file that is being read, and what the host would know when it reads it."""
+    """The file that is being read, and what the host would know when it reads it. `project` is the folder of the
+    project whose file it is; None for a file of the user."""
 
     file: Path
     document: Document
     home: Path
+    environ: Mapping[str, str] = field(default_factory=dict)
+    project: Path | None = None
     notices: list[str] = field(default_factory=list)
     inputs: dict[str, str] = field(default_factory=dict)
     """Descriptions of the inputs that the host asks its user for, by their ids."""
@@ -70,24 +101,44 @@ class FileContext:
     def folder(self) -> Path:
         return self.file.parent
 
-    def sibling(self, path: Path) -> dict[str, object]:
-        """The values of another file of the host; empty if there is none.
+    def sibling(self, path: Path, *kept: KeyPath) -> dict[str, object]:
+        """The values of another file of the host; empty if there is none. `kept` are the paths to read, if not all.
 
         Raises:
             CannotUse: it cannot be read, so a restriction could be missed.
         """
-        if not path.exists():
-            return {}
         try:
-            return read(path).root
-        except ConfigError:
-            problem = CannotUse(f"the file {path.name} of its host, which may restrict it, cannot be read")
+            if path.stat().st_size == 0:
+                return {}
+            document = read(path, lambda root: partial(_is_along_any, kept) if kept else None)
+            if not document.problems:
+                return document.root
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except (ConfigError, OSError):
+            pass
         # Not within the handler: the error could show pieces of the file.
-        raise problem
+        raise CannotUse(f"the file {path.name} of its host, which may restrict it, cannot be read or has mistakes")
 
     def at(self, *path: str) -> dict[str, object]:
         """The map at a path of the file; empty if there is none."""
         return at(self.root, *path)
+
+    def users(self, file: HostFile) -> Path:
+        """The path of a file of the user."""
+        return file.path(Path(), self.home, self.environ)
+
+    def system_wide(self, linux: str, macos: str, *kept: KeyPath) -> dict[str, object]:
+        """The values of a file for all users of the machine.
+
+        Raises:
+            CannotUse: it cannot be read.
+        """
+        return self.sibling(self.system_path(linux, macos), *kept)
+
+    def system_path(self, linux: str, macos: str) -> Path:
+        """A path for all users of the machine. Both are written without the slash at the beginning."""
+        return SYSTEM / (macos if sys.platform == "darwin" else linux)
 
 
 def at(root: dict[str, object], *path: str) -> dict[str, object]:
@@ -103,9 +154,55 @@ Servers = list[tuple[KeyPath, str, object]]
 """The servers of a file, each with its path, its name and its value."""
 
 
+def merged(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:
+    """Two maps in one, in which the values of the second replace those of the first. Keys keep the first place."""
+    made = dict(below)
+    for key, value in above.items():
+        first = made.get(key)
+        made[key] = merged(first, value) if isinstance(first, dict) and isinstance(value, dict) else value
+    return made
+
+
 def literal(text: str, context: FileContext) -> str:
     """A text of a host that knows no references."""
-    return text.replace("${", "$${")
+    return escape(text)
+
+
+def rewrite(text: str, reference: re.Pattern[str], write: Callable[[re.Match[str]], str]) -> str:
+    """The text with each reference as `write` writes it in our form, and all else taken literally.
+
+    Raises:
+        CannotUse: a `$` stands before a reference, which our form would read as a literal `${`.
+    """
+    made, at = "", 0
+    for match in reference.finditer(text):
+        written = write(match)
+        made += escape(text[at : match.start()])
+        if made.endswith("$") and written.startswith("${"):
+            raise CannotUse("a $ stands right before a reference, which cannot be written here")
+        made += written
+        at = match.end()
+    return made + escape(text[at:])
+
+
+def servers_at(context: FileContext, path: tuple[str, ...]) -> Servers:
+    """The servers in the map at a path; none if there is no such path.
+
+    Raises:
+        ConfigError: they do not stand in a map.
+    """
+    value: object = context.root
+    for n, key in enumerate(path):
+        if not isinstance(value, dict):
+            place = context.document.places[path[:n]].value
+            raise context.document.fatal(place, f"{'.'.join(path[:n])}: expected a map")
+        value = value.get(key)
+        if value is None or is_null(value):
+            return []
+    if not isinstance(value, dict):
+        place = context.document.places[path].value
+        raise context.document.fatal(place, f"{'.'.join(path)}: expected a map of servers")
+    return [((*path, name), name, below) for name, below in value.items()]
 
 
 def no_restrictions(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
@@ -140,7 +237,7 @@ class DesktopHost:
 
     def wanted(self, path: KeyPath) -> bool:
         """Whether a value of a large file means something here."""
-        return self.has_own_keys or any(_is_along(path, kept) for kept in (self.servers, *self.other_keys))
+        return self.has_own_keys or _is_along_any((self.servers, *self.other_keys), path)
 
     def found_in(self, context: FileContext) -> Servers:
         """The servers of a file.
@@ -148,25 +245,23 @@ class DesktopHost:
         Raises:
             ConfigError: they do not stand in a map.
         """
-        if self.find is not None:
-            return self.find(context)
-        value: object = context.root
-        for n, key in enumerate(self.servers):
-            if not isinstance(value, dict):
-                place = context.document.places[self.servers[:n]].value
-                raise context.document.fatal(place, f"{'.'.join(self.servers[:n])}: expected a map")
-            value = value.get(key)
-            if value is None or is_null(value):
-                return []
-        if not isinstance(value, dict):
-            place = context.document.places[self.servers].value
-            raise context.document.fatal(place, f"{'.'.join(self.servers)}: expected a map of servers")
-        return [((*self.servers, name), name, below) for name, below in value.items()]
+        return servers_at(context, self.servers) if self.find is None else self.find(context)
+
+    def place_of(self, file: Path, home: Path, environ: Mapping[str, str]) -> tuple[Path | None, Path]:
+        """The project whose file this is, if any, and the folder that relative paths in it start from."""
+        known = [known for known in self.files if known.matches(file)]
+        of_user = [each for each in known if not each.is_project]
+        places = [each.path(home, home, environ, platform) for each in of_user for platform in ("linux", "darwin")]
+        if file not in places:
+            for each in known:
+                if each.is_project:
+                    return each.project_of(file), each.project_of(file)
+        return None, home if of_user else file.parent
 
 
-def _is_along(path: KeyPath, kept: KeyPath) -> bool:
+def _is_along_any(kept: tuple[KeyPath, ...], path: KeyPath) -> bool:
     """Whether a path leads to a kept one, or is below it."""
-    return all(mine is None or part == mine for part, mine in zip(path, kept, strict=False))
+    return any(all(mine is None or part == mine for part, mine in zip(path, each, strict=False)) for each in kept)
 
 
 def wanted_of(host: DesktopHost | None) -> Wanted | None:

@@ -7,14 +7,17 @@ restriction. So a server can do less here than at its host, and never more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
+from typing import Concatenate, ParamSpec
 
 from dotenv import dotenv_values
 
 from config.document import Plain, is_null, kind_of
+from config.hosts.patterns import common, covered, covers, overlap, widest
 from config.problems import KeyPath, clip, did_you_mean
 
 OWN_KEYS = frozenset(
@@ -27,6 +30,9 @@ OWN_KEYS = frozenset(
 REMOTE_TYPES = ("http", "sse", "streamable-http", "streamableHttp", "streamable_http")
 
 
+P = ParamSpec("P")
+
+
 class CannotUse(Exception):
     """The server cannot be used; the text says why and holds no value that may be secret."""
 
@@ -37,27 +43,32 @@ Translate = Callable[[str], str]
 
 @dataclass
 class ServerEntry:
-    """A server while its keys are read. `values` is its entry in the file, and `path` leads there."""
+    """A server while its keys are read. `values` is its entry in the file, and `path` leads there. Relative paths start
+    from `base`."""
 
     name: str
     id: str
     path: KeyPath
     values: dict[str, object]
     translate: Translate
+    base: Path
     ours: dict[str, object] = field(default_factory=dict)
     """The keys in our form."""
     written: dict[str, KeyPath] = field(default_factory=dict)
     """The places in the file of the keys in our form, where they have other names."""
     problems: list[str] = field(default_factory=list)
     """The reasons why the server cannot be used."""
+    notes: list[str] = field(default_factory=list)
+    """Differences from its host, for the person who starts it."""
     approved: list[str] = field(default_factory=list)
     """Tools that its host calls without asking. They are approved here only if the person who imports says so."""
     approves_all: bool = False
     is_off: bool = False
     needs_approval: bool = False
-    """Whether it stands in a project's file that the host has not been allowed to use."""
+    """Whether it stands in a project's file and no file says that the host's person has approved it."""
     _only: set[str] | None = None
     _denied: set[str] = field(default_factory=set)
+    _denied_calls: list[dict[str, object]] = field(default_factory=list)
     _asked: set[str] = field(default_factory=set)
     _default: str = ""
     _file_variables: dict[str, str] = field(default_factory=dict)
@@ -68,25 +79,33 @@ class ServerEntry:
             if is_null(value):
                 continue  # hosts write null for keys that are not set
             rule = rules.get(key) or (same if key in OWN_KEYS else None)
-            try:
-                if rule is None:
-                    meant = did_you_mean(key, rules, '"')
-                    raise CannotUse(
-                        f'its key "{clip(key)}" is not known here and could restrict it; {meant or "remove the key"}'
-                    )
-                rule(self, key, value)
-            except CannotUse as problem:
-                self.stop(str(problem))
+            if rule is None:
+                meant = did_you_mean(key, rules, '"')
+                self.stop(f'its key "{clip(key)}" is not known here and could restrict it; {meant or "remove the key"}')
+            else:
+                self.attempt(rule, key, value)
 
-    def set(self, key: str, value: object, place: str) -> None:
+    def attempt(self, apply: Callable[Concatenate[ServerEntry, P], object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Apply something to this server, and keep the problem if it cannot be used then."""
+        try:
+            apply(self, *args, **kwargs)
+        except CannotUse as problem:
+            self.stop(str(problem))
+
+    def set(self, key: str, value: object, place: str, translate: Translate | None = None) -> None:
         """Set a key of ours to a value of the key `place` in the file, with references in our form."""
-        self.ours[key] = self._translated(value)
+        self.ours[key] = _translated(value, translate or self.translate)
         self.written[key] = (*self.path, place)
 
     def stop(self, problem: str) -> None:
         """Keep the server from being used."""
         if problem not in self.problems:
             self.problems.append(problem)
+
+    def note(self, text: str) -> None:
+        """Tell the person who starts the server of a difference from its host."""
+        if text not in self.notes:
+            self.notes.append(text)
 
     def set_env_file(self, value: object, place: str) -> None:
         """Add the variables of a file; those of the entry itself replace them.
@@ -97,7 +116,7 @@ class ServerEntry:
         if not isinstance(value, str) or "${" in (path := self.translate(value)).replace("$${", ""):
             raise CannotUse(f'its key "{place}" is not a plain path')
         try:
-            text = Path(path.replace("$${", "${")).read_text("utf-8")
+            text = (self.base / path.replace("$${", "${")).read_text("utf-8")
         except (OSError, ValueError):
             raise CannotUse(f'the file that its key "{place}" names cannot be read') from None
         for name, found in dotenv_values(stream=StringIO(text), interpolate=False).items():
@@ -106,16 +125,40 @@ class ServerEntry:
     def switch_off(self) -> None:
         self.is_off = True
 
+    def start_in_base(self) -> None:
+        """Have the program, and relative paths of it, start from `base`."""
+        if "command" not in self.ours:
+            return
+        cwd, command = self.ours.get("cwd", ""), self.ours["command"]
+        if isinstance(cwd, str):
+            self.ours["cwd"] = _below(self.base, cwd)
+        words = command if isinstance(command, list) else [command]
+        if words and isinstance(words[0], str) and "/" in words[0]:
+            words = [_below(self.base, words[0]), *words[1:]]
+            self.ours["command"] = words if isinstance(command, list) else words[0]
+
     def only(self, tools: Iterable[str]) -> None:
-        """Permit no other tools. With several calls, only tools that each of them names."""
+        """Permit no other tools. With several calls, only tools that each of them names.
+
+        Raises:
+            CannotUse: a name could match more here.
+        """
         named = set(tools)
         for tool in named:
             _check_literal(tool)
-        self._only = named if self._only is None else self._only & named
+        self.permit(named)
+
+    def permit(self, patterns: Iterable[str]) -> None:
+        """Permit no tools that match none of these patterns."""
+        self._only = set(patterns) if self._only is None else common(self._only, patterns)
 
     def deny(self, tools: Iterable[str]) -> None:
         """Deny these tools; `*` and `?` are wild, so that no more than these are permitted."""
         self._denied.update(tools)
+
+    def deny_when(self, pattern: str, when: Mapping[str, object]) -> None:
+        """Deny calls with certain arguments, by conditions in our form."""
+        self._denied_calls.append({"name": pattern, "when": dict(when)})
 
     def ask(self, tools: Iterable[str] | None = None) -> None:
         """Have a person confirm calls of these tools, or of all."""
@@ -136,22 +179,24 @@ class ServerEntry:
 
     def consent_for_tools(self) -> dict[str, object] | str | None:
         """The restrictions as rules of ours; None if there are none."""
-        if self._only is None and not self._denied and not self._asked:
-            return self._default or None
+        denied = widest(self._denied)
+        if self._default == "deny" or covered("*", denied):
+            return "deny"
         rules: dict[str, object] = {}
-        denied, asked = set(self._denied), self._asked - self._denied
+        asked = widest(tool for tool in self._asked if not covered(tool, denied))
         if self._only is not None:
-            asked = asked & self._only if self._default != "ask" else self._only - denied
-            rules["allow"] = [] if self._default == "deny" else sorted(self._only - denied - asked)
+            permitted = widest(tool for tool in self._only if not covered(tool, denied))
+            asked = permitted if self._default else _asked_within(permitted, asked)
+            rules["allow"] = sorted(permitted - asked)
         elif self._default:
-            rules["default"] = self._default
-        if self._default == "deny":
             asked = set()
+            rules["default"] = self._default
         if asked:
             rules["ask"] = sorted(asked)
-        if denied:
-            rules["deny"] = sorted(denied)
-        return rules
+        calls = [rule for rule in self._denied_calls if not covered(str(rule["name"]), denied)]
+        if denied or calls:
+            rules["deny"] = [*sorted(denied), *calls]
+        return self._default if rules == {"default": self._default} else rules or None
 
     def finish(self) -> None:
         """Write the variables of files and the restrictions into the keys in our form."""
@@ -169,14 +214,18 @@ class ServerEntry:
         if not isinstance(consent, dict) or "tools" in consent:
             self.stop("it has both consent for tools and a key of its host that restricts tools; remove one of them")
             return
-        self.ours["consent"] = {**consent, "tools": tools}
+        self.ours["consent"] = {**consent, "tools": _translated(tools, escape)}
 
-    def _translated(self, value: object) -> object:
-        if isinstance(value, dict):
-            return {name: self._translated(below) for name, below in value.items()}
-        if isinstance(value, list):
-            return [self._translated(item) for item in value]
-        return self.translate(value) if isinstance(value, str) and not isinstance(value, Plain) else value
+
+def _translated(value: object, translate: Translate) -> object:
+    if isinstance(value, dict):
+        return {name: _translated(below, translate) for name, below in value.items()}
+    if isinstance(value, list):
+        return [_translated(item, translate) for item in value]
+    if not isinstance(value, str):
+        return value
+    made = translate(str(value))
+    return value if made == value else made  # a number, a truth or nothing stays what it is
 
 
 Rule = Callable[[ServerEntry, str, object], None]
@@ -185,6 +234,24 @@ Rule = Callable[[ServerEntry, str, object], None]
 def _check_literal(tool: str) -> None:
     if "*" in tool or "?" in tool:
         raise CannotUse(f'the tool "{clip(tool)}" is permitted by a name with * or ?, which would match more here')
+
+
+def _asked_within(permitted: set[str], asked: set[str]) -> set[str]:
+    """The patterns to confirm, none of which may match a tool that is not permitted: a rule that asks permits too.
+
+    A permitted pattern that overlaps an asked one in part is asked as a whole."""
+    partly = {tool for tool in permitted for other in asked if not covers(tool, other) and overlap(tool, other)}
+    return widest(common(permitted, asked) | partly)
+
+
+def escape(text: str) -> str:
+    """A text without references, in our form."""
+    return text.replace("${", "$${")
+
+
+def _below(folder: Path, text: str) -> str:
+    """A path in our form that starts from a folder, unless it is absolute or begins with a reference or with `~`."""
+    return text if text.startswith(("/", "$", "~")) else str(Path(escape(str(folder))) / text)
 
 
 def _escape_references(value: object) -> object:
@@ -260,8 +327,22 @@ def denied_tools(entry: ServerEntry, key: str, value: object) -> None:
 
 
 def approved_tools(entry: ServerEntry, key: str, value: object) -> None:
-    """A list of tools that the host calls without asking."""
-    entry.approve(names(key, value))
+    """A list of tools that the host calls without asking. A name with * or ? would be more tools here."""
+    entry.approve(tool for tool in names(key, value) if "*" not in tool and "?" not in tool)
+
+
+def duration(ours: str, unit: float) -> Rule:
+    """A timeout, in units of so many seconds. Ours is 600 s at most."""
+
+    def limit(entry: ServerEntry, key: str, value: object) -> None:
+        entry.set(ours, f"{min(max(number(key, value) * unit, 1), 600):g}s", key)
+
+    return limit
+
+
+def call_timeout(unit: float) -> Rule:
+    """The timeout of a call, in units of so many seconds."""
+    return duration("timeout", unit)
 
 
 def own_trust(entry: ServerEntry, key: str, value: object) -> None:
@@ -306,6 +387,18 @@ def truth(key: str, value: object) -> bool:
         return value == "true"
     found = "text" if isinstance(value, str) else kind_of(value)
     raise CannotUse(f'its key "{clip(key)}" is {found}; expected true or false')
+
+
+def number(key: str, value: object) -> float:
+    """The value of a number that is not negative.
+
+    Raises:
+        CannotUse: it is none.
+    """
+    if isinstance(value, Plain) and re.fullmatch(r"[0-9]{1,15}(?:\.[0-9]+)?", value):
+        return float(value)
+    found = "text" if isinstance(value, str) and not isinstance(value, Plain) else kind_of(value)
+    raise CannotUse(f'its key "{clip(key)}" is {found}; expected a number')
 
 
 def names(key: str, value: object) -> list[str]:

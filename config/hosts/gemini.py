@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
-from config.document import Plain
-from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, at
+from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, at, rewrite
 from config.hosts.entry import (
     CannotUse,
     ServerEntry,
     cannot,
     denied_tools,
+    duration,
+    escape,
     harmless,
     kind,
     mapping,
@@ -21,34 +24,63 @@ from config.hosts.entry import (
     renamed,
     same,
 )
+from config.hosts.ordered import STRICTNESS, ToolRule, apply_ordered
+from config.hosts.patterns import after_prefix
 
-_REFERENCE = re.compile(r"\$(?:(\w+)|\{([^}]+)\})")
+_USER = HostFile("~/.gemini/settings.json")
+_PROJECT = HostFile(".gemini/settings.json", is_project=True)
+
+_REFERENCE = re.compile(r"\$(?:(\w+)|\{([^}]+)\})", re.ASCII)
+_REFERENCE_IN_ENV = re.compile(rf"{_REFERENCE.pattern}|%(\w+)%", re.ASCII)
+_NAME = re.compile(r"(?P<name>[A-Za-z_]\w*)(?::-(?P<default>.*))?", re.ASCII | re.DOTALL)
 _DEFAULT_AUTH = "dynamic_discovery"
+_NEEDS_GOOGLE = "needs credentials that only its host can obtain"
+
+_VERDICTS = {"allow": "allow", "ask_user": "ask", "deny": "deny"}
+_RULE_KEYS = frozenset({"toolName", "mcpName", "decision", "priority", "denyMessage", "name", "description"})
+"""The keys of a policy rule that make no condition."""
+_CLEANED = re.compile(r"[a-zA-Z0-9_.:*?-]*")
+"""Names of tools as its rules have them; other characters became `_`."""
+
+
+@dataclass(frozen=True)
+class _Policy:
+    """A rule of a policy file. `server` is None if the tools have their full names."""
+
+    priority: float
+    verdict: str
+    tools: list[str]
+    server: str | None
+    is_certain: bool
 
 
 def _translate(text: str, context: FileContext) -> str:
-    """`$NAME` and `${NAME}`. A variable that is not set stays as it is written there; here it is an error."""
+    """`$NAME`, `${NAME}` and `${NAME:-default}`. A variable that is not set stays as it is written there; here it is an
+    error."""
 
     def reference(match: re.Match[str]) -> str:
-        name = match[1] or match[2]
-        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-            return match[0].replace("${", "$${")
-        return f"${{env:{name}}}"
+        return f"${{env:{inside}}}" if _NAME.fullmatch(inside := match[1] or match[2]) else escape(match[0])
 
-    return _REFERENCE.sub(reference, text)
+    return rewrite(text, _REFERENCE, reference)
+
+
+def _translate_in_env(text: str) -> str:
+    """The same and `%NAME%`. A variable that is not set is empty."""
+
+    def reference(match: re.Match[str]) -> str:
+        name = _NAME.fullmatch(match[1] or match[2] or match[3])
+        return f"${{env:{name['name']}:-{name['default'] or ''}}}" if name else ""
+
+    return rewrite(text, _REFERENCE_IN_ENV, reference)
 
 
 def _env(entry: ServerEntry, key: str, value: object) -> None:
-    """Variables of the program. One that is not set is empty, unlike in the other keys."""
-    entry.set(key, value, key)
-    variables = entry.ours[key]
-    if isinstance(variables, dict):
-        entry.ours[key] = {
-            name: re.sub(r"\$\{env:(\w+)\}", r"${env:\1:-}", text)
-            if isinstance(text, str) and not isinstance(text, Plain)
-            else text
-            for name, text in variables.items()
-        }
+    entry.set(key, value, key, _translate_in_env)
+
+
+def _url(entry: ServerEntry, key: str, value: object) -> None:
+    if "httpUrl" not in entry.values:
+        entry.set(key, value, key)
 
 
 def _only_tools(entry: ServerEntry, key: str, value: object) -> None:
@@ -58,7 +90,7 @@ def _only_tools(entry: ServerEntry, key: str, value: object) -> None:
 
 def _auth(entry: ServerEntry, key: str, value: object) -> None:
     if value != _DEFAULT_AUTH:
-        raise CannotUse(f'its key "{key}" needs credentials that only its host can obtain')
+        raise CannotUse(f'its key "{key}" {_NEEDS_GOOGLE}')
 
 
 def _oauth(entry: ServerEntry, key: str, value: object) -> None:
@@ -67,56 +99,175 @@ def _oauth(entry: ServerEntry, key: str, value: object) -> None:
 
 
 def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
-    """`mcp.allowed`, `mcp.excluded`, `tools.exclude`, and the switches of `gemini mcp disable`."""
-    mcp = context.at("mcp")
-    allowed = {name.strip().lower() for name in names("mcp.allowed", mcp.get("allowed") or [])}
-    excluded = {name.strip().lower() for name in names("mcp.excluded", mcp.get("excluded") or [])}
-    switches = context.sibling(context.folder / "mcp-server-enablement.json")
-    removed = names("tools.exclude", context.at("tools").get("exclude") or [])
+    """The settings of the file, of the user and of the machine, `gemini mcp disable`, and policies.
+
+    A setting of one file would replace that of another there; here all of them hold."""
+    users = context.users(_USER)
+    own = context.sibling(users) if users != context.file else context.root
+    settings = [
+        context.root,
+        own,
+        context.system_wide("etc/gemini-cli/settings.json", "Library/Application Support/GeminiCli/settings.json"),
+        context.system_wide(
+            "etc/gemini-cli/system-defaults.json", "Library/Application Support/GeminiCli/system-defaults.json"
+        ),
+    ]
+    switches = [context.sibling(folder / "mcp-server-enablement.json") for folder in {context.folder, users.parent}]
+    policies = _policies(context, users.parent)
     for name, entry in entries.items():
-        known = name.strip().lower()
-        if allowed and known not in allowed and "*" not in allowed:
+        entry.needs_approval = context.project is not None and not _is_trusted(context, own, context.project)
+        if any(at(root, name.strip().lower()).get("enabled") == "false" for root in switches):
             entry.switch_off()
-        if known in excluded or "*" in excluded:
-            entry.switch_off()
-        if at(switches, known).get("enabled") == "false":
-            entry.switch_off()
-        for tool in removed:
-            _exclude(entry, name, tool)
+        for root in settings:
+            entry.attempt(_restrict_one, name, root)
+        entry.attempt(apply_ordered, _policy_rules(policies, name), cleaned=_CLEANED)
+    if at(context.root, "mcp").get("serverCommand"):
+        context.notices.append("mcp.serverCommand is not taken over; write its server under mcpServers")
 
 
-def _exclude(entry: ServerEntry, server: str, tool: str) -> None:
-    """A tool by its full name: `mcp_SERVER_TOOL`, formerly `SERVER__TOOL` or the tool alone."""
-    cleaned = re.sub(r"[^a-zA-Z0-9_.:-]", "_", server)
-    for prefix in (f"mcp_{cleaned}_", f"mcp_{server}_", f"{server}__", "mcp_*_"):
-        if tool.startswith(prefix):
-            entry.deny([tool.removeprefix(prefix)])
-            return
-    if tool == "mcp_*":
-        entry.deny(["*"])
-    else:
-        entry.deny([tool])
+def _restrict_one(entry: ServerEntry, name: str, settings: dict[str, object]) -> None:
+    mcp, tools = at(settings, "mcp"), at(settings, "tools")
+    known = name.strip().lower()
+    if mcp.get("allowed") == []:
+        entry.note('"mcp.allowed" is empty, which means no server to some versions of its host and all to others')
+    if "allowed" in mcp and known not in _servers("mcp.allowed", mcp["allowed"]):
+        entry.switch_off()
+    if {known, "*"} & _servers("mcp.excluded", mcp.get("excluded", [])):
+        entry.switch_off()
+    if at(settings, "admin", "mcp").get("enabled") == "false":
+        entry.switch_off()
+    entry.deny(_matched(name, names("tools.exclude", tools.get("exclude", []))))
+    entry.ask(_matched(name, names("tools.confirmationRequired", tools.get("confirmationRequired", []))))
+    if "core" in tools:
+        # Newer versions deny all other tools then, those of servers too.
+        permitted = names("tools.core", tools["core"]) + names("tools.allowed", tools.get("allowed", []))
+        entry.permit(tool for each in permitted for tool in _named(name, each))
+    if at(settings, "general").get("defaultApprovalMode") == "plan":
+        entry.deny_all()
+        entry.note('"plan" permits only tools that read, which are not known here; all tools are denied')
+
+
+def _servers(key: str, value: object) -> set[str]:
+    return {name.strip().lower() for name in names(key, value)}
+
+
+def _prefixes(server: str) -> list[str]:
+    """The beginnings of the full names of a server's tools: `mcp_SERVER_TOOL`, formerly `SERVER__TOOL`."""
+    return [f"mcp_{server}_", f"mcp_{_cleaned(server)}_", f"{server}__", f"{_cleaned(server)}__"]
+
+
+def _cleaned(name: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9_.:-]", "_", name)
+
+
+def _matched(server: str, patterns: Iterable[str]) -> set[str]:
+    """Patterns for the server's tools that restrictions mean, by their full names or, as formerly, by their own."""
+    found: set[str] = set()
+    for pattern in patterns:
+        # The middle of a long name is replaced by three dots.
+        pattern = pattern.replace("...", "*")
+        found |= {pattern}.union(*(after_prefix(pattern, prefix) for prefix in _prefixes(server)))
+    return {pattern.replace("_", "?") for pattern in found}
+
+
+def _named(server: str, name: str) -> set[str]:
+    """The server's tools that a permission means. `*` is wild only in the place of a whole server or tool."""
+    if name in ("*", "mcp_*"):
+        return {"*"}
+    rests = {name.removeprefix(prefix) for prefix in (*_prefixes(server), "mcp_*_") if name.startswith(prefix)}
+    return {rest for rest in rests if rest == "*" or (rest and not set(rest) & set("*?("))}
+
+
+def _policies(context: FileContext, users: Path) -> list[_Policy]:
+    """The rules of policy files, of which the last that matches decides."""
+    project = context.project
+    folders = {
+        5: context.system_path("etc/gemini-cli/policies", "Library/Application Support/GeminiCli/policies"),
+        4: users / "policies",
+        3: project / ".gemini" / "policies" if project else None,
+    }
+    found = []
+    for tier, folder in folders.items():
+        for file in sorted(folder.glob("*.toml")) if folder else ():
+            rules = context.sibling(file).get("rule", [])
+            found += [_policy(file.name, rule, tier) for rule in (rules if isinstance(rules, list) else [rules])]
+    return sorted(found, key=lambda policy: (policy.priority, STRICTNESS[policy.verdict]))
+
+
+def _policy(file: str, rule: object, tier: int) -> _Policy:
+    try:
+        found = mapping("rule", rule)
+        tools = found.get("toolName", "*")
+        return _Policy(
+            tier + float(str(found.get("priority", 0))) / 1000,
+            _VERDICTS[str(found["decision"])],
+            names("toolName", tools if isinstance(tools, list) else [tools]),
+            str(found["mcpName"]) if "mcpName" in found else None,
+            set(found) <= _RULE_KEYS,
+        )
+    except (CannotUse, KeyError, ValueError):
+        raise CannotUse(f"a rule in the file {file} of its host, which may restrict it, cannot be read") from None
+
+
+def _policy_rules(policies: Iterable[_Policy], server: str) -> list[ToolRule]:
+    """The rules for the tools of a server."""
+    return [
+        ToolRule(tool, policy.verdict, policy.is_certain)
+        for policy in policies
+        for tool in sorted(_policy_tools(policy, server))
+    ]
+
+
+def _policy_tools(policy: _Policy, server: str) -> set[str]:
+    if policy.server is None and policy.verdict == "allow":
+        return {tool for name in policy.tools for tool in _named(server, name)}
+    if policy.server is None:
+        rests = (after_prefix(tool, prefix) for tool in policy.tools for prefix in _prefixes(server))
+        return set(policy.tools).union(*rests)
+    if policy.server not in ("*", server, _cleaned(server)):
+        return set()
+    return {tool for tool in policy.tools if policy.verdict != "allow" or tool == "*" or not set(tool) & set("*?")}
+
+
+def _is_trusted(context: FileContext, own: dict[str, object], project: Path) -> bool:
+    """Whether the user trusts the folder, or one above it, and distrusts none of these."""
+    if at(own, "security", "folderTrust").get("enabled") == "false":
+        return True
+    levels = context.sibling(context.users(_USER).parent / "trustedFolders.json")
+    trusted = False
+    for folder, level in levels.items():
+        above = Path(folder).parent if level == "TRUST_PARENT" else Path(folder)
+        if project.is_relative_to(above):
+            if level not in ("TRUST_FOLDER", "TRUST_PARENT"):
+                return False
+            trusted = True
+    return trusted
+
+
+def _has_shape(root: Mapping[str, object]) -> bool:
+    mcp, tools = root.get("mcp"), root.get("tools")
+    return "mcpServers" in root and (
+        (isinstance(mcp, dict) and bool({"allowed", "excluded"} & set(mcp)))
+        or (isinstance(tools, dict) and bool({"core", "exclude"} & set(tools)))
+    )
 
 
 GEMINI = DesktopHost(
     name="gemini",
     title="Gemini CLI",
-    files=(
-        HostFile("~/.gemini/settings.json"),
-        HostFile(".gemini/settings.json", is_project=True),
-    ),
+    files=(_USER, _PROJECT),
     servers=("mcpServers",),
-    other_keys=(("mcp",), ("tools",)),
+    other_keys=(("mcp",), ("tools",), ("admin",), ("general",), ("security",)),
     rules={
         "command": program,
         "args": same,
         "env": _env,
         "cwd": same,
-        "url": same,
+        "url": _url,
         "httpUrl": renamed("url"),
         "type": kind(),
         "headers": same,
-        "timeout": harmless,
+        "timeout": duration("timeout", 0.001),
         "trust": own_trust,
         "description": harmless,
         "includeTools": _only_tools,
@@ -125,10 +276,11 @@ GEMINI = DesktopHost(
         "extensionName": harmless,
         "oauth": _oauth,
         "authProviderType": _auth,
-        "targetAudience": cannot("needs credentials that only its host can obtain"),
-        "targetServiceAccount": cannot("needs credentials that only its host can obtain"),
+        "targetAudience": cannot(_NEEDS_GOOGLE),
+        "targetServiceAccount": cannot(_NEEDS_GOOGLE),
         "tcp": cannot("names a transport that is not supported"),
     },
     translate=_translate,
     restrict=_restrict,
+    has_shape=_has_shape,
 )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.globs import Globs, normalize_case
+from config.globs import Globs, normalize_case, rests
 from tests.kit.cost import assert_costs_less
 
 NAMES, URIS = False, True
@@ -161,3 +161,28 @@ def test_many_patterns_that_might_together_match_everything_take_no_long() -> No
     """The automaton has very many states: one for each choice of the last characters that were an `a`."""
     globs = Globs(["*a" + "?" * 30, "?*"], uris=NAMES)
     assert_costs_less(lambda: globs.matches_everything(), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "prefix", "left"),
+    [
+        ("a__*", "a__", {"*"}),
+        ("a__get", "a__", {"get"}),
+        ("*", "a__", {"*"}),
+        ("a*", "a__", {"*"}),
+        ("?__b", "a__", {"b"}),
+        ("*__get_*", "a__", {"*__get_*", "_get_*", "get_*"}),
+        ("a", "a", {""}),
+        ("b__get", "a__", set()),
+        ("", "", {""}),
+        ("", "a", set()),
+    ],
+)
+def test_what_may_follow_a_prefix(pattern: str, prefix: str, left: set[str]) -> None:
+    assert rests(pattern, prefix) == left
+
+
+@given(pattern=st.text("ab*?", max_size=8), prefix=st.text("ab", max_size=4), rest=st.text("ab", max_size=4))
+def test_the_rests_match_what_the_pattern_matches(pattern: str, prefix: str, rest: str) -> None:
+    matched = any(Globs([left], uris=False).match(rest) for left in rests(pattern, prefix))
+    assert matched is Globs([pattern], uris=False).match(prefix + rest)

@@ -189,7 +189,7 @@ def test_a_server_that_cannot_be_used(tmp_path: Path, servers: dict[str, object]
 @pytest.mark.parametrize(
     ("servers", "said"),
     [
-        ([{"name": "a"}], "mcpServers: expected a map of servers"),
+        ("x", "mcpServers: expected a map of servers"),
         ({"a": {"command": "x", "env": {"K": "\ud800"}}}, "half a surrogate pair"),
     ],
 )
@@ -226,6 +226,22 @@ def test_lists_of_tools_become_rules(tmp_path: Path) -> None:
         (Rule("a"),), deny=(Rule("b"), Rule("c"))
     )
     assert consent(tmp_path, autoApprove=["a"]) == KindConsent()
+
+
+def test_keys_that_hosts_call_differently(tmp_path: Path) -> None:
+    """A URL has several names, and there are approvals, which are only noted, and texts for people."""
+    for key in ("url", "serverUrl", "httpUrl"):
+        text = dump({"a": {key: "https://h/mcp", "alwaysAllow": ["x"], "name": "A", "title": "A", "timeout": 5}})
+        assert http(load_text(tmp_path, text), "a").url.reveal() == "https://h/mcp"
+
+
+@pytest.mark.parametrize(
+    "entry", [{"headersHelper": "print headers"}, {"headers_helper": ["/bin/sh", "-c", "print headers"]}]
+)
+def test_a_helper_for_headers(tmp_path: Path, entry: dict[str, object]) -> None:
+    """In the form of hosts, a command line for a shell, and in ours."""
+    made = load_text(tmp_path, dump({"a": {"url": "https://h/mcp", **entry}}))
+    assert [word.reveal() for word in http(made, "a").headers_helper or ()] == ["/bin/sh", "-c", "print headers"]
 
 
 def test_long_names_are_shortened_alike_every_time(tmp_path: Path) -> None:

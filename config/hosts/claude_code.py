@@ -1,0 +1,332 @@
+"""Claude Code: `.claude.json` of the user, with servers of single projects in it, and a project's `.mcp.json`.
+
+What restricts them stands in `settings.json` of the user, the project and the administrator, and per project in
+`.claude.json`. A project's server runs only after the person has approved it, which such a file notes too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from config.globs import rests
+from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, Servers, at, rewrite, servers_at
+from config.hosts.entry import (
+    CannotUse,
+    ServerEntry,
+    call_timeout,
+    cannot,
+    harmless,
+    headers_helper,
+    kind,
+    mapping,
+    names,
+    number,
+    off_if,
+    program,
+    same,
+)
+from config.hosts.server_lists import permit_listed, refuse_listed
+from config.problems import KeyPath, clip
+from config.references import CannotExpandError, Expander
+
+MANAGED = (Path("/etc/claude-code"), Path("/Library/Application Support/ClaudeCode"))
+"""The folders in which an administrator's files lie."""
+_RESERVED = frozenset({"workspace", "claude-in-chrome", "computer-use", "Claude Preview", "Claude Browser"})
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}")
+_OFF, _REJECTED, _APPROVED = "disabledMcpServers", "disabledMcpjsonServers", "enabledMcpjsonServers"
+_ALL_APPROVED, _TRUSTED, _PLUGINS_ONLY = (
+    "enableAllProjectMcpServers",
+    "hasTrustDialogAccepted",
+    "strictPluginOnlyCustomization",
+)
+_LISTED, _REFUSED = "allowedMcpServers", "deniedMcpServers"
+_SETTINGS: tuple[KeyPath, ...] = tuple(
+    (key,) for key in ("permissions", _REJECTED, _APPROVED, _ALL_APPROVED, _PLUGINS_ONLY, _LISTED, _REFUSED)
+)
+_STATE: tuple[KeyPath, ...] = tuple(("projects", None, key) for key in (_OFF, _REJECTED, _TRUSTED))
+_VERDICTS = {
+    "always_allow": "allow",
+    "allow": "allow",
+    "always_ask": "ask",
+    "ask": "ask",
+    "always_deny": "deny",
+    "blocked": "deny",
+}
+_milliseconds = call_timeout(0.001)
+
+
+def _translate(text: str, context: FileContext) -> str:
+    """`${NAME}` and `${NAME:-default}`. One that is not set stays as it is written there; here it is an error."""
+    return rewrite(text, _REFERENCE, lambda match: f"${{env:{match[1]}{match[2] or ''}}}")
+
+
+# The keys of a server.
+
+
+def _timeout(entry: ServerEntry, key: str, value: object) -> None:
+    """Milliseconds; less than a second counts for nothing there."""
+    if number(key, value) >= 1000:
+        _milliseconds(entry, key, value)
+
+
+def _tools(entry: ServerEntry, key: str, value: object) -> None:
+    """A list of tools, each with a policy and the most that the organization permits."""
+    for item in value if isinstance(value, list) else [value]:
+        policies = dict(mapping(key, item))
+        tool = policies.pop("name", None)
+        if not isinstance(tool, str) or policies.keys() - {"permission_policy", "org_max_permission"}:
+            raise CannotUse(f'its key "{key}" has an item that is not known here')
+        for part, word in policies.items():
+            _judge(entry, key, tool, word, approves=part == "permission_policy")
+
+
+def _tool_permissions(entry: ServerEntry, key: str, value: object) -> None:
+    for tool, verdict in mapping(key, value).items():
+        _judge(entry, key, tool, verdict, approves=True)
+
+
+def _judge(entry: ServerEntry, key: str, tool: str, word: object, *, approves: bool) -> None:
+    verdict = _VERDICTS.get(word) if isinstance(word, str) else None
+    if verdict is None:
+        raise CannotUse(f'its key "{key}" has a word for the tool "{clip(tool)}" that is not known here')
+    if verdict == "deny":
+        entry.deny([tool])
+    elif verdict == "ask":
+        entry.ask([tool])
+    elif approves:
+        entry.approve([tool])
+
+
+# The servers of a file.
+
+
+def _find(context: FileContext) -> Servers:
+    """The servers of the user or of a project's file, then those that the user has for single projects."""
+    servers = servers_at(context, ("mcpServers",))
+    taken = {name for _, name, _ in servers}
+    for project in context.at("projects"):
+        for path, name, value in servers_at(context, ("projects", project, "mcpServers")):
+            shown = f"{name} ({Path(project).name})"
+            shown = f"{name} ({project})" if shown in taken else shown
+            taken.add(shown)
+            servers.append((path, shown, value))
+    return servers
+
+
+@dataclass(frozen=True)
+class _Restrictions:
+    """What the files of a project, the user and the administrator say about servers. `approving` are the settings that
+    may approve a project's server."""
+
+    settings: list[dict[str, object]]
+    approving: list[dict[str, object]]
+    switched_off: set[str]
+    """The servers that the person has switched off in the project, or rejected."""
+
+    def names(self, key: str) -> set[str]:
+        return {name for settings in self.settings for name in names(key, settings.get(key) or [])}
+
+    def permissions(self, kind: str) -> set[str]:
+        return {
+            rule
+            for settings in self.settings
+            for rule in names(f"permissions.{kind}", at(settings, "permissions").get(kind) or [])
+        }
+
+    @property
+    def denies_what_asks(self) -> bool:
+        return any(at(settings, "permissions").get("defaultMode") == "dontAsk" for settings in self.settings)
+
+    def approves(self, name: str) -> bool:
+        return any(
+            settings.get(_ALL_APPROVED) == "true" or name in names(_APPROVED, settings.get(_APPROVED) or [])
+            for settings in self.approving
+        )
+
+
+def _state(context: FileContext) -> dict[str, object]:
+    """The map of projects in `.claude.json`."""
+    if context.project is None:
+        return context.at("projects")
+    found: dict[str, object] = {}
+    for folder in (context.home, context.environ.get("CLAUDE_CONFIG_DIR")):
+        if folder:
+            found.update(at(context.sibling(Path(folder) / ".claude.json", *_STATE), "projects"))
+    return found
+
+
+def _restrictions(context: FileContext, state: dict[str, object], project: Path | None) -> _Restrictions:
+    user = {context.home / ".claude", Path(context.environ.get("CLAUDE_CONFIG_DIR") or context.home / ".claude")}
+    if context.project is None:
+        user |= {context.folder, context.folder / ".claude"}
+    personal = [
+        context.sibling(path, *_SETTINGS)
+        for path in (*(folder / "managed-settings.json" for folder in MANAGED), *(f / "settings.json" for f in user))
+    ]
+    if project is None:
+        everywhere = {name for folder in state for name in names(_OFF, at(state, folder).get(_OFF) or [])}
+        return _Restrictions(personal, personal, everywhere)
+    shared, local = project / ".claude" / "settings.json", project / ".claude" / "settings.local.json"
+    of_project = {path: context.sibling(path, *_SETTINGS) for path in (shared, local)}
+    approving = list(personal)
+    if any(at(state, str(folder)).get(_TRUSTED) == "true" for folder in (project, *project.parents)):
+        approving += [settings for path, settings in of_project.items() if path == shared or not _is_tracked(path)]
+    own = at(state, str(project))
+    off = {name for key in (_OFF, _REJECTED) for name in names(key, own.get(key) or [])}
+    return _Restrictions([*personal, *of_project.values()], approving, off)
+
+
+def _is_tracked(file: Path) -> bool:
+    """Whether a file seems to be in git: then others may have written it."""
+    for folder in file.parents:
+        if (folder / ".git").exists():
+            try:
+                index = (folder / ".git" / "index").read_bytes()
+            except FileNotFoundError:
+                return not (folder / ".git").is_dir()
+            except OSError:
+                return True
+            # Version 4 of the index shortens paths.
+            return index[4:8] > b"\0\0\0\3" or str(file.relative_to(folder)).encode() in index
+    return False
+
+
+def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
+    state = _state(context)
+    common = _restrictions(context, state, context.project)
+    replaced = any((folder / "managed-mcp.json").exists() for folder in MANAGED)
+    locals_of: list[str] = []
+    for shown, entry in entries.items():
+        name = str(entry.path[-1])
+        restrictions = common
+        if entry.path[0] == "projects":
+            # Its host uses it in that project alone, and this endpoint has no project.
+            entry.base = Path(str(entry.path[1]))
+            entry.start_in_base()
+            restrictions = _restrictions(context, state, entry.base)
+            locals_of.append(clip(shown))
+            entry.switch_off()
+        if replaced:
+            entry.switch_off()
+        try:
+            _apply(context, entry, name, restrictions)
+        except CannotUse as problem:
+            entry.stop(str(problem))
+    if locals_of:
+        context.notices.append(f"switched off, as Claude Code uses them in one project alone: {', '.join(locals_of)}")
+
+
+def _apply(context: FileContext, entry: ServerEntry, name: str, restrictions: _Restrictions) -> None:
+    if name in _RESERVED:
+        raise CannotUse("Claude Code keeps its name for itself and does not start it")
+    if "url" in entry.values and not entry.values["url"]:
+        entry.switch_off()
+    elif "url" in entry.values and "type" not in entry.values:
+        raise CannotUse('it has a url and no "type", so Claude Code does not use it; add "type": "http" or "sse"')
+    if name in restrictions.switched_off:
+        entry.switch_off()
+        if entry.path[0] != "projects" and context.project is None:
+            context.notices.append(f"{clip(name)} is switched off, since it is so in one of the user's projects")
+    if any(_blocks_others(settings.get(_PLUGINS_ONLY)) for settings in restrictions.settings):
+        entry.switch_off()
+    if context.project is not None:
+        if name in restrictions.names(_REJECTED):
+            entry.switch_off()
+        entry.needs_approval = not restrictions.approves(name)
+    expander = Expander(context.environ, entry.base)
+
+    def fill(text: str) -> str | None:
+        try:
+            return expander.expand(entry.translate(text)).text
+        except (CannotUse, CannotExpandError):
+            return None
+
+    for settings in restrictions.settings:
+        if _REFUSED in settings:
+            refuse_listed(entry, name, _REFUSED, settings[_REFUSED], fill)
+        if _LISTED in settings:
+            permit_listed(entry, name, _LISTED, settings[_LISTED], fill)
+    _apply_permissions(entry, name, restrictions)
+
+
+def _blocks_others(value: object) -> bool:
+    return value == "true" or (isinstance(value, list) and "mcp" in value)
+
+
+def _apply_permissions(entry: ServerEntry, name: str, restrictions: _Restrictions) -> None:
+    """`permissions` of the settings: rules such as `mcp__SERVER__TOOL`."""
+    server = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    asked = set(_tools_of(restrictions.permissions("ask"), server))
+    allowed = {
+        tool
+        for rule in restrictions.permissions("allow")
+        if "(" not in rule and rule.startswith(f"mcp__{server}")
+        for tool in _tools_of([rule], server)
+    }
+    entry.deny(_tools_of(restrictions.permissions("deny"), server))
+    if restrictions.denies_what_asks:
+        entry.deny(asked)
+        if "*" not in allowed:
+            entry.only(tool for tool in allowed if "*" not in tool and "?" not in tool)
+    elif "*" in asked:
+        entry.ask()
+    else:
+        entry.ask(asked)
+    entry.approve(None if "*" in allowed else sorted(tool for tool in allowed if "?" not in tool))
+
+
+def _tools_of(rules: Iterator[str] | list[str] | set[str], server: str) -> Iterator[str]:
+    """The patterns for tools of a server in rules, whatever arguments they are for."""
+    for rule in rules:
+        pattern = rule.partition("(")[0]
+        if "" in rests(pattern, f"mcp__{server}"):
+            yield "*"
+        else:
+            yield from rests(pattern, f"mcp__{server}__") - {""}
+
+
+def _has_shape(root: Mapping[str, object]) -> bool:
+    projects = root.get("projects")
+    return isinstance(projects, dict) and (
+        "mcpServers" in root
+        or any(isinstance(project, dict) and "mcpServers" in project for project in projects.values())
+    )
+
+
+CLAUDE_CODE = DesktopHost(
+    name="claude-code",
+    title="Claude Code",
+    files=(
+        HostFile("~/.claude.json", variable="CLAUDE_CONFIG_DIR"),
+        HostFile(".mcp.json", is_project=True),
+    ),
+    servers=("mcpServers",),
+    other_keys=(("projects", None, "mcpServers"), *_STATE),
+    rules={
+        "type": kind(remote=("http", "streamable-http", "sse")),
+        "command": program,
+        "args": same,
+        "env": same,
+        "url": same,
+        "headers": same,
+        "headersHelper": headers_helper,
+        "oauth": cannot("needs OAuth, which is not supported yet; put a token into headers"),
+        "timeout": _timeout,
+        "request_timeout_ms": harmless,
+        "alwaysLoad": harmless,
+        "tools": _tools,
+        "toolPermissions": _tool_permissions,
+        "displayName": harmless,
+        "role": harmless,
+        "bareElicitationCapability": harmless,
+        "discoveryCache": harmless,
+        "disabled": off_if("true"),  # of no effect there; a person who writes it means it
+    },
+    translate=_translate,
+    find=_find,
+    restrict=_restrict,
+    has_shape=_has_shape,
+)

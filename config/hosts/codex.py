@@ -1,0 +1,242 @@
+"""Codex: `config.toml`, with a table `mcp_servers`. Nothing in it is a reference; variables are named in keys of their
+own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from config.document import Plain
+from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, Servers, at, merged, servers_at
+from config.hosts.entry import (
+    CannotUse,
+    ServerEntry,
+    cannot,
+    denied_tools,
+    duration,
+    escape,
+    harmless,
+    headers_helper,
+    mapping,
+    names,
+    off_if,
+    only_tools,
+    program,
+    same,
+)
+
+_USER = HostFile("~/.codex/config.toml", variable="CODEX_HOME")
+_PROJECT = HostFile(".codex/config.toml", is_project=True)
+
+_SURFACES = frozenset({"code_mode", "deferred", "direct"})
+_ASKS = {"auto": False, "prompt": True, "writes": True, "approve": False}
+_NO_OAUTH = "needs OAuth, which is not supported yet; put a token into a variable and name it in bearer_token_env_var"
+
+
+def _find(context: FileContext) -> Servers:
+    """The servers of the file. Files of the user and of the machine complete them key by key."""
+    try:
+        below, above = _layers(context)
+    except CannotUse:
+        below, above = {}, {}  # which then stops all servers in `_restrict`
+    found: Servers = []
+    for path, name, value in servers_at(context, ("mcp_servers",)):
+        if isinstance(value, dict):
+            value = merged(merged(at(below, "mcp_servers", name), value), at(above, "mcp_servers", name))
+        found.append((path, name, value))
+    return found
+
+
+def _layers(context: FileContext) -> tuple[dict[str, object], dict[str, object]]:
+    """The settings that this file's replace, and those that replace this file's."""
+    below = context.system_wide("etc/codex/config.toml", "etc/codex/config.toml")
+    if context.project is not None:
+        below = merged(below, context.sibling(context.users(_USER)))
+    return below, context.system_wide("etc/codex/managed_config.toml", "etc/codex/managed_config.toml")
+
+
+def _env(entry: ServerEntry, key: str, value: object) -> None:
+    """`env` and `env_vars`. A named variable that is not set is left out there; here it is empty."""
+    named = _variables(entry.values.get("env_vars", []))
+    passed = {name: f"${{env:{_variable(name, 'env_vars')}:-}}" for name in named}
+    entry.set("env", {**passed, **_literals(entry, "env")}, key, str)
+
+
+def _variables(value: object) -> list[str]:
+    """The names in `env_vars`, each alone or as `{name, source}`."""
+    found = []
+    for item in value if isinstance(value, list) else [value]:
+        known = item if isinstance(item, dict) else {"name": item}
+        if not set(known) <= {"name", "source"} or not isinstance(known.get("name"), str):
+            raise CannotUse('its key "env_vars" is not a list of names of variables')
+        if known.get("source", "local") != "local":
+            raise CannotUse('its key "env_vars" names a variable of another machine')
+        found.append(str(known["name"]))
+    return found
+
+
+def _headers(entry: ServerEntry, key: str, value: object) -> None:
+    """`http_headers`, `env_http_headers` and `bearer_token_env_var`, of which the later replace the earlier."""
+    headers = _literals(entry, "http_headers")
+    for name, variable in _table(entry, "env_http_headers").items():
+        _set_header(headers, name, f"${{env:{_variable(variable, 'env_http_headers')}:-}}")
+    if "bearer_token_env_var" in entry.values:
+        variable = _variable(entry.values["bearer_token_env_var"], "bearer_token_env_var")
+        _set_header(headers, "Authorization", f"Bearer ${{env:{variable}}}")
+    entry.set("headers", headers, key, str)
+
+
+def _set_header(headers: dict[str, object], name: str, value: str) -> None:
+    for other in [each for each in headers if each.lower() == name.lower()]:
+        del headers[other]
+    headers[name] = value
+
+
+def _table(entry: ServerEntry, key: str) -> dict[str, object]:
+    return mapping(key, entry.values.get(key, {}))
+
+
+def _literals(entry: ServerEntry, key: str) -> dict[str, object]:
+    return {
+        name: escape(value) if isinstance(value, str) and not isinstance(value, Plain) else value
+        for name, value in _table(entry, key).items()
+    }
+
+
+def _variable(value: object, key: str) -> str:
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z_]\w*", value, re.ASCII):
+        return value
+    raise CannotUse(f'its key "{key}" does not name a variable of the environment')
+
+
+def _omitted(entry: ServerEntry, key: str, value: object) -> None:
+    """The ways in which the model is not offered the tools. With all of them, it is not offered any."""
+    omitted = set(names(key, value))
+    if not omitted <= _SURFACES:
+        raise CannotUse(f'its key "{key}" holds a word that is not known here and could restrict it')
+    if omitted == _SURFACES:
+        entry.deny_all()
+
+
+def _auth(entry: ServerEntry, key: str, value: object) -> None:
+    if value != "oauth":  # the default, for servers that request it
+        raise CannotUse(f'its key "{key}" {_NO_OAUTH}')
+
+
+def _environment(entry: ServerEntry, key: str, value: object) -> None:
+    if value != "local":
+        raise CannotUse(f'its key "{key}" starts it on another machine')
+
+
+def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
+    """Approval modes, the requirements of the machine, and whether the project is trusted."""
+    below, above = _layers(context)
+    settings = merged(merged(below, context.root), above)
+    refuses = _refuses(merged(settings, at(settings, "profiles", str(settings.get("profile")))))
+    required = context.system_wide("etc/codex/requirements.toml", "etc/codex/requirements.toml")
+    for name, entry in entries.items():
+        entry.needs_approval = context.project is not None and not _is_trusted(below, context.project)
+        if "mcp_servers" in required and not _is_required(entry, at(required, "mcp_servers", name, "identity")):
+            entry.switch_off()
+        entry.attempt(_approvals, refuses)
+
+
+def _refuses(settings: dict[str, object]) -> bool:
+    """Whether calls that would need approval are refused."""
+    policy = settings.get("approval_policy")
+    if isinstance(policy, dict):
+        return at(policy, "granular").get("mcp_elicitations") == "false"
+    return policy == "never" and settings.get("sandbox_mode") != "danger-full-access"
+
+
+def _approvals(entry: ServerEntry, refuses: bool) -> None:
+    """`default_tools_approval_mode`, and `approval_mode` of single tools."""
+    default = _mode(entry.values.get("default_tools_approval_mode", "auto"))
+    modes: dict[str, str] = {}
+    for tool, value in _table(entry, "tools").items():
+        keys = mapping(f"tools.{tool}", value)
+        if not set(keys) <= {"approval_mode", "output_token_limit"}:
+            raise CannotUse('its key "tools" holds a key that is not known here and could restrict it; remove the key')
+        if "approval_mode" in keys:
+            modes[tool] = _mode(keys["approval_mode"])
+    approved = [tool for tool, mode in modes.items() if mode == "approve"]
+    if refuses and default == "approve":
+        entry.deny(tool for tool, mode in modes.items() if mode != "approve")
+    elif refuses:
+        entry.only(approved)
+        entry.note("its host refuses calls that need approval; tools that are not approved there are denied")
+    elif _ASKS[default]:
+        entry.ask()
+    else:
+        entry.ask(tool for tool, mode in modes.items() if _ASKS[mode])
+    if modes:
+        entry.approve(approved)
+    if default == "approve":
+        entry.approve()
+
+
+def _mode(value: object) -> str:
+    if isinstance(value, str) and value in _ASKS:
+        return value
+    raise CannotUse(f"its mode of approval is not known here; expected one of {', '.join(_ASKS)}")
+
+
+def _is_required(entry: ServerEntry, identity: dict[str, object]) -> bool:
+    """Whether the machine's requirements permit the server, by its program or URL."""
+    return bool(identity) and all(
+        key in ("command", "url") and isinstance(value, str) and entry.values.get(key) == value
+        for key, value in identity.items()
+    )
+
+
+def _is_trusted(settings: dict[str, object], project: Path) -> bool:
+    """Whether the user trusts the project: its folder, or that of its repository."""
+    for folder in (project, *project.parents):
+        level = at(settings, "projects", str(folder)).get("trust_level")
+        if level is not None or (folder / ".git").exists():
+            return level == "trusted"
+    return False
+
+
+CODEX = DesktopHost(
+    name="codex",
+    title="Codex",
+    files=(_USER, _PROJECT),
+    servers=("mcp_servers",),
+    other_keys=(("approval_policy",), ("sandbox_mode",)),
+    rules={
+        "command": program,
+        "args": same,
+        "env": _env,
+        "env_vars": _env,
+        "cwd": same,
+        "url": same,
+        "http_headers": _headers,
+        "env_http_headers": _headers,
+        "bearer_token_env_var": _headers,
+        "http_headers_helper": headers_helper,
+        "bearer_token": cannot("is not read by its host; put the token into a variable named by bearer_token_env_var"),
+        "auth": _auth,
+        "scopes": cannot(_NO_OAUTH),
+        "oauth": cannot(_NO_OAUTH),
+        "oauth_resource": cannot(_NO_OAUTH),
+        "environment_id": _environment,
+        "experimental_environment": _environment,
+        "enabled": off_if("false"),
+        "required": harmless,
+        "startup_timeout_sec": duration("start_timeout", 1),
+        "startup_timeout_ms": harmless,
+        "tool_timeout_sec": duration("timeout", 1),
+        "supports_parallel_tool_calls": harmless,
+        "enabled_tools": only_tools,
+        "disabled_tools": denied_tools,
+        "omit_tools_from": _omitted,
+        "default_tools_approval_mode": harmless,  # with `tools`, see `_approvals`
+        "tools": harmless,
+        "name": harmless,
+    },
+    find=_find,
+    restrict=_restrict,
+    has_shape=lambda root: isinstance(root.get("mcp_servers"), dict),
+)

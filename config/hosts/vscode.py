@@ -1,0 +1,172 @@
+"""VS Code: `mcp.json` of the user and of a project, with `servers` and `inputs`. Its switches for servers and tools
+stand in no file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from config.document import is_null
+from config.hosts.desktop_host import DesktopHost, FileContext, HostFile
+from config.hosts.editors import user_files
+from config.hosts.entry import (
+    CannotUse,
+    ServerEntry,
+    cannot,
+    env_file,
+    harmless,
+    kind,
+    mapping,
+    off_if,
+    program,
+    same,
+    truth,
+)
+from config.hosts.server_lists import permit_listed, refuse_listed
+from config.hosts.variables import editor_variables
+from config.problems import clip
+from config.references import CannotExpandError, Expander
+
+_EDITORS = ("Code", "Code - Insiders", "VSCodium")
+_ACCESS, _ENABLED = "chat.mcp.access", "chat.mcp.enabled"
+_PERMITTED, _REFUSED = "chat.mcp.allowedServers", "chat.mcp.deniedServers"
+_TOP_KEYS = frozenset({"servers", "inputs", "sandbox", "$schema"})
+_UNCONFINED = "has its host confine the program, which does not happen here"
+
+
+def _input(id: str, context: FileContext) -> str:
+    """A value that the host asks for once."""
+    inputs = context.root.get("inputs")
+    for item in inputs if isinstance(inputs, list) else ():
+        if isinstance(item, dict) and item.get("id") == id:
+            if item.get("type") not in ("promptString", "pickString"):
+                raise CannotUse(f'its input "{clip(id)}" is the result of a command of the editor')
+            options = item.get("options")
+            choice = [str(option) for option in options if isinstance(option, str)] if isinstance(options, list) else []
+            description = str(item.get("description") or id)
+            context.inputs[id] = f"{description} ({', '.join(choice)})" if choice else description
+            return f"${{input:{id}}}"
+    raise CannotUse(f'its input "{clip(id)}" is not among the inputs of the file')
+
+
+def _home(value: object) -> object:
+    """A path, whose `~` is the user's folder."""
+    if isinstance(value, str) and re.match(r"~(/|$)", value):
+        return "${userHome}" + value[1:]
+    return value
+
+
+def _program(entry: ServerEntry, key: str, value: object) -> None:
+    program(entry, key, _home(value))
+
+
+def _paths(entry: ServerEntry, key: str, value: object) -> None:
+    same(entry, key, [_home(item) for item in value] if isinstance(value, list) else _home(value))
+
+
+def _env(entry: ServerEntry, key: str, value: object) -> None:
+    """Variables of the program. Null removes one, and `PATH` is added to the one that there is."""
+    variables = {name: text for name, text in mapping(key, value).items() if not is_null(text)}
+    entry.set(key, variables, key)
+    ours = mapping(key, entry.ours[key])
+    if isinstance(ours.get("PATH"), str):
+        ours["PATH"] = f"${{env:PATH:-}}:{ours['PATH']}"
+
+
+def _sandbox_enabled(entry: ServerEntry, key: str, value: object) -> None:
+    if truth(key, value):
+        raise CannotUse(f'its key "{key}" {_UNCONFINED}')
+
+
+def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
+    """The settings of the user and of the project that switch servers off, and what confines them all."""
+    keys = (_ACCESS, _ENABLED, _PERMITTED, _REFUSED)
+    for path in _settings_files(context):
+        settings = context.sibling(path, *((key,) for key in keys))
+        for name, entry in entries.items():
+            try:
+                _apply_settings(context, entry, name, settings)
+            except CannotUse as problem:
+                entry.stop(str(problem))
+    if context.at("sandbox"):
+        for entry in entries.values():
+            if "command" in entry.values:
+                entry.stop(f'the key "sandbox" of the file {_UNCONFINED}')
+    for entry in entries.values():
+        entry.needs_approval = context.project is not None
+
+
+def _settings_files(context: FileContext) -> Iterator[Path]:
+    """Beside the file, above a profile, and, for a project, those of every VS Code of the user."""
+    yield context.folder / "settings.json"
+    if context.project is None:
+        if context.folder.parent.name == "profiles":
+            yield context.folder.parents[1] / "settings.json"
+        return
+    for file in user_files("settings.json", _EDITORS):
+        for platform in ("linux", "darwin"):
+            yield file.path(context.project, context.home, context.environ, platform)
+
+
+def _apply_settings(context: FileContext, entry: ServerEntry, name: str, settings: dict[str, object]) -> None:
+    access = settings.get(_ACCESS, "all")
+    if access == "none" or settings.get(_ENABLED) == "false":
+        entry.switch_off()
+    elif access != "all" and not is_null(access):
+        raise CannotUse(f'the setting {_ACCESS} of its host is "{clip(str(access))}"; which are meant is unknown')
+    expander = Expander(context.environ, entry.base)
+
+    def fill(text: str) -> str | None:
+        try:
+            return expander.expand(entry.translate(text)).text
+        except (CannotUse, CannotExpandError):
+            return None
+
+    if isinstance(settings.get(_REFUSED), list):
+        refuse_listed(entry, name, _REFUSED, settings[_REFUSED], fill)
+    if isinstance(settings.get(_PERMITTED), list):
+        permit_listed(entry, name, _PERMITTED, settings[_PERMITTED], fill)
+
+
+def _has_shape(root: Mapping[str, object]) -> bool:
+    """Whether the file has `servers` with a type, or inputs, and no key of ours beside them."""
+    servers = root.get("servers")
+    if not isinstance(servers, dict) or not root.keys() <= _TOP_KEYS:
+        return False
+    return "inputs" in root or any(isinstance(value, dict) and "type" in value for value in servers.values())
+
+
+VSCODE = DesktopHost(
+    name="vscode",
+    title="VS Code",
+    files=(
+        *user_files("mcp.json", _EDITORS),
+        *user_files("profiles/*/mcp.json", _EDITORS),
+        HostFile(".vscode/mcp.json", is_project=True),
+    ),
+    servers=("servers",),
+    other_keys=(("inputs",), ("sandbox",)),
+    rules={
+        "type": kind(remote=("http", "sse")),
+        "transport": kind(remote=("http", "sse")),
+        "command": _program,
+        "args": _paths,
+        "env": _env,
+        "envFile": env_file,
+        "cwd": _paths,
+        "url": same,
+        "headers": same,
+        "oauth": cannot("needs OAuth, which is not supported yet; put a token into headers"),
+        "sandboxEnabled": _sandbox_enabled,
+        "sandbox": cannot(_UNCONFINED),
+        "dev": harmless,
+        "gallery": harmless,
+        "version": harmless,
+        "disabled": off_if("true"),  # not documented; a person who writes it means it
+    },
+    translate=editor_variables(more={"input": _input}, unset=":-"),
+    restrict=_restrict,
+    has_shape=_has_shape,
+    hides_switches=True,
+)

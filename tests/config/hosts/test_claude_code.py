@@ -1,0 +1,317 @@
+"""Claude Code's files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import config
+from config.hosts import claude_code
+from config.hosts.claude_code import CLAUDE_CODE
+from tests.config.hosts.kit import ALLOW, ASK, DENY, OFF, PROBLEM, Home, places, state, states
+from tests.config.kit import http, stdio
+
+USER, PROJECT = "~/.claude.json", ".mcp.json"
+SETTINGS, SHARED, LOCAL = "~/.claude/settings.json", ".claude/settings.json", ".claude/settings.local.json"
+
+
+@pytest.fixture(autouse=True)
+def managed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The administrator's folder of this test."""
+    folder = tmp_path / "managed"
+    folder.mkdir()
+    monkeypatch.setattr(claude_code, "MANAGED", (folder,))
+    return folder
+
+
+def test_the_users_file(home: Home) -> None:
+    """Servers of single projects are off, since this endpoint has no project."""
+    home.environ = {"HOME": "/u", "ISSUES_TOKEN": "i"}
+    made = home.load(
+        USER,
+        {
+            "numStartups": 41,
+            "mcpServers": {
+                "notes": {
+                    "type": "stdio",
+                    "command": "npx",
+                    "args": ["-y", "@acme/notes-mcp", "$HOME", "${env:HOME}"],
+                    "env": {"NOTES_DIR": "${HOME}/notes"},
+                    "timeout": 120000,
+                },
+                "issues": {
+                    "type": "http",
+                    "url": "https://mcp.issues.example/mcp",
+                    "headers": {"Authorization": "Bearer ${ISSUES_TOKEN}"},
+                    "alwaysLoad": True,
+                },
+                "unset": {"command": "x", "env": {"K": "${UNSET}"}},
+            },
+            "projects": {
+                "/home/kim/shop": {
+                    "allowedTools": [],
+                    "history": [{"display": "x" * 100}],
+                    "mcpServers": {"db": {"command": "./pg", "args": ["${SHOP_DSN:-postgresql://localhost/shop}"]}},
+                },
+                "/srv/shop": {"mcpServers": {"db": {"command": "uvx"}}},
+                "/srv/other": {},
+            },
+        },
+    )
+    assert made.notices[:2] == (
+        "read as a Claude Code file",
+        "switched off, as Claude Code uses them in one project alone: db (shop), db (/srv/shop)",
+    )
+    assert [state(made, id) for id in made.servers] == [ALLOW, ALLOW, PROBLEM, OFF, OFF]
+    notes = stdio(made, "notes")
+    assert [word.reveal() for word in notes.command[3:]] == ["$HOME", "${env:HOME}"]
+    assert (notes.env["NOTES_DIR"].reveal(), notes.timeout, notes.cwd) == ("/u/notes", 120.0, home.path)
+    assert http(made, "issues").headers["Authorization"].reveal() == "Bearer i"
+    assert "UNSET is not set" in made.servers["unset"].problem
+    assert str(stdio(made, "db-shop").cwd) == "/home/kim/shop"
+    assert stdio(made, "db-shop").program.reveal() == "/home/kim/shop/pg"
+
+
+def test_a_projects_file(home: Home) -> None:
+    """Its servers are served, and it is said which ones the person has not approved."""
+    made = home.load(
+        PROJECT,
+        {
+            "mcpServers": {
+                "catalog": {"command": "${CLAUDE_PROJECT_DIR:-.}/tools/catalog-mcp", "args": ["--readonly"]},
+                "intranet": {"type": "sse", "url": "https://mcp.intra.example/sse", "headersHelper": "/opt/bin/h"},
+                "calendar": {"type": "streamable-http", "url": "https://cal.example/mcp", "oauth": {"clientId": "c"}},
+            }
+        },
+    )
+    assert [state(made, id) for id in made.servers] == [ALLOW, ALLOW, PROBLEM]
+    assert Path(stdio(made, "catalog").program.reveal()) == home.project / "tools/catalog-mcp"
+    assert stdio(made, "catalog").cwd == home.project
+    assert [word.reveal() for word in http(made, "intranet").headers_helper or ()] == ["/bin/sh", "-c", "/opt/bin/h"]
+    assert made.notices[1].startswith("no file says that Claude Code may start catalog, intranet, calendar of this")
+
+
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_places(system: str) -> None:
+    assert places(CLAUDE_CODE, system) == {"/u/.claude.json", "/p/.mcp.json"}
+    assert "/x/.claude.json" in places(CLAUDE_CODE, system, {"CLAUDE_CONFIG_DIR": "/x"})
+
+
+def test_the_shape_alone(home: Home) -> None:
+    """A copy of the user's file, whose switches count there too."""
+    made = home.load(
+        "backup.json",
+        {"mcpServers": {"a": {"command": "x"}}, "projects": {"/p": {"disabledMcpServers": ["a"]}}},
+    )
+    assert made.notices[0] == "read as a Claude Code file"
+    assert state(made, "a") == OFF
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({"command": "x", "disabled": True}, OFF),
+        ({"type": "http", "url": ""}, OFF),
+        ({"url": "https://h/mcp"}, PROBLEM),
+        ({"type": "ws", "url": "wss://h/mcp"}, PROBLEM),
+        ({"command": "x", "disabledTools": ["read"]}, PROBLEM),
+        (
+            {"type": "http", "url": "https://h/mcp", "tools": [{"name": "read", "permission_policy": "always_deny"}]},
+            DENY,
+        ),
+        ({"type": "http", "url": "https://h/mcp", "tools": [{"name": "read", "permission_policy": "always_ask"}]}, ASK),
+        (
+            {"type": "http", "url": "https://h/mcp", "tools": [{"name": "read", "permission_policy": "always_allow"}]},
+            ALLOW,
+        ),
+        ({"type": "http", "url": "https://h/mcp", "tools": [{"name": "read", "org_max_permission": "blocked"}]}, DENY),
+        ({"type": "http", "url": "https://h/mcp", "tools": [{"name": "read", "org_max_permission": "allow"}]}, ALLOW),
+        ({"type": "http", "url": "https://h/mcp", "tools": [{"name": "read", "permission_policy": "never"}]}, PROBLEM),
+        ({"type": "http", "url": "https://h/mcp", "tools": [{"name": "read", "mode": "off"}]}, PROBLEM),
+        ({"type": "http", "url": "https://h/mcp", "tools": ["read"]}, PROBLEM),
+        ({"type": "http", "url": "https://h/mcp", "toolPermissions": {"read": "blocked"}}, DENY),
+        ({"type": "http", "url": "https://h/mcp", "toolPermissions": {"read": "ask"}}, ASK),
+        ({"type": "http", "url": "https://h/mcp", "toolPermissions": {"read": "allow"}}, ALLOW),
+        ({"type": "http", "url": "https://h/mcp", "request_timeout_ms": 5, "displayName": "A", "role": "x"}, ALLOW),
+        ({"command": "x", "timeout": 5, "bareElicitationCapability": True, "discoveryCache": {}}, ALLOW),
+    ],
+)
+def test_keys_that_restrict(home: Home, entry: dict[str, object], expected: str) -> None:
+    assert state(home.server(USER, entry), "files") == expected
+
+
+def test_names_that_the_host_keeps(home: Home) -> None:
+    assert state(home.load(USER, {"mcpServers": {"workspace": {"command": "x"}}}), "workspace") == PROBLEM
+
+
+# Restrictions in other places.
+
+
+TWO = {"mcpServers": {"git hub": {"command": "x"}, "db": {"command": "y"}}}
+
+
+@pytest.mark.parametrize(
+    ("place", "file"),
+    [
+        (SETTINGS, USER),
+        (SETTINGS, PROJECT),
+        (SHARED, PROJECT),
+        (LOCAL, PROJECT),
+        ("../managed/managed-settings.json", USER),
+    ],
+)
+@pytest.mark.parametrize(
+    ("rules", "read", "write", "other"),
+    [
+        ({"deny": ["mcp__git_hub"]}, DENY, DENY, ALLOW),
+        ({"deny": ["mcp__git_hub__*"]}, DENY, DENY, ALLOW),
+        ({"deny": ["mcp__git_hub__read"]}, DENY, ALLOW, ALLOW),
+        ({"deny": ["mcp__git_hub__re*"]}, DENY, ALLOW, ALLOW),
+        ({"deny": ["mcp__git_hub__read(x)"]}, DENY, ALLOW, ALLOW),
+        ({"deny": ["mcp__*"]}, DENY, DENY, DENY),
+        ({"deny": ["mcp__*__read"]}, DENY, ALLOW, DENY),
+        ({"deny": ["mcp__git*"]}, DENY, DENY, ALLOW),
+        ({"deny": ["Bash(rm:*)", "mcp__git"]}, ALLOW, ALLOW, ALLOW),
+        ({"ask": ["mcp__git_hub"]}, ASK, ASK, ALLOW),
+        ({"ask": ["mcp__git_hub__r*"], "deny": ["mcp__git_hub__write"]}, ASK, DENY, ALLOW),
+        ({"allow": ["mcp__git_hub__read"]}, ALLOW, ALLOW, ALLOW),
+        ({"allow": ["mcp__git_hub__read"], "defaultMode": "dontAsk"}, ALLOW, DENY, DENY),
+        ({"allow": ["mcp__git_hub"], "ask": ["mcp__git_hub__read"], "defaultMode": "dontAsk"}, DENY, ALLOW, DENY),
+        ({"deny": "mcp__git_hub"}, PROBLEM, PROBLEM, PROBLEM),
+    ],
+)
+def test_permissions(
+    home: Home, place: str, file: str, rules: dict[str, object], read: str, write: str, other: str
+) -> None:
+    home.write(place, {"permissions": rules})
+    made = home.load(file, TWO)
+    assert states(made, "git-hub", "read", "write") == [read, write]
+    assert state(made, "db") == other
+
+
+@pytest.mark.parametrize(
+    ("settings", "first", "second"),
+    [
+        ({"deniedMcpServers": [{"serverName": "git hub"}]}, OFF, ALLOW),
+        ({"deniedMcpServers": [{"serverCommand": ["x"]}]}, OFF, ALLOW),
+        ({"deniedMcpServers": [{"command": "x"}]}, PROBLEM, PROBLEM),
+        ({"allowedMcpServers": []}, OFF, OFF),
+        ({"allowedMcpServers": [{"serverName": "db"}]}, OFF, ALLOW),
+        ({"allowedMcpServers": [{"serverCommand": ["y"]}, {"serverName": "git hub"}]}, OFF, ALLOW),
+        ({"strictPluginOnlyCustomization": True}, OFF, OFF),
+        ({"strictPluginOnlyCustomization": ["mcp"]}, OFF, OFF),
+        ({"strictPluginOnlyCustomization": ["skills"]}, ALLOW, ALLOW),
+        ({"disabledMcpjsonServers": ["db"]}, ALLOW, ALLOW),
+    ],
+)
+@pytest.mark.parametrize("place", [SETTINGS, "../managed/managed-settings.json"])
+def test_lists_of_servers(home: Home, place: str, settings: dict[str, object], first: str, second: str) -> None:
+    home.write(place, settings)
+    made = home.load(USER, TWO)
+    assert (state(made, "git-hub"), state(made, "db")) == (first, second)
+
+
+def test_an_administrators_servers_replace_all(home: Home, managed: Path) -> None:
+    (managed / "managed-mcp.json").write_text("{}")
+    assert states(home.load(USER, TWO), "db", "read") == [OFF]
+
+
+def test_a_server_that_one_project_has_switched_off(home: Home) -> None:
+    """Here it would be on in that project too."""
+    made = home.load(USER, {**TWO, "projects": {"/p": {"disabledMcpServers": ["db", "plugin:a:b"]}, "/q": {}}})
+    assert (state(made, "git-hub"), state(made, "db")) == (ALLOW, OFF)
+    assert "db is switched off, since it is so in one of the user's projects" in made.notices
+
+
+def test_settings_may_be_elsewhere(home: Home) -> None:
+    home.environ = {"CLAUDE_CONFIG_DIR": str(home.path / "moved")}
+    home.write("~/moved/settings.json", {"permissions": {"deny": ["mcp__db"]}})
+    assert state(home.load("~/moved/.claude.json", TWO), "db") == DENY
+    home.write("~/moved/.claude.json", {"projects": {str(home.project): {"disabledMcpServers": ["git hub"]}}})
+    made = home.load(PROJECT, TWO)
+    assert (state(made, "git-hub"), state(made, "db")) == (OFF, DENY)
+
+
+def test_restrictions_that_cannot_be_read(home: Home) -> None:
+    home.write(SETTINGS, "{ no JSON")
+    made = home.load(USER, TWO)
+    assert made.servers["db"].problem.startswith("the file settings.json of its host, which may restrict it, cannot be")
+
+
+# Approvals of a project's servers.
+
+
+def unapproved(home: Home) -> list[str]:
+    """The servers of the project of which the notice says that they are not approved."""
+    said = [notice for notice in home.load(PROJECT, TWO).notices if notice.startswith("no file says")]
+    return (
+        said[0].removeprefix("no file says that Claude Code may start ").partition(" of this")[0].split(", ")
+        if said
+        else []
+    )
+
+
+def trust(home: Home, folder: Path) -> None:
+    home.write(USER, {"projects": {str(folder): {"hasTrustDialogAccepted": True}}})
+
+
+@pytest.mark.parametrize("place", [SETTINGS, SHARED, LOCAL, "../managed/managed-settings.json"])
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [({"enabledMcpjsonServers": ["db"]}, ["git hub"]), ({"enableAllProjectMcpServers": True}, [])],
+)
+def test_approvals(home: Home, place: str, settings: dict[str, object], left: list[str]) -> None:
+    """Those in the project's own files count once its folder is trusted."""
+    home.write(place, settings)
+    assert unapproved(home) == (["git hub", "db"] if place in (SHARED, LOCAL) else left)
+    trust(home, home.project.parent)
+    assert unapproved(home) == left
+
+
+@pytest.mark.parametrize(
+    ("index", "left"),
+    [
+        (b"DIRC\0\0\0\2...README.md", ["git hub"]),
+        (b"DIRC\0\0\0\2....claude/settings.local.json", ["git hub", "db"]),
+        (b"DIRC\0\0\0\4...README.md", ["git hub", "db"]),
+        (None, ["git hub"]),
+    ],
+)
+def test_approvals_that_others_may_have_written(home: Home, index: bytes | None, left: list[str]) -> None:
+    home.write(LOCAL, {"enabledMcpjsonServers": ["db"]})
+    trust(home, home.project)
+    (home.project / ".git").mkdir()
+    if index is not None:
+        (home.project / ".git" / "index").write_bytes(index)
+    assert unapproved(home) == left
+
+
+def test_a_work_tree_is_taken_for_tracked(home: Home) -> None:
+    home.write(LOCAL, {"enabledMcpjsonServers": ["db"]})
+    trust(home, home.project)
+    home.write(".git", "gitdir: /elsewhere")
+    assert unapproved(home) == ["git hub", "db"]
+
+
+@pytest.mark.parametrize("place", [SETTINGS, SHARED, LOCAL])
+def test_rejections_count_wherever_they_are(home: Home, place: str) -> None:
+    home.write(place, {"disabledMcpjsonServers": ["db"], "enabledMcpjsonServers": ["db"]})
+    assert state(home.load(PROJECT, TWO), "db") == OFF
+
+
+@pytest.mark.parametrize("key", ["disabledMcpServers", "disabledMcpjsonServers"])
+def test_switches_of_the_project_in_the_users_file(home: Home, key: str) -> None:
+    home.write(USER, {"projects": {str(home.project): {key: ["db"]}, "/other": {key: ["git hub"]}}})
+    made = home.load(PROJECT, TWO)
+    assert (state(made, "git-hub"), state(made, "db")) == (ALLOW, OFF)
+
+
+def test_a_large_file_of_the_user(home: Home) -> None:
+    """Only its parts that mean something are read."""
+    projects: dict[str, object] = {f"/p{n}": {"history": [{"display": "x" * 1000}] * 20} for n in range(100)}
+    projects[str(home.project)] = {"disabledMcpServers": ["db"]}
+    file = home.write(USER, {"mcpServers": {"a": {"command": "x"}}, "projects": projects})
+    assert file.stat().st_size > 2_000_000
+    assert state(config.load(file, {}, home=home.path), "a") == ALLOW
+    assert state(home.load(PROJECT, TWO), "db") == OFF

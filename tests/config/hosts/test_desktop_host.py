@@ -1,0 +1,225 @@
+"""Where a host's files lie, what is known when one is read, and references."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from config.document import Document
+from config.hosts import GENERIC, HOSTS, recognize
+from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, at, literal, merged, rewrite
+from config.hosts.entry import CannotUse
+
+U, P = Path("/u"), Path("/p")
+APP = HostFile("~/.config/App/mcp.json", "~/Library/Application Support/App/mcp.json", variable="APP_HOME")
+PROFILE = HostFile("~/.config/App/profiles/*/mcp.json")
+BOTH = (HostFile("~/.app/mcp.json"), HostFile(".app/mcp.json", is_project=True))
+
+
+def host(*files: HostFile) -> DesktopHost:
+    return DesktopHost(name="app", title="App", files=files, servers=("servers",), rules={})
+
+
+@pytest.mark.parametrize(
+    ("platform", "environ", "path"),
+    [
+        ("linux", {}, "/u/.config/App/mcp.json"),
+        ("darwin", {}, "/u/Library/Application Support/App/mcp.json"),
+        ("linux", {"XDG_CONFIG_HOME": "/x"}, "/x/App/mcp.json"),
+        ("darwin", {"XDG_CONFIG_HOME": "/x"}, "/u/Library/Application Support/App/mcp.json"),
+        ("linux", {"XDG_CONFIG_HOME": "relative"}, "/u/.config/App/mcp.json"),
+        ("linux", {"APP_HOME": "/moved"}, "/moved/mcp.json"),
+        ("darwin", {"APP_HOME": "/moved/other.json"}, "/moved/other.json"),
+        ("linux", {"APP_HOME": ""}, "/u/.config/App/mcp.json"),
+    ],
+)
+def test_paths(platform: str, environ: dict[str, str], path: str) -> None:
+    assert APP.path(P, U, environ, platform) == Path(path)
+
+
+def test_a_projects_file_is_in_the_project() -> None:
+    assert BOTH[1].path(P, U, {}, "linux") == Path("/p/.app/mcp.json")
+
+
+@pytest.mark.parametrize(
+    ("file", "path", "matches"),
+    [
+        (APP, "/home/a/.config/App/mcp.json", True),
+        (APP, "/Users/a/Library/Application Support/App/mcp.json", True),
+        (APP, "/xdg/App/mcp.json", True),
+        (APP, "/xdg/Apps/mcp.json", False),
+        (APP, "mcp.json", False),
+        (PROFILE, "/u/.config/App/profiles/1a2b/mcp.json", True),
+        (PROFILE, "/u/.config/App/mcp.json", False),
+        (HostFile("~/.app/servers/*.yaml"), "/u/.app/servers/a.yaml", True),
+        (HostFile("~/.app/servers/*.yaml"), "/u/.app/servers/a.json", False),
+        (HostFile(".mcp.json", is_project=True), "/any/.mcp.json", True),
+        (HostFile("~/.app.json"), "/any/my.app.json", False),
+    ],
+)
+def test_a_path_that_could_be_the_file(file: HostFile, path: str, matches: bool) -> None:
+    assert file.matches(Path(path)) is matches
+
+
+def test_files_that_exist(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        (tmp_path / ".config/App/profiles" / name).mkdir(parents=True)
+        (tmp_path / ".config/App/profiles" / name / "mcp.json").write_text("{}")
+    (tmp_path / ".config/App/mcp.json").mkdir()
+    found = [file.parent.name for file in PROFILE.found(P, tmp_path, {}, "linux")]
+    assert found == ["a", "b"]
+    assert list(APP.found(P, tmp_path, {}, "linux")) == []
+    assert [*BOTH[0].found(P, tmp_path, {}), *BOTH[1].found(P, tmp_path, {})] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "project", "base"),
+    [
+        ("/u/.app/mcp.json", None, "/u"),
+        ("/p/.app/mcp.json", "/p", "/p"),
+        ("/u/deep/p/.app/mcp.json", "/u/deep/p", "/u/deep/p"),
+        ("/elsewhere/mcp.json", None, "/elsewhere"),
+    ],
+)
+def test_the_project_of_a_file(path: str, project: str | None, base: str) -> None:
+    """The user's folder is no project, though its file has the same name."""
+    assert host(*BOTH).place_of(Path(path), U, {}) == (Path(project) if project else None, Path(base))
+
+
+@pytest.mark.parametrize(
+    "path", ["/u/.config/App/mcp.json", "/backup/App/mcp.json", "/u/.config/App/profiles/x/mcp.json"]
+)
+def test_a_users_file_starts_from_the_users_folder(path: str) -> None:
+    assert host(APP, PROFILE).place_of(Path(path), U, {}) == (None, U)
+
+
+def context(folder: Path) -> FileContext:
+    return FileContext(folder / "mcp.json", Document("mcp.json"), folder)
+
+
+def test_siblings(tmp_path: Path) -> None:
+    """What is not there or empty restricts nothing."""
+    file = tmp_path / "settings.json"
+    assert context(tmp_path).sibling(file) == {}
+    assert context(tmp_path).sibling(file / "below") == {}
+    file.write_text("")
+    assert context(tmp_path).sibling(file) == {}
+    assert context(tmp_path).sibling(file / "below") == {}
+    file.write_text('{"a": {"b": "c", "d": "e"}, // mine\n"f": ["g"],}')
+    assert context(tmp_path).sibling(file) == {"a": {"b": "c", "d": "e"}, "f": ["g"]}
+    assert at(context(tmp_path).sibling(file, ("a", "b")), "a") == {"b": "c", "d": ""}
+    assert at({"a": {"b": "text"}}, "a", "b") == {}
+
+
+def test_parts_of_a_large_sibling(tmp_path: Path) -> None:
+    """A file of which all is wanted may have 1 MiB."""
+    file = tmp_path / "settings.json"
+    file.write_text('{"big": ["' + "x" * 2_000_000 + '"], "a": "b"}')
+    assert context(tmp_path).sibling(file, ("a",))["a"] == "b"
+    with pytest.raises(CannotUse):
+        context(tmp_path).sibling(file)
+
+
+@pytest.mark.parametrize("content", ["{ s3cr3t", '{"a": "s3cr3t", "a": "b"}', "[]", "folder"])
+def test_a_sibling_that_cannot_be_read(tmp_path: Path, content: str) -> None:
+    """It could restrict a server. Nothing of it is quoted."""
+    file = tmp_path / "settings.json"
+    if content == "folder":
+        file.mkdir()
+    else:
+        file.write_text(content)
+    with pytest.raises(CannotUse) as caught:
+        context(tmp_path).sibling(file)
+    assert "settings.json" in str(caught.value)
+    assert "s3cr3t" not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("text", "ours"),
+    [
+        ("plain $x", "plain $x"),
+        ("<a>${b}<c>", "${env:a}$${b}${env:c}"),
+        ("$${b}", "$$${b}"),
+        ("<a>", "${env:a}"),
+    ],
+)
+def test_references_are_rewritten_and_the_rest_is_literal(text: str, ours: str) -> None:
+    assert rewrite(text, re.compile("<(.)>"), lambda match: f"${{env:{match[1]}}}") == ours
+
+
+def test_a_dollar_before_a_reference() -> None:
+    """In our form the two would be a literal `${`."""
+    with pytest.raises(CannotUse):
+        rewrite("$<a>", re.compile("<(.)>"), lambda match: "${env:a}")
+    assert rewrite("$<a>", re.compile("<(.)>"), lambda match: "a") == "$a"
+
+
+def test_a_host_without_references(tmp_path: Path) -> None:
+    assert literal("a ${b} $${c} $d", context(tmp_path)) == "a $${b} $$${c} $d"
+
+
+# All hosts.
+
+
+@pytest.mark.parametrize("known", HOSTS, ids=lambda known: known.name)
+def test_each_place_leads_to_its_host(known: DesktopHost) -> None:
+    """On both systems, in the user's folder and in a project."""
+    root: dict[str, object] = {known.servers[0]: {}}
+    for file in known.files:
+        for platform in ("linux", "darwin"):
+            found = recognize(file.path(P, U, {}, platform), root)
+            assert found is not None
+            assert found.name == known.name
+
+
+def test_names_are_distinct() -> None:
+    assert len({known.name for known in HOSTS}) == len({known.title for known in HOSTS}) == len(HOSTS)
+
+
+@pytest.mark.parametrize("key", ["listen", "console", "audit"])
+def test_a_shape_with_keys_of_ours_is_no_hosts(key: str) -> None:
+    """A host would not know them, and the endpoint would be without its tokens."""
+    root: dict[str, object] = {"mcpServers": {"a": {"transport": {"type": "stdio", "command": "x"}}}}
+    assert recognize(Path("/x.json"), root) not in (None, GENERIC)
+    assert recognize(Path("/x.json"), {**root, key: {}}) is GENERIC
+
+
+def test_a_file_of_ours_is_no_hosts() -> None:
+    assert recognize(Path("/x.yaml"), {"servers": {"a": {"command": "x"}}}) is None
+
+
+def test_settings_of_two_files_in_one() -> None:
+    """Values of the second replace those of the first, and a key keeps the first place."""
+    below: dict[str, object] = {"a": {"x": "1", "y": "2"}, "b": ["1"], "c": {"z": "1"}}
+    above: dict[str, object] = {"d": "3", "c": "none", "b": ["2"], "a": {"y": "3", "w": "4"}}
+    made = merged(below, above)
+    assert made == {"a": {"x": "1", "y": "3", "w": "4"}, "b": ["2"], "c": "none", "d": "3"}
+    assert list(made) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(("platform", "key"), [("linux", "linux"), ("darwin", "macos")])
+def test_files_of_the_machine(tmp_path: Path, platform: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("config.hosts.desktop_host.SYSTEM", tmp_path)
+    monkeypatch.setattr("sys.platform", platform)
+    for name in ("linux", "macos"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.json").write_text(f'{{"system": "{name}"}}')
+    context = FileContext(tmp_path / "x.json", Document("x"), tmp_path)
+    assert context.system_wide("linux/a.json", "macos/a.json") == {"system": key}
+    assert context.system_wide("linux/b.json", "macos/b.json") == {}
+
+
+def test_a_file_of_the_user_may_have_moved(tmp_path: Path) -> None:
+    context = FileContext(tmp_path / "x.json", Document("x"), U, {"APP_HOME": "/moved"})
+    assert context.users(APP) == Path("/moved/mcp.json")
+
+
+def test_a_file_of_servers_alone_needs_no_key_of_its_host() -> None:
+    place = Path("/p/.continue/mcpServers/a.json")
+    known = recognize(place, {"command": "x"})
+    assert known is not None
+    assert known.name == "continue"
+    assert recognize(Path("/p/a.json"), {"command": "x"}) is None

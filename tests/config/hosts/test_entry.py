@@ -1,0 +1,295 @@
+"""The rules for the keys of a server, that no key of any host passes without one, and restrictions said in several
+ways as one set of rules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.document import Plain
+from config.globs import Globs
+from config.hosts import GENERIC, HOSTS, DesktopHost
+from config.hosts.entry import (
+    OWN_KEYS,
+    CannotUse,
+    Rule,
+    ServerEntry,
+    approved_tools,
+    call_timeout,
+    denied_tools,
+    number,
+    only_tools,
+    own_trust,
+    program,
+    same,
+)
+from tests.config.hosts.kit import decide, new_entry
+
+ALL = (*HOSTS, GENERIC)
+TESTS = Path(__file__).parent
+STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}
+PATTERNS = st.text("ab*?", min_size=1, max_size=4)
+LITERALS = st.text("ab", min_size=1, max_size=3)
+NAMES = st.text("ab", min_size=1, max_size=4)
+RESTRICTIONS = st.one_of(
+    st.tuples(st.just("only"), st.sets(LITERALS, max_size=3)),
+    st.tuples(st.just("permit"), st.sets(PATTERNS, max_size=3)),
+    st.tuples(st.just("deny"), st.sets(PATTERNS, max_size=3)),
+    st.tuples(st.just("ask"), st.sets(PATTERNS, max_size=3)),
+    st.tuples(st.just("ask_all"), st.just(set())),
+    st.tuples(st.sampled_from(["deny_all", "approve"]), st.just(set())),
+)
+VALUES = st.recursive(st.text(max_size=3) | st.booleans() | st.integers(), lambda below: st.lists(below, max_size=2))
+WORDS = ("tools", "mode", "permissions", "deny", "allowed", "blocked", "sandbox", "scope", "readOnly", "enabledTools")
+
+
+def by_name(host: DesktopHost) -> str:
+    return host.name
+
+
+@pytest.mark.parametrize("host", ALL, ids=by_name)
+@given(key=st.text(min_size=1, max_size=12) | st.sampled_from(WORDS), value=VALUES)
+def test_no_unknown_key_passes_silently(host: DesktopHost, key: str, value: object) -> None:
+    """It could be a restriction: the server has a problem, whatever the value is."""
+    if key in host.rules or key in OWN_KEYS:
+        return
+    found = new_entry({key: value}, host.rules)
+    assert len(found.problems) == 1
+    assert "is not known here and could restrict it" in found.problems[0]
+
+
+@pytest.mark.parametrize("host", ALL, ids=by_name)
+def test_a_misspelt_key_does_not_pass_silently(host: DesktopHost) -> None:
+    for key in host.rules:
+        for misspelt in (key + "s", key.upper(), f"{key} "):
+            if misspelt not in host.rules and misspelt not in OWN_KEYS:
+                assert new_entry({misspelt: "x"}, host.rules).problems, misspelt
+
+
+@pytest.mark.parametrize("host", ALL, ids=by_name)
+def test_each_key_has_a_test(host: DesktopHost) -> None:
+    """The test file of each host names every key that the host has a rule for."""
+    module = {"continue": "continue_dev"}.get(host.name, host.name.replace("-", "_"))  # a keyword of Python
+    text = (TESTS / f"test_{module}.py").read_text()
+    # In TOML, a key may also be the name of a table, and stand at the beginning of a line.
+    named = r'(?:\b|\\n){0}(?: ?["=:]|\.\w)|\.{0}\]'
+    assert [key for key in host.rules if not re.search(named.format(key), text)] == []
+
+
+# Lists of tools as rules.
+
+
+def consent(change: Callable[[ServerEntry], object]) -> object:
+    made = new_entry({})
+    change(made)
+    return made.consent_for_tools()
+
+
+@pytest.mark.parametrize(
+    ("change", "rules"),
+    [
+        (lambda made: None, None),
+        (lambda made: made.ask(), "ask"),
+        (lambda made: (made.ask(), made.deny_all()), "deny"),
+        (lambda made: (made.only({"a", "b"}), made.only({"b", "c"})), {"allow": ["b"]}),
+        (lambda made: (made.only({"a", "b"}), made.ask()), {"allow": [], "ask": ["a", "b"]}),
+        (lambda made: (made.only({"a", "b"}), made.ask({"a", "c"})), {"allow": ["b"], "ask": ["a"]}),
+        (lambda made: (made.only({"read", "list"}), made.ask({"r*"})), {"allow": ["list"], "ask": ["read"]}),
+        (
+            lambda made: (made.only({"a", "b"}), made.ask(), made.deny({"a"})),
+            {"allow": [], "ask": ["b"], "deny": ["a"]},
+        ),
+        (lambda made: (made.only({"a"}), made.deny_all()), "deny"),
+        (lambda made: (made.ask({"a*"}), made.deny({"a*", "b"})), {"deny": ["a*", "b"]}),
+        (lambda made: (made.ask(), made.deny({"b"})), {"default": "ask", "deny": ["b"]}),
+    ],
+)
+def test_restrictions_together(change: Callable[[ServerEntry], object], rules: object) -> None:
+    """A tool can do no more than each of them permits."""
+    assert consent(change) == rules
+
+
+def test_a_list_that_permits_names_tools_literally() -> None:
+    assert "would match more here" in new_entry({"only": ["a*"]}, {"only": only_tools}).problems[0]
+
+
+def test_approvals_are_only_noted() -> None:
+    """A name with a star would be more tools here."""
+    made = new_entry({"ok": ["a", "b*", "?"], "trust": Plain("true")}, {"ok": approved_tools, "trust": own_trust})
+    assert (made.approved, made.approves_all, made.consent_for_tools()) == (["a"], True, None)
+
+
+def restrict(entry: ServerEntry, restriction: tuple[str, set[str]]) -> None:
+    word, tools = restriction
+    match word:
+        case "ask_all":
+            entry.ask()
+        case "deny_all":
+            entry.deny_all()
+        case "approve":
+            entry.approve()
+        case _:
+            getattr(entry, word)(tools)
+
+
+def said(restriction: tuple[str, set[str]], tool: str) -> str:
+    """The verdict of one restriction alone."""
+    word, tools = restriction
+    matched = Globs(tools, uris=False).match(tool) if tools else False
+    match word:
+        case "only" | "permit":
+            return "allow" if matched else "deny"
+        case "deny":
+            return "deny" if matched else "allow"
+        case "ask":
+            return "ask" if matched else "allow"
+        case "ask_all":
+            return "ask"
+        case "deny_all":
+            return "deny"
+        case _:
+            return "allow"
+
+
+@given(st.lists(RESTRICTIONS, max_size=5), NAMES)
+def test_never_wider_than_what_all_restrictions_permit(restrictions: list[tuple[str, set[str]]], tool: str) -> None:
+    entry = new_entry()
+    for restriction in restrictions:
+        restrict(entry, restriction)
+    assert STRICTNESS[decide(entry, tool)] >= max((STRICTNESS[said(each, tool)] for each in restrictions), default=0)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from(["only", "deny", "ask"]), st.sets(LITERALS, max_size=3)),
+            st.tuples(st.just("ask_all"), st.just(set())),
+        ),
+        max_size=5,
+    ),
+    NAMES,
+)
+def test_lists_of_names_are_exact(restrictions: list[tuple[str, set[str]]], tool: str) -> None:
+    entry = new_entry()
+    for restriction in restrictions:
+        restrict(entry, restriction)
+    assert STRICTNESS[decide(entry, tool)] == max((STRICTNESS[said(each, tool)] for each in restrictions), default=0)
+
+
+@pytest.mark.parametrize(
+    ("restrictions", "consent"),
+    [
+        ([], None),
+        ([("approve", set())], None),
+        ([("only", set())], {"allow": []}),
+        ([("only", {"a", "b"}), ("deny", {"b"})], {"allow": ["a"], "deny": ["b"]}),
+        ([("only", {"a", "b"}), ("ask", {"*"})], {"allow": [], "ask": ["a", "b"]}),
+        ([("only", {"a", "b"}), ("ask_all", set())], {"allow": [], "ask": ["a", "b"]}),
+        ([("permit", {"a*"}), ("ask", {"ab", "*c"})], {"allow": [], "ask": ["a*"]}),
+        ([("permit", {"a*"}), ("ask", {"ab", "c"})], {"allow": ["a*"], "ask": ["ab"]}),
+        ([("ask", {"a"}), ("ask_all", set())], "ask"),
+        ([("ask_all", set()), ("deny", {"a"})], {"default": "ask", "deny": ["a"]}),
+        ([("deny", {"*"}), ("ask", {"a"})], "deny"),
+        ([("deny_all", set()), ("only", {"a"})], "deny"),
+        ([("deny", {"a*", "ab"})], {"deny": ["a*"]}),
+    ],
+)
+def test_usual_restrictions(restrictions: list[tuple[str, set[str]]], consent: object) -> None:
+    entry = new_entry()
+    for restriction in restrictions:
+        restrict(entry, restriction)
+    assert entry.consent_for_tools() == consent
+
+
+def test_denied_calls() -> None:
+    entry = new_entry()
+    entry.deny_when("a*", {"path": {"glob": "/etc/*"}})
+    assert decide(entry, "ab", {"path": "/etc/x"}) == "deny"
+    assert decide(entry, "ab", {"path": "/srv/x"}) == "allow"
+    entry.deny({"a*"})
+    assert entry.consent_for_tools() == {"deny": ["a*"]}
+
+
+def test_names_in_restrictions_are_no_references() -> None:
+    entry = new_entry({"command": "x"})
+    entry.deny(["${env:HOME}"])
+    entry.finish()
+    assert entry.ours["consent"] == {"tools": {"deny": ["$${env:HOME}"]}}
+
+
+def test_a_permitted_name_with_a_wildcard_stops_the_server() -> None:
+    entry = new_entry()
+    entry.attempt(ServerEntry.only, ["a*"])
+    assert entry.problems == ['the tool "a*" is permitted by a name with * or ?, which would match more here']
+
+
+def test_an_unknown_key_stops_the_server_once() -> None:
+    rules: dict[str, Rule] = {"command": program, "disabledTools": denied_tools}
+    entry = new_entry({"comand": Plain("x"), "disabledTools": ["a"], "empty": Plain("null")}, rules)
+    entry.apply(rules)
+    assert entry.problems == ['its key "comand" is not known here and could restrict it; did you mean "command"?']
+
+
+def test_a_server_that_is_off_needs_no_references() -> None:
+    entry = new_entry({"command": "${env:A}", "env": {"A": "$${env:B}"}, "args": ["${env:C}"]})
+    entry.apply({"command": program, "env": same, "args": same})
+    entry.switch_off()
+    entry.finish()
+    assert entry.ours["env"] == {"A": "$${env:B}"}
+    assert (entry.ours["command"], entry.ours["args"], entry.ours["disabled"]) == ("$${env:A}", ["$${env:C}"], "true")
+
+
+# Values.
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "timeout"),
+    [
+        ("90", 1, "90s"),
+        ("1500", 0.001, "1.5s"),
+        ("5", 0.001, "1s"),
+        ("0", 1, "1s"),
+        ("3600", 1, "600s"),
+        ("1.5", 60, "90s"),
+    ],
+)
+def test_timeouts(value: str, unit: float, timeout: str) -> None:
+    """Ours is at most ten minutes."""
+    assert new_entry({"t": Plain(value)}, {"t": call_timeout(unit)}).ours == {"timeout": timeout}
+
+
+@pytest.mark.parametrize("value", ["90", Plain("-1"), Plain("true"), Plain("1e9"), [], {}])
+def test_what_is_no_number(value: object) -> None:
+    with pytest.raises(CannotUse, match=r'its key "t" is .*; expected a number'):
+        number("t", value)
+
+
+@pytest.mark.parametrize(
+    ("values", "ours"),
+    [
+        ({"command": "x"}, {"command": "x", "args": [], "cwd": "/b$${c"}),
+        ({"command": "./x", "cwd": "d"}, {"command": "/b$${c/x", "args": [], "cwd": "/b$${c/d"}),
+        ({"command": "/x", "cwd": "/d"}, {"command": "/x", "args": [], "cwd": "/d"}),
+        ({"command": "${env:A}/x", "cwd": "~/d"}, {"command": "${env:A}/x", "args": [], "cwd": "~/d"}),
+        ({"command": "x", "cwd": ["d"]}, {"command": "x", "args": [], "cwd": ["d"]}),
+        ({}, {}),
+    ],
+)
+def test_paths_from_the_base(values: dict[str, object], ours: dict[str, object]) -> None:
+    made = new_entry(values, {"command": program, "cwd": same}, Path("/b${c"))
+    made.start_in_base()
+    assert made.ours == ours
+
+
+def test_a_file_of_variables(tmp_path: Path) -> None:
+    """It starts from the base too, and the entry's own variables replace those of the file."""
+    (tmp_path / "a.env").write_text("A=1\nB='${x}'\n")
+    made = new_entry({"env": {"A": "2"}}, {"env": same}, tmp_path)
+    made.set_env_file("a.env", "file")
+    made.finish()
+    assert made.ours["env"] == {"A": "2", "B": "$${x}"}

@@ -1,0 +1,229 @@
+"""Files of Gemini CLI."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from config import Verdict
+from config.hosts.gemini import GEMINI
+from tests.config.hosts.kit import Home, places, state
+from tests.config.kit import http, stdio
+
+USER = "~/.gemini/settings.json"
+PROJECT = ".gemini/settings.json"
+SETTINGS = """
+    // Written by hand.
+    {
+      "security": { "auth": { "selectedType": "oauth-personal" }, "folderTrust": { "enabled": true } },
+      "ui": { "theme": "GitHub" },
+      "mcp": { "allowed": ["tickets", " Notes ", "metrics"], "excluded": ["metrics"] },
+      "tools": { "exclude": ["mcp_notes_purge"], "allowed": ["run_shell_command(git status)"] },
+      "mcpServers": {
+        "tickets": {
+          "httpUrl": "https://tickets.example.com/mcp",
+          "headers": { "Authorization": "Bearer ${TICKETS_TOKEN}" },
+          "timeout": 20000,
+          "includeTools": ["search_tickets", "get_ticket", "close(...)"],
+          "excludeTools": ["get_ticket"]
+        },
+        "notes": {
+          "command": "uvx", "args": ["notes-mcp", "--vault", "$HOME/notes"],
+          "env": { "NOTES_KEY": "$NOTES_KEY", "LEVEL": "%LEVEL%", "MODE": "${MODE:-fast}" }, "cwd": "/srv/notes",
+          "description": "Team notes",
+          "extension": {}, "extensionName": "x", "trust": true, "excludeTools": ["delete_note"]
+        },
+        "metrics": { "url": "http://10.0.0.5:9000/sse", "type": "sse" },
+        "extra": { "command": "extra-mcp" }
+      }
+    }
+    """
+
+
+def server(**keys: object) -> dict[str, object]:
+    return {"mcpServers": {"notes": {"command": "notes-mcp", **keys}}}
+
+
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_places(system: str) -> None:
+    assert places(GEMINI, system) == {
+        "/u/.gemini/settings.json",
+        "/p/.gemini/settings.json",
+    }
+
+
+def test_a_usual_file(home: Home) -> None:
+    home.write(USER, SETTINGS)
+    made = home.read(USER, {"TICKETS_TOKEN": "t", "HOME": "/home/kim"})
+    assert {id: spec.problem for id, spec in made.servers.items()} == dict.fromkeys(made.servers, "")
+    assert [id for id, spec in made.servers.items() if spec.disabled] == ["metrics", "extra"]
+    tickets, notes = http(made, "tickets"), stdio(made, "notes")
+    assert (tickets.url.reveal(), tickets.timeout) == ("https://tickets.example.com/mcp", 20.0)
+    assert tickets.headers["Authorization"].reveal() == "Bearer t"
+    assert [word.reveal() for word in notes.command] == ["uvx", "notes-mcp", "--vault", "/home/kim/notes"]
+    assert {name: value.reveal() for name, value in notes.env.items()} == {"NOTES_KEY": "", "LEVEL": "", "MODE": "fast"}
+    assert str(notes.cwd) == "/srv/notes"
+    assert made.notices == ("read as a Gemini CLI file",)
+    tools = ("search_tickets", "get_ticket", "close", "other")
+    assert [state(made, "tickets", tool) for tool in tools] == ["allow", "deny", "allow", "deny"]
+    assert [state(made, "notes", tool) for tool in ("read", "delete_note", "purge")] == ["allow", "deny", "deny"]
+
+
+def test_a_project_file_waits_for_the_trust_of_its_folder(home: Home) -> None:
+    home.write(PROJECT, json.dumps({"mcpServers": {"a": {"command": "./run"}}}))
+    assert home.entries(PROJECT)["a"].needs_approval
+    assert stdio(home.read(PROJECT), "a").program.reveal() == str(home.project / "run")
+    trusted = home.file("~/.gemini/trustedFolders.json")
+    for folders, waits in (
+        ({str(home.project.parent): "TRUST_FOLDER"}, False),
+        ({str(home.project / "x"): "TRUST_PARENT"}, False),
+        ({str(home.project.parent): "TRUST_FOLDER", str(home.project): "DO_NOT_TRUST"}, True),
+        ({str(home.path / "other"): "TRUST_FOLDER"}, True),
+    ):
+        home.write("~/.gemini/trustedFolders.json", json.dumps(folders))
+        assert home.entries(PROJECT)["a"].needs_approval is waits
+    trusted.unlink()
+    home.write(USER, '{"security": {"folderTrust": {"enabled": false}}}')
+    assert not home.entries(PROJECT)["a"].needs_approval
+    home.write(USER, json.dumps(server()))
+    assert not home.entries(USER)["notes"].needs_approval
+
+
+@pytest.mark.parametrize(
+    ("settings", "tool"),
+    [
+        (server(includeTools=[]), "read"),
+        (server(includeTools=["write"]), "read"),
+        (server(excludeTools=["read"]), "read"),
+        (server(includeTools=["read"], excludeTools=["read"]), "read"),
+        ({**server(), "mcp": {"allowed": ["other"]}}, "read"),
+        ({**server(), "mcp": {"allowed": []}}, "read"),
+        ({**server(), "mcp": {"allowed": ["*"]}}, "read"),
+        ({**server(), "mcp": {"excluded": ["Notes"]}}, "read"),
+        ({**server(), "mcp": {"excluded": ["*"]}}, "read"),
+        ({**server(), "mcp": {"excluded": "notes"}}, "read"),
+        ({**server(), "admin": {"mcp": {"enabled": False}}}, "read"),
+        ({**server(), "tools": {"exclude": ["mcp_notes_read"]}}, "read"),
+        ({**server(), "tools": {"exclude": ["mcp_notes_read_it"]}}, "read.it"),
+        ({**server(), "tools": {"exclude": ["notes__read"]}}, "read"),
+        ({**server(), "tools": {"exclude": ["read"]}}, "read"),
+        ({**server(), "tools": {"exclude": ["mcp_*"]}}, "read"),
+        ({**server(), "tools": {"exclude": ["mcp_notes_*"]}}, "read"),
+        ({**server(), "tools": {"exclude": ["mcp_*_read"]}}, "read"),
+        ({**server(), "tools": {"exclude": ["mcp_notes_re...ad"]}}, "re_long_ad"),
+        ({**server(), "tools": {"core": ["ls", "mcp_notes_write"]}}, "read"),
+        ({**server(), "general": {"defaultApprovalMode": "plan"}}, "read"),
+    ],
+)
+@pytest.mark.parametrize("where", [USER, "~/elsewhere/settings.json"])
+def test_restricted_tools_cannot_be_called(home: Home, settings: dict[str, object], tool: str, where: str) -> None:
+    home.write(where, json.dumps(settings))
+    if where != USER and "mcp" not in settings and "tools" not in settings:
+        return  # at such a place it is not known as Gemini CLI's
+    assert state(home.read(where), "notes", tool) in ("deny", "off", "problem")
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        USER,
+        "/etc/gemini-cli/settings.json",
+        "/etc/gemini-cli/system-defaults.json",
+        "/Library/Application Support/GeminiCli/settings.json",
+    ],
+)
+def test_settings_elsewhere_restrict_a_projects_file(
+    home: Home, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "Library" in elsewhere:
+        monkeypatch.setattr("sys.platform", "darwin")
+    home.write(PROJECT, json.dumps(server()))
+    home.write(elsewhere, '{"mcp": {"excluded": ["notes"]}}')
+    assert home.read(PROJECT).servers["notes"].disabled
+    home.write(elsewhere, '{"mcp": {"excluded": [')
+    assert "which may restrict it, cannot be read" in home.read(PROJECT).servers["notes"].problem
+
+
+def test_a_server_switched_off_by_a_command(home: Home) -> None:
+    home.write(USER, json.dumps(server()))
+    home.write("~/.gemini/mcp-server-enablement.json", '{"notes": {"enabled": false}}')
+    assert home.read(USER).servers["notes"].disabled
+
+
+def test_tools_to_confirm(home: Home) -> None:
+    home.write(USER, json.dumps({**server(), "tools": {"confirmationRequired": ["mcp_notes_write"]}}))
+    made = home.read(USER)
+    assert [state(made, "notes", tool) for tool in ("read", "write")] == ["allow", "ask"]
+
+
+def test_listed_tools_stay_beside_the_list_of_built_in_ones(home: Home) -> None:
+    tools = {"core": ["mcp_notes_read", "mcp_notes_w?"], "allowed": ["mcp_*_list", "other"]}
+    home.write(USER, json.dumps({**server(), "tools": tools}))
+    made = home.read(USER)
+    assert [state(made, "notes", tool) for tool in ("read", "list", "wx", "other")] == [
+        *("allow", "allow", "deny", "deny")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rules", "tool", "decided"),
+    [
+        ('mcpName = "notes"\ntoolName = "read"\ndecision = "deny"', "read", Verdict.DENY),
+        ('mcpName = "notes"\ntoolName = ["x", "read"]\ndecision = "ask_user"', "read", Verdict.ASK),
+        ('mcpName = "*"\ndecision = "deny"', "read", Verdict.DENY),
+        ('toolName = "mcp_notes_read"\ndecision = "deny"', "read", Verdict.DENY),
+        ('toolName = "mcp_notes_*"\ndecision = "deny"', "read", Verdict.DENY),
+        ('mcpName = "notes"\ndecision = "deny"\nargsPattern = "x"', "read", Verdict.DENY),
+        ('mcpName = "other"\ndecision = "deny"', "read", Verdict.ALLOW),
+        ('toolName = "run_shell_command"\ncommandPrefix = "rm"\ndecision = "deny"', "read", Verdict.ALLOW),
+        (
+            'mcpName = "notes"\ndecision = "deny"\npriority = 1\n'
+            '[[rule]]\nmcpName = "notes"\ntoolName = "read"\ndecision = "allow"\npriority = 2',
+            "read",
+            Verdict.ALLOW,
+        ),
+        (
+            'mcpName = "notes"\ndecision = "deny"\npriority = 1\n'
+            '[[rule]]\nmcpName = "notes"\ntoolName = "read"\ndecision = "allow"\npriority = 2\nargsPattern = "x"',
+            "read",
+            Verdict.DENY,
+        ),
+    ],
+)
+def test_policies(home: Home, rules: str, tool: str, decided: Verdict) -> None:
+    home.write(USER, json.dumps(server()))
+    home.write("~/.gemini/policies/mine.toml", f"[[rule]]\n{rules}\n")
+    assert state(home.read(USER), "notes", tool) == decided
+
+
+def test_a_policy_that_is_not_understood_stops_all_servers(home: Home) -> None:
+    home.write(USER, json.dumps(server()))
+    home.write("~/.gemini/policies/mine.toml", '[[rule]]\ndecision = "perhaps"\n')
+    assert "a rule in the file mine.toml" in home.read(USER).servers["notes"].problem
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"disabled": True}, 'its key "disabled" is not known here'),
+        ({"oauth": {"scopes": ["x"]}}, 'its key "oauth" needs OAuth'),
+        ({"authProviderType": "google_credentials"}, "needs credentials that only its host can obtain"),
+        ({"targetAudience": "x"}, "needs credentials that only its host can obtain"),
+        ({"targetServiceAccount": "x"}, "needs credentials that only its host can obtain"),
+        ({"tcp": "ws://h"}, "names a transport that is not supported"),
+        ({"includeTools": "read"}, 'its key "includeTools" is not a list of names of tools'),
+        ({"args": ["$$NAME"]}, "a $ stands right before a reference"),
+        ({"args": ["$NOT_SET"]}, "the environment variable NOT_SET is not set"),
+    ],
+)
+def test_servers_that_cannot_be_used(home: Home, keys: dict[str, object], said: str) -> None:
+    home.write(USER, json.dumps(server(**keys)))
+    assert said in home.read(USER).servers["notes"].problem
+
+
+def test_approvals_are_noted(home: Home) -> None:
+    home.write(USER, json.dumps(server(trust=True, authProviderType="dynamic_discovery", oauth={"enabled": False})))
+    entry = home.entries(USER)["notes"]
+    assert entry.approves_all
+    assert not entry.problems
