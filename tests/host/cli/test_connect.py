@@ -227,6 +227,14 @@ def test_an_unknown_host_and_a_missing_configuration(home: Home, capsys: pytest.
     assert "there is no configuration" in capsys.readouterr().err
 
 
+def test_another_hosts_file_as_the_configuration(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["connect", "cursor", "--config", str(gemini(home)), "--yes"]) == DONE
+    assert run(["connect", "gemini", "--config", str(gemini(home)), "--yes"]) == WRONG
+    assert "Colonnade would start itself" in capsys.readouterr().err
+    assert run(["connect", "gemini", "--config", str(home / ".cursor" / "mcp.json"), "--yes"]) == DONE
+    assert "still starts words, clock by itself, which mcp.json does not have" in capsys.readouterr().err
+
+
 def test_a_read_only_file_is_an_error_with_a_sentence(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     gemini(home).chmod(0o444)
     assert run(["connect", "gemini", "--yes"]) == FAILED
@@ -254,6 +262,11 @@ def test_every_host_is_connected_and_leaves_no_trace(host: DesktopHost, project:
     assert os.getcwd() == str(home / "work")
 
 
+def test_the_file_that_is_made_is_the_usual_one(home: Home) -> None:
+    assert run(["connect", "opencode", "--yes"]) == DONE
+    assert [each.name for each in (home / ".config" / "opencode").iterdir()] == ["opencode.json"]
+
+
 def _file_with_words(host: DesktopHost, path: Path) -> bytes:
     """A file of a host, with comments where the syntax has them, in which `words` and `clock` are servers."""
     connection = CONNECTIONS[host.name]
@@ -272,7 +285,7 @@ def test_every_hosts_file_is_given_back_byte_for_byte(
     host: DesktopHost, move: bool, home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With `--move`, the host's reader then finds no server but Colonnade and the one that it does not have."""
-    first = next(file for file in host.files if not file.is_project)
+    first = next(file for file in host.files if not file.is_project)  # old names are found too
     path = first.path(home, home, os.environ)
     path.parent.mkdir(parents=True, exist_ok=True)
     data = _file_with_words(host, path)
