@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from config import Config, KindConsent, Limits, ServerSpec, Trust, Verdict
+from config.written import shown_change
+from host.policy.fingerprint import difference
+from host.policy.rows import ChangeRow
 from host.policy.rules import COSTLY_DEFAULTS, ENTRY_DEFAULTS, HARMLESS_DEFAULTS, default_verdict
 
 _STRICTNESS = {Verdict.ALLOW: 0, Verdict.ASK: 1, Verdict.DENY: 2}
@@ -45,7 +48,28 @@ def without_widenings(old: Config, new: Config) -> Config:
     }
     if "" in wider:
         new = dataclasses.replace(new, ask=old.ask, audit=old.audit)
-    return dataclasses.replace(new, servers=MappingProxyType(servers))
+    written = {id: old.written[id] if id in wider else text for id, text in new.written.items() if id in old.written}
+    return dataclasses.replace(
+        new, servers=MappingProxyType(servers), written=MappingProxyType({**new.written, **written})
+    )
+
+
+def changes_as_data(old: Config, new: Config, id: str) -> list[ChangeRow]:
+    """The changes that widen, each with its difference, for the person who decides about them."""
+    rows: list[ChangeRow] = []
+    for server, sentences in widenings(old, new).items():
+        after = new.written.get(server)
+        before, now = (None, b"{}") if after is None else shown_change(old.written.get(server), after)
+        pieces = [] if before == now else difference(before, now)
+        rows.append(
+            {
+                "id": id,
+                "server": server,
+                "widens": list(sentences),
+                "diff": [{"op": op, "text": text} for op, text in pieces],
+            }
+        )
+    return rows
 
 
 def _of_host(old: Config, new: Config) -> tuple[str, ...]:
