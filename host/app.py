@@ -332,6 +332,7 @@ async def serve(
             signals.stop,
             console,
             memory=host.memory,
+            has_console=host.admin.new_console_url is not None,
         ) as app,
     ):
         await serve_http(app, bound, stop=signals.stop)
