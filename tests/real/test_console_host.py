@@ -203,6 +203,7 @@ def test_a_client_without_a_session_is_not_offered_one(
         client = Client(here.host.url, mode="auto", cache=None, read_timeout_seconds=PATIENCE)
         with portal.wrap_async_context_manager(client) as connected:
             call = portal.start_task_soon(connected.call_tool, "tracker__create_issue", ISSUE)
+            asked(page).get_by_text("Allow for longer").click()
             expect(asked(page).get_by_role("button", name="Allow for")).to_be_visible()
             expect(asked(page).get_by_role("button", name="For this session")).to_have_count(0)
             press(asked(page), "Always")
