@@ -76,7 +76,11 @@ function say(text) {
 /** Something that opens. What is in it is built when it is opened first: there may be hundreds. */
 function folded(look, part, summary, build) {
   const made = h("details", { class: look, "data-part": part, on: { toggle: () => { if (made.open) fill(); } } }, h("summary", {}, summary));
-  const fill = () => { if (made.childNodes.length === 1) made.append(...[build()].flat()); };
+  const fill = () => {
+    if (made.childNodes.length > 1) return;
+    made.append(...[build()].flat());
+    disableUntilSettled();
+  };
   made.fill = fill;
   return made;
 }
