@@ -1,6 +1,7 @@
 # Two commands are all a newcomer needs: `make run` and `make test`.
 PYTHON ?= python3
 MINUTES ?= 10
+STARTS ?= 50
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
@@ -8,7 +9,7 @@ INSTALLED_DEV := .venv/.installed-dev
 # Python keeps what it compiled, the tests with it, whatever the environment says: it takes seconds in each process.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-all conformance matrix left-behind soak attack eras browser consent fuzz screenshots clean
+.PHONY: run test test-all conformance matrix left-behind soak attack eras browser consent first-lists fuzz screenshots clean
 
 run: $(INSTALLED)  ## serve the quickstart at http://127.0.0.1:8808/mcp
 	$(BIN)/colonnade serve examples/quickstart/colonnade.yaml
@@ -45,6 +46,10 @@ consent: $(INSTALLED_DEV)  ## 10000 random scripts, 100000 random rules and as m
 	COLONNADE_CONSENT_SCRIPTS=5000 $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_consent.py
 	$(BIN)/python -m tests.orders.recorded
 	COLONNADE_KILLS=200 $(BIN)/python -m pytest -n 2 -o timeout=1500 -rP -q tests/real/test_kills.py
+
+first-lists: $(INSTALLED_DEV)  ## 1000 random starts against a second judge, 50 real ones on a busy machine; STARTS=50
+	COLONNADE_STARTS=1000 $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_first_lists.py
+	$(BIN)/python -m tests.real.first_lists --starts $(STARTS)
 
 eras: $(INSTALLED_DEV)  ## four servers of two eras, the TypeScript SDK's client and the Inspector; needs Node with npm
 	$(BIN)/python -m pytest tests/real/eras.py

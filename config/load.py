@@ -69,7 +69,9 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None)
         *_listen_notices(config.listen),
         *_consent_notices(config.servers),
     )
-    return dataclasses.replace(config, source=file, notices=notices, written=written_sections(desktop.root))
+    return dataclasses.replace(
+        config, source=file, digest=document.digest, notices=notices, written=written_sections(desktop.root)
+    )
 
 
 class _Report:

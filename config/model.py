@@ -941,11 +941,12 @@ class AuditSpec(_Strict):
 class Config(_Strict):
     """A whole configuration file.
 
-    `servers` is in the order of the file; `notices` are sentences for the person who starts the host. `console` is None
-    if it is switched off. `memory` is in bytes.
+    `digest` is of the text of the file, and `servers` is in its order. `notices` are sentences for the person who
+    starts the host. `console` is None if it is switched off. `memory` is in bytes.
     """
 
     source: Annotated[SkipJsonSchema[Path], _NO_KEY] = Path()
+    digest: Annotated[SkipJsonSchema[str], _NO_KEY] = field(default="", compare=False)
     notices: Annotated[SkipJsonSchema[tuple[str, ...]], _NO_KEY] = ()
     written: Annotated[SkipJsonSchema[Mapping[str, Secret]], _NO_KEY] = field(
         default_factory=_no_secrets, compare=False

@@ -36,14 +36,16 @@ _KNOWN = "known are ${env:NAME}, ${env:NAME:-default} and ${file:PATH}; write $$
 class Secret:
     """Text that nobody sees by accident: `str`, `repr`, formats and dumps give `shown`, only `reveal()` the text.
 
-    `shown` is `***` unless a part of the text may be seen, as the host of a URL may.
+    `shown` is `***` unless a part of the text may be seen, as the host of a URL may. `filled` are the parts that
+    references gave: to redact them in texts that may repeat them.
     """
 
-    __slots__ = ("_shown", "_text")
+    __slots__ = ("_shown", "_text", "filled")
 
-    def __init__(self, text: str, shown: str = HIDDEN) -> None:
+    def __init__(self, text: str, shown: str = HIDDEN, filled: tuple[str, ...] = ()) -> None:
         self._text = text
         self._shown = shown
+        self.filled = filled
 
     def reveal(self) -> str:
         """The text itself. Hand it on to the process or the request it is for; never to a message."""
@@ -80,11 +82,13 @@ class Secret:
 
 @dataclass(frozen=True, repr=False)
 class Expanded:
-    """A value after its references were filled in. `shown` has `***` in their places; `literal` if there were none."""
+    """A value after its references were filled in. `shown` has `***` in their places; `literal` if there were none.
+    `filled`: the text that each of them gave."""
 
     text: str
     shown: str
     literal: bool
+    filled: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Expanded({self.shown!r})"
@@ -115,10 +119,14 @@ class Expander:
     def expand(self, raw: str) -> Expanded:
         """The value with every reference filled in, once. Raises `CannotExpandError` naming all that failed."""
         failed: list[str] = []
+        filled: list[str] = []
 
         def fill(match: re.Match[str]) -> str:
+            if match[0] == _ESCAPE:
+                return "${"
             try:
-                return "${" if match[0] == _ESCAPE else self._resolve(match[1], closed=bool(match[2]))
+                filled.append(self._resolve(match[1], closed=bool(match[2])))
+                return filled[-1]
             except CannotExpandError as error:
                 failed.append(str(error))
                 return ""
@@ -129,7 +137,7 @@ class Expander:
         if "\0" in text:
             raise CannotExpandError("the value holds a NUL character")
         # The text may be a subclass of str, which says how it was written.
-        return Expanded(str(text), mask(raw), is_literal(raw))
+        return Expanded(str(text), mask(raw), is_literal(raw), tuple(filled))
 
     def _resolve(self, inside: str, *, closed: bool) -> str:
         if not closed:

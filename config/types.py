@@ -149,7 +149,7 @@ def _quote(value: Expanded) -> str:
 
 @_reads("text")
 def _read_secret(text: Expanded) -> Secret:
-    return Secret(text.text)
+    return Secret(text.text, filled=text.filled)
 
 
 @_reads("a folder")
@@ -179,7 +179,7 @@ def _read_header_value(header: Expanded) -> Secret:
         raise InvalidValue("a header value may contain only printable ASCII characters")
     if header.text != header.text.strip():
         raise InvalidValue("a header value may not begin or end with a space")
-    return Secret(header.text)
+    return Secret(header.text, filled=header.filled)
 
 
 @_reads("a token")
@@ -350,7 +350,7 @@ def _read_url(url: Expanded) -> Secret:
         raise InvalidValue("a URL may not contain a user or password; send them in headers, as Authorization")
     if "#" in url.text:
         raise InvalidValue("a URL may not have a fragment; remove # and everything after it")
-    return Secret(url.text, url.shown.partition("?")[0])
+    return Secret(url.text, url.shown.partition("?")[0], url.filled)
 
 
 @_reads(_AN_ADDRESS)

@@ -10,6 +10,7 @@ become the same stream of tokens, and `_Builder` makes the values of either.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from bisect import bisect_right
@@ -68,6 +69,8 @@ class Document:
     """A file that was read: its values, where each stands, and the problems that do not hide others."""
 
     file: str
+    digest: str = ""
+    """Of the bytes of the file."""
     root: dict[str, object] = field(default_factory=dict)
     places: dict[KeyPath, Place] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -83,7 +86,9 @@ class Document:
 def read(path: Path) -> Document:
     """Read and parse a file of at most 1 MiB. Raises `ConfigError` when there is no map to look at."""
     document = Document("".join(character if character.isprintable() else "?" for character in str(path)))
-    text = _decode(_load_bytes(path, document), document)
+    data = _load_bytes(path, document)
+    document.digest = hashlib.sha256(data).hexdigest()
+    text = _decode(data, document)
     tokens = _json_tokens(text, document) if _LOOKS_LIKE_JSON.match(text) else _yaml_tokens(text, document)
     root = _Builder(tokens, document).build()
     if is_null(root):

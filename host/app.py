@@ -86,9 +86,11 @@ class Host:
     stateless: Stateless
     admin: HostAdmin
     memory: Budget
-    console_sessions: ConsoleSessions = field(default_factory=lambda: ConsoleSessions(trio.current_time))
     _reading: trio.Lock = field(default_factory=trio.Lock)
-    """Held while the configuration is read: a reading that began earlier must not take effect later."""
+    """Held while the configuration is read: an older reading of the file must not replace a newer one."""
+    _was_rejected: bool = False
+    """Whether the file could not be taken over when it was read last."""
+    console_sessions: ConsoleSessions = field(default_factory=lambda: ConsoleSessions(trio.current_time))
     _waiting: tuple[str, Config] = field(init=False)
     """The configuration that was read last, and the id under which its changes are shown that wait for a person."""
 
@@ -110,7 +112,8 @@ class Host:
         self.upstreams.apply(self.config.servers, {server})
 
     def set_disabled(self, server: str, *, disabled: bool) -> None:
-        """Leave a server out, or take it in again, until the configuration is read again."""
+        """Leave a server out, or take it in again, until a person has the configuration read again. A saved file ends
+        only the latter, since taking a server in widens."""
         servers = {**self.config.servers, server: replace(self.config.servers[server], disabled=disabled)}
         self._apply(replace(self.config, servers=MappingProxyType(servers)), {server})
 
@@ -150,12 +153,15 @@ class Host:
             first, *more = problem.problems
             why = f"{first}" + (f" (and {len(more)} more: colonnade check)" if more else "")
             self.runtime.gate.decision_log.record_configuration("config_rejected", self.config.source)
-            outcome = ConfigReloaded(why, accepted=False)
+            outcome, self._was_rejected = ConfigReloaded(why, accepted=False), True
             self.runtime.journal.note(outcome)
             return outcome
 
     async def _take(self, read: Config, *, by_person: bool) -> ConfigReloaded:
         """Put a configuration into effect, without what waits for a person."""
+        if not by_person and not self._was_rejected and read.digest == self.config.digest:  # a person was faster
+            return ConfigReloaded("nothing has changed", accepted=True)
+        self._was_rejected = False
         wider = {} if by_person else widenings(self.config, read)
         waiting = tuple(f"{server}: {each}" if server else each for server, found in wider.items() for each in found)
         config = without_widenings(self.config, read) if wider else read
@@ -178,10 +184,10 @@ class Host:
         return outcome
 
     def _is_waiting(self, read: Config) -> bool:
-        """Whether this is the configuration whose changes are shown, also as it is written: Python takes some values of
-        different types for equal."""
+        """Whether this is the configuration whose changes are shown: the same text, and the same values of its
+        references."""
         _, waiting = self._waiting
-        return waiting == read and waiting.written == read.written
+        return waiting == read and waiting.digest == read.digest
 
     async def _let_wait(self, read: Config) -> None:
         """Show what of this configuration waits for a person. What has been shown already keeps its id."""
@@ -461,6 +467,7 @@ async def _follow_reloads(host: Host, signals: _Signals) -> AsyncIterator[None]:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(follow)
         if host.initial_config.watch is Switch.ON:
-            nursery.start_soon(watch_file, host.initial_config.source, partial(reload, by_person=False))
+            initial = host.initial_config
+            nursery.start_soon(watch_file, initial.source, initial.digest, partial(reload, by_person=False))
         yield
         nursery.cancel_scope.cancel()

@@ -187,16 +187,28 @@ class Catalog:
 
     def _displace(self, server: str, kind: Kind) -> None:
         """Remove the list as if the server had never sent it; the server may list again."""
+        on_displaced = self._on_displaced[server, kind]
+        self._remove(server, kind, narrowed=False)
+        on_displaced()
+
+    def withdraw(self, server: str) -> None:
+        """Remove all lists of the server, because another one has its place."""
+        for kind in Kind:
+            self._remove(server, kind, narrowed=True)
+
+    def _remove(self, server: str, kind: Kind, *, narrowed: bool) -> None:
         key = (server, kind)
-        self._holdings.pop(key).release()
+        if (holding := self._holdings.pop(key, None)) is not None:
+            holding.release()
+        self._on_displaced.pop(key, None)
         self._hints.pop(key, None)
         was_due = self._clear_due(key)
         snapshot = self._snapshots[kind]
         if server in snapshot.parts:
             left = {each: part for each, part in snapshot.parts.items() if each != server}
-            self._snapshots[kind] = self._build_snapshot(kind, snapshot.version + 1, left, narrowed=was_due)
+            narrowed = narrowed or was_due
+            self._snapshots[kind] = self._build_snapshot(kind, snapshot.version + 1, left, narrowed=narrowed)
             self._notify_changed()
-        self._on_displaced.pop(key)()
 
     def prepare_entries(
         self, server: str, kind: Kind, definitions: Iterable[Definition], is_visible: Callable[[str], bool]

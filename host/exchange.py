@@ -108,6 +108,8 @@ class ResolvedName:
     lists."""
     by_listing: bool = False
     """Whether the URI names no server, so that only the servers' lists show its owner."""
+    since: float | None = None
+    """When its request came, if resolving it may have waited."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

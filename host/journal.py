@@ -11,11 +11,11 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 EXCERPT_LENGTH = 200
-MAX_STDERR_LINES = 200
-"""Lines of standard error that are kept for each server."""
+MAX_OUTPUT_LINES = 200
+"""Lines of output that are kept for each server."""
 
 
 class Severity(IntEnum):
@@ -311,15 +311,16 @@ class DecisionRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class StderrLine:
-    """A server wrote a line to its standard error."""
+class OutputLine:
+    """A server wrote a line to its standard error, or one that is no message to its standard output."""
 
     severity: ClassVar = Severity.INFO
     server: str
     line: str
+    stream: Literal["stderr", "stdout"] = "stderr"
 
     def __str__(self) -> str:
-        return f"{self.server}: stderr: {self.line}"
+        return f"{self.server}: {self.stream}: {self.line}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +345,7 @@ Event = (
     | ServerRequestRefused
     | AuthenticationFailed
     | DecisionRefused
-    | StderrLine
+    | OutputLine
     | InternalError
     | RequestCompleted
     | ConfirmationRequested
@@ -358,16 +359,17 @@ Event = (
 )
 
 
-class StderrRecord(NamedTuple):
-    """A line of standard error, at Unix time `t`. Numbers grow from line to line, for all servers together."""
+class OutputRecord(NamedTuple):
+    """A line of output, at Unix time `t`. Numbers grow from line to line, for all servers together."""
 
     number: int
     t: float
     line: str
+    stream: Literal["stderr", "stdout"]
 
 
 class Journal:
-    """The one place where events go. Keeps the last lines of each server's standard error.
+    """The one place where events go. Keeps the last lines of each server's output.
 
     Attributes:
         dropped: counts of what was dropped, by server and reason.
@@ -376,8 +378,8 @@ class Journal:
     def __init__(self) -> None:
         self._readers: list[Callable[[Event], None]] = []
         self.dropped: dict[str, Counter[str]] = {}
-        self._stderr: dict[str, deque[StderrRecord]] = {}
-        self._stderr_count = 0
+        self._output: dict[str, deque[OutputRecord]] = {}
+        self._output_count = 0
 
     def subscribe(self, reader: Callable[[Event], None]) -> None:
         """`reader` is called for every event from now on; it must not wait and must not raise."""
@@ -386,17 +388,22 @@ class Journal:
     def note(self, event: Event) -> None:
         if isinstance(event, MessageDropped):
             self.dropped.setdefault(event.server, Counter())[event.what] += 1
-        elif isinstance(event, StderrLine):
-            self._stderr_count += 1
-            record = StderrRecord(self._stderr_count, time.time(), event.line)
-            self._stderr.setdefault(event.server, deque(maxlen=MAX_STDERR_LINES)).append(record)
+        elif isinstance(event, OutputLine):
+            self._output_count += 1
+            record = OutputRecord(self._output_count, time.time(), event.line, event.stream)
+            self._output.setdefault(event.server, deque(maxlen=MAX_OUTPUT_LINES)).append(record)
         for reader in self._readers:
             reader(event)
 
-    def stderr(self, server: str, after: int = 0) -> list[StderrRecord]:
-        """The last lines that a server wrote to its standard error, at most MAX_STDERR_LINES, oldest first: those whose
-        number is greater than `after`."""
-        return [record for record in self._stderr.get(server, ()) if record.number > after]
+    def output(self, server: str, after: int = 0) -> list[OutputRecord]:
+        """The last lines that a server wrote to its standard error, and those on its standard output that are no
+        messages: at most MAX_OUTPUT_LINES, oldest first, whose number is greater than `after`."""
+        return [record for record in self._output.get(server, ()) if record.number > after]
+
+    @property
+    def last_output(self) -> int:
+        """The number of the last line of any server."""
+        return self._output_count
 
 
 def excerpt(text: str | bytes) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
@@ -11,6 +11,7 @@ import trio
 from msgspec import Raw
 
 from host.catalog import param_headers_in
+from host.exchange import ProgressCallback
 from host.jsonrpc.messages import METHOD_NOT_FOUND, ErrorBody, Notification, Request
 from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members
 from host.peer.outstanding import PeerError
@@ -31,18 +32,24 @@ class McpClient:
     peer: Peer[None]
     negotiated: NegotiatedServer
 
-    async def request(self, method: str, params: Raw | None) -> Raw:
-        """Send a request; return the result in the common form of all revisions.
+    async def request(self, method: str, params: Raw | None, report: ProgressCallback | None = None) -> Raw:
+        """Send a request; return the result in the common form of all revisions. `report` gets the server's progress;
+        None for none.
 
         Raises:
             PeerError, BrokenAnswer, LinkLost: see `Peer.request`.
         """
+        with self.peer.progress_token(report) if report is not None else nullcontext() as token:
+            return await self._request(method, params, token)
+
+    async def _request(self, method: str, params: Raw | None, token: int | None) -> Raw:
         revision = self.negotiated.revision
-        if not revision.stateless:
-            return await self.peer.request(method, params)
-        param_headers = await self._param_headers(params) if method == TOOLS_CALL.name else ()
-        result = await internal_request(self.peer, revision, {}, method, params, param_headers=param_headers)
-        return strip_hop_fields(result) if is_object(result) else result
+        repeats_arguments = revision.stateless and method == TOOLS_CALL.name
+        param_headers = await self._param_headers(params) if repeats_arguments else ()
+        result = await internal_request(
+            self.peer, revision, {}, method, params, param_headers=param_headers, token=token
+        )
+        return strip_hop_fields(result) if revision.stateless and is_object(result) else result
 
     async def _param_headers(self, params: Raw | None) -> tuple[ParamHeader, ...]:
         """The arguments of the tool that headers must repeat."""

@@ -130,6 +130,24 @@ def visible(text: str, *, lines: bool = False) -> str:
     )
 
 
+def visible_output(line: str) -> str:
+    """A line that a program wrote for a terminal, for people: without terminal escapes and what a carriage return
+    overwrote, with spaces for tabs."""
+    shown = line.rstrip("\r").rpartition("\r")[2]
+    return visible(_TERMINAL.sub("", shown).expandtabs(4))
+
+
+_DIRECTORY = re.compile(
+    r"(?:\b(?:file|unix)://|(?<![\w/.…~+-])(?!(?<=:)//))~?/"
+    r"(?:(?<=['\"`]/)[^'\"`\n]*/(?=[^'\"`/\n]+['\"`])|(?:[^\s/'\"`:;,()\[\]{}<>]+/)*)(?=[\w.@~+-])"
+)
+
+
+def without_directories(text: str) -> str:
+    """A text about this machine for a peer: of absolute paths, the last part is left (`…/server.py`). URLs stay."""
+    return _DIRECTORY.sub("…/", text)
+
+
 def _numbered(char: str) -> str:
     return f"⟨U+{ord(char):04X}⟩"
 

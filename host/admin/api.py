@@ -4,7 +4,9 @@ pages and its login.
 
     GET  /api                                 the versions of the API
     GET  /api/v1/host                         which host this is
+    GET  /api/v1/status                       its health: servers, what waits for a person, memory
     GET  /api/v1/state                        everything there is to see
+    GET  /api/v1/state/servers …              one section of it
     GET  /api/v1/events                       the same as lines of JSON: everything, then the sections that change, as
                                               they change, and empty lines as signs of life; while it stands, somebody
                                               is there to answer
@@ -20,12 +22,14 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
 import trio
 
 from config import Channel
+from host.admin.paths import API_PATH, API_VERSION, EVENTS_PATH, PREFIX
 from host.admin.schema import (
     REQUESTS,
     SECTIONS,
@@ -37,6 +41,7 @@ from host.admin.schema import (
     ConsoleLink,
     Done,
     HostInfo,
+    HostStatus,
     MalformedRequest,
     ServerLog,
     StateSections,
@@ -64,11 +69,6 @@ from host.wire.asgi import (
 )
 from host.wire.descent import PeerProcess
 
-API_PATH = "/api"
-API_VERSION = "v1"
-"""The one version that is spoken here. An incompatible one gets a path of its own beside it."""
-PREFIX = f"{API_PATH}/{API_VERSION}/"
-EVENTS_PATH = f"{PREFIX}events"
 MAX_REQUEST = 64 * 1024
 """Bytes of the body of a request."""
 COALESCE_DELAY = 0.1
@@ -125,7 +125,9 @@ _BODY_ERRORS = (400, 408, 409, 413)
 ROUTES = (
     Route("GET", API_PATH, "The versions of the admin API", [ApiVersions]),
     Route("GET", f"{PREFIX}host", "Which host this is", [HostInfo]),
+    Route("GET", f"{PREFIX}status", "The health of the host", [HostStatus]),
     Route("GET", f"{PREFIX}state", "Everything there is to see", [AdminState]),
+    *(Route("GET", f"{PREFIX}state/{name}", f"Of all there is to see: {name}", [StateSections]) for name in SECTIONS),
     Route(
         "GET",
         EVENTS_PATH,
@@ -218,7 +220,9 @@ class AdminApp:
         self._views: dict[str, Callable[[], Awaitable[object]]] = {
             API_PATH: self._versions,
             f"{PREFIX}host": self._host_info,
+            f"{PREFIX}status": api.status,
             f"{PREFIX}state": api.state,
+            **{f"{PREFIX}state/{name}": partial(api.sections, [name]) for name in SECTIONS},
             f"{PREFIX}console-links": self._console_link,
         }
 

@@ -119,7 +119,8 @@ class PolicyAdmin:
         """See `host.policy.explain`."""
         yield None
         if not self._gate.policies.has_server(server):
-            raise AdminError(f"there is no server {visible(server)!r} in the configuration")
+            remedy = did_you_mean(server, self._gate.policies.servers()) or "colonnade check shows its servers"
+            raise AdminError(f"there is no server {visible(server)!r} in the configuration; {remedy}")
         if kind not in {each.value for each in Kind}:
             raise AdminError(f"there is no kind {visible(kind)!r}: known are tool, prompt, resource and template")
         self._check_offered(server, Kind(kind), name)

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from config import Channel
-from host.admin.api import ANY_ERRORS, API_VERSION, MAX_REQUEST, ROUTES, Route
+from host.admin.api import ANY_ERRORS, MAX_REQUEST, ROUTES, Route
+from host.admin.paths import API_VERSION
 from host.admin.schema import REQUESTS, ApiError
 
 _DESCRIPTION = f"""\

@@ -189,6 +189,28 @@ class AdminState(HostInfo):
 SECTIONS = tuple(StateSections.__annotations__)
 
 
+class ProcessUsage(TypedDict):
+    """Resources of the host: open descriptors, and resident memory in bytes. None where the system does not tell."""
+
+    descriptors: int | None
+    max_descriptors: int | None
+    memory: int | None
+    memory_peak: int | None
+
+
+class HostStatus(HostInfo):
+    """The health of a host. `uptime` is in seconds; `confirmations` counts those that wait, `held` the definitions;
+    `waiting_changes` are those of the configuration file that permit more and wait for a person."""
+
+    uptime: float
+    process: ProcessUsage
+    servers: list[ServerRow]
+    confirmations: int
+    held: int
+    waiting_changes: list[str]
+    problems: list[str]
+
+
 class Done(TypedDict):
     """One sentence that tells the person what was done."""
 
@@ -202,11 +224,13 @@ class ConsoleLink(TypedDict):
 
 
 class LogLine(TypedDict):
-    """A line that a server wrote to its standard error at Unix time `t`. `n` grows from line to line."""
+    """A line that a server wrote at Unix time `t`, to its standard error, or to its standard output although it is no
+    message. `n` grows from line to line."""
 
     n: int
     t: float
     line: str
+    stream: Literal["stderr", "stdout"]
 
 
 class ServerLog(TypedDict):
@@ -232,7 +256,7 @@ class HostControl(Protocol):
         """End the connection to the server and connect again. Calls in progress have some seconds to end."""
 
     def set_disabled(self, server: str, *, disabled: bool) -> None:
-        """Leave the server out, or take it in again, until the configuration is read again."""
+        """Leave the server out, or take it in again, until a person has the configuration read again."""
 
     async def reload(self, *, shown: str | None) -> ConfigReloaded:
         """Read the configuration again. With `shown`, nothing changes if the file has other changes by now than those
@@ -276,6 +300,8 @@ class DecisionApi(Protocol):
 
 class AdminApi(DecisionApi, Protocol):
     """The admin API of a running host: what a person can see and decide. `console_url` raises AdminError."""
+
+    async def status(self) -> HostStatus: ...
 
     async def state(self) -> AdminState: ...
 

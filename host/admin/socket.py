@@ -21,6 +21,7 @@ import trio
 
 from config import Channel
 from host.admin.api import CALLER, AdminApp, AdminCaller, Refused
+from host.admin.paths import SOCKET_SUFFIX
 from host.admin.schema import AdminApi
 from host.wire.asgi import NO_CONNECTION_MESSAGE, RETRY_AFTER, Receive, Scope, Send, claim, examine_sender
 from host.wire.descent import PeerProcess, refusal_reason
@@ -34,7 +35,6 @@ MAX_CONNECTIONS = 64
 those of refused processes keep no terminal out."""
 MAX_REFUSALS_RECORDED = 10
 """Refused requests that are recorded one by one in a second; the others are counted."""
-SOCKET_SUFFIX = ".sock"
 
 
 @asynccontextmanager

@@ -33,11 +33,12 @@ from host.admin.schema import (
     EntryRow,
     HostControl,
     HostInfo,
+    HostStatus,
     ServerLog,
     ServerRow,
     StateSections,
 )
-from host.admin.status import server_status
+from host.admin.status import server_status, usage
 from host.admin.warnings import warnings_of
 from host.catalog import Entry
 from host.errors import ColonnadeError
@@ -50,10 +51,10 @@ from host.journal import (
     Event,
     InternalError,
     MessageDropped,
+    OutputLine,
     RequestCompleted,
     RuleUnused,
     ServerReady,
-    StderrLine,
 )
 from host.jsonrpc.raw import members, value
 from host.policy.conditions import conditions_hold
@@ -89,7 +90,7 @@ POLL_INTERVAL = 1.0
 
 T = TypeVar("T")
 
-_NOT_IN_ACTIVITY = (StderrLine, MessageDropped)
+_NOT_IN_ACTIVITY = (OutputLine, MessageDropped)
 
 
 @dataclass(slots=True)
@@ -147,6 +148,7 @@ class HostAdmin(PolicyAdmin):
         """The host, once it is open."""
         self._waiting_changes: list[ChangeRow] = []
         super().__init__(runtime.gate)
+        self._started = trio.current_time()
         self._config = config
         self._upstreams = upstreams
         self._catalog = runtime.catalog
@@ -228,6 +230,23 @@ class HostAdmin(PolicyAdmin):
             "pid": os.getpid(),
             "stdio": self._stdio,
             "endpoint": self._endpoint,
+        }
+
+    async def status(self) -> HostStatus:
+        servers = (await self.sections(["servers"]))["servers"]
+        return {
+            **self.host_info(),
+            "uptime": round(trio.current_time() - self._started, 1),
+            "process": usage(),
+            "servers": servers,
+            "confirmations": sum(not each.refused for each in self._confirmations.list_all()),
+            "held": sum(server["held"] for server in servers),
+            "waiting_changes": [
+                visible(f"{each['server']}: {sentence}" if each["server"] else sentence)
+                for each in self._waiting_changes
+                for sentence in each["widens"]
+            ],
+            "problems": self._problems(),
         }
 
     async def state(self) -> AdminState:
@@ -362,7 +381,11 @@ class HostAdmin(PolicyAdmin):
             raise AdminError(f"{server} is {action}d already")
         else:
             host.set_disabled(server, disabled=action == "disable")
-            done = f"it is {action}d until the configuration is read again or the host is restarted"
+            ends = {
+                "enable": "the configuration is read again or the host is restarted",
+                "disable": "`colonnade enable`, `colonnade reload` or a restart of the host",
+            }
+            done = f"it is {action}d until {ends[action]}"
         self.mark_changed("servers", "catalog", "held")
         return {"done": f"{server}: {done}."}
 
@@ -381,8 +404,8 @@ class HostAdmin(PolicyAdmin):
     def server_log(self, server: str, after: int) -> Steps[ServerLog]:
         yield None
         self._controlled(server)
-        lines = self._journal.stderr(server, after)
-        return {"lines": [{"n": each.number, "t": each.t, "line": each.line} for each in lines]}
+        lines = self._journal.output(server, after)
+        return {"lines": [{"n": each.number, "t": each.t, "line": each.line, "stream": each.stream} for each in lines]}
 
     def _controlled(self, server: str) -> tuple[HostControl, ServerSpec]:
         servers = self._config().servers
@@ -503,6 +526,7 @@ class HostAdmin(PolicyAdmin):
         }
 
     def _problems(self) -> list[str]:
+        """Problems with what the host keeps."""
         problems = [
             self._gate.definitions.pins.problem,
             self._gate.authorizer.grants.problem,

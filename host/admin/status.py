@@ -12,13 +12,13 @@ from typing import Literal
 import trio
 
 from config import HttpServer
-from host.admin.schema import ServerStatus
+from host.admin.schema import ProcessUsage, ServerStatus
 from host.catalog import Catalog
 from host.journal import Journal
 from host.jsonrpc.raw import encode
 from host.memory import Budget
 from host.protocol.methods import Kind
-from host.sanitize import visible
+from host.sanitize import visible, without_directories
 from host.upstream.supervisor import Connecting, Disabled, Failed, Held, Ready, Stopped, Upstream, describe_state
 from host.upstream.upstreams import Upstreams
 from host.version import VERSION
@@ -42,15 +42,17 @@ def status(
     become some. `process` is as of `usage`. `memory` is the budget in bytes: `limit`, `used`, `by_use`, and what the
     `largest_owner` holds."""
     servers = [server_status(upstream, upstreams, catalog, journal) for upstream in upstreams.by_id.values()]
+    for server in servers:
+        server["detail"] = without_directories(server["detail"])  # clients see this too
     told: dict[str, object] = {"colonnade": VERSION, "parked": parked, "tasks": tasks, "process": usage()}
     told |= {"memory": _memory(memory), "servers": servers}
     return bytes(encode(told))
 
 
-def usage() -> dict[str, int | None]:
+def usage() -> ProcessUsage:
     """Resources of this process that cannot be read from outside: open `descriptors` and how many there may be, and the
     resident `memory` in bytes, now and at its peak. None where the system does not tell (outside Linux)."""
-    unknown = dict.fromkeys(("descriptors", "max_descriptors", "memory", "memory_peak"))
+    unknown: ProcessUsage = {"descriptors": None, "max_descriptors": None, "memory": None, "memory_peak": None}
     try:
         lines = [line.partition(":") for line in Path("/proc/self/status").read_text().splitlines()]
         kibibytes = {name: int(text.split()[0]) for name, _, text in lines if name in ("VmRSS", "VmHWM")}

@@ -32,10 +32,8 @@ from msgspec import Struct
 
 from config import Channel
 from host.admin.api import (
-    API_PATH,
     BROWSER_HEADERS,
     CALLER,
-    EVENTS_PATH,
     JSON_HEADERS,
     MAX_REQUEST,
     AdminApp,
@@ -45,6 +43,7 @@ from host.admin.api import (
     method_not_allowed,
 )
 from host.admin.login import COOKIE_PREFIX, SESSION_IDLE_TIMEOUT, ConsoleSession, ConsoleSessions, TooManyTries
+from host.admin.paths import API_PATH, EVENTS_PATH
 from host.admin.schema import AdminApi
 from host.jsonrpc.raw import DECODE_ERRORS
 from host.wire.asgi import (

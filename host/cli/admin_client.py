@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from host.admin.api import API_PATH, API_VERSION, EVENTS_PATH, PREFIX
-from host.admin.socket import SOCKET_SUFFIX
+from host.admin.paths import API_PATH, API_VERSION, EVENTS_PATH, PREFIX, SOCKET_SUFFIX
 from host.cli.exit_codes import CommandFailed
 from host.wire.descent import credentials
 from host.wire.port import unix_address
 
 TIMEOUT = 10.0
-"""Seconds in which a host must answer."""
+"""Seconds in which a host must answer, unless a command is in a hurry."""
 _UNKNOWN_PROTOCOL = "the host has no admin API that this program knows; it may be of another version"
 _ENDED = "the host ended before it answered"
 
@@ -47,6 +46,7 @@ class RunningHost:
     stdio: bool = False
     endpoint: str = ""
     problem: str | None = None
+    timeout: float = TIMEOUT
 
     def get(self, path: str) -> Any:
         """Get what the admin API has at a path, which is relative to the version.
@@ -54,7 +54,7 @@ class RunningHost:
         Raises:
             AdminClientError: the host refused, or cannot be reached any more.
         """
-        with _connect(self.path) as connection:
+        with _connect(self.path, self.timeout) as connection:
             return _request(connection, "GET", PREFIX + path)
 
     def post(self, path: str, **body: object) -> Any:
@@ -63,7 +63,7 @@ class RunningHost:
         Raises:
             AdminClientError: the host refused, or cannot be reached any more.
         """
-        with _connect(self.path) as connection:
+        with _connect(self.path, self.timeout) as connection:
             return _request(connection, "POST", PREFIX + path, body)
 
     def follow(self) -> Generator[dict[str, Any], None, None]:
@@ -73,7 +73,7 @@ class RunningHost:
         Raises:
             AdminClientError: the host refused, or was too slow to begin.
         """
-        with _connect(self.path) as connection:
+        with _connect(self.path, self.timeout) as connection:
             response = _send(connection, "GET", EVENTS_PATH)
             stream = connection.sock
             if response.status != 200:
@@ -84,15 +84,15 @@ class RunningHost:
                 yield _object(line)
 
 
-def find_hosts(state: Path) -> list[RunningHost]:
+def find_hosts(state: Path, timeout: float = TIMEOUT) -> list[RunningHost]:
     """Every host of this user whose socket is below this state directory, in the order of their start. Sockets at
-    which nobody listens any more are removed."""
+    which nobody listens any more are removed. `timeout`: seconds in which a host must answer, now and later."""
     hosts: list[tuple[float, RunningHost]] = []
     for path in (state / "run").glob(f"*{SOCKET_SUFFIX}"):
         started = 0.0
         try:
             started = path.lstat().st_mtime
-            host = _identify(path)
+            host = _identify(path, timeout)
         except (_HostGone, FileNotFoundError):
             path.unlink(missing_ok=True)
             continue
@@ -103,8 +103,8 @@ def find_hosts(state: Path) -> list[RunningHost]:
     return [host for _, host in sorted(hosts, key=lambda each: (each[0], each[1].path))]
 
 
-def _identify(path: Path) -> RunningHost:
-    with _connect(path) as connection:
+def _identify(path: Path, timeout: float) -> RunningHost:
+    with _connect(path, timeout) as connection:
         try:
             offered = _request(connection, "GET", API_PATH)
             version, versions = str(offered["colonnade"]), [str(each) for each in offered["versions"]]
@@ -115,7 +115,13 @@ def _identify(path: Path) -> RunningHost:
                 )
             info = _request(connection, "GET", f"{PREFIX}host")
             return RunningHost(
-                path, int(info["pid"]), str(info["config"]), version, bool(info["stdio"]), str(info["endpoint"])
+                path,
+                int(info["pid"]),
+                str(info["config"]),
+                version,
+                bool(info["stdio"]),
+                str(info["endpoint"]),
+                timeout=timeout,
             )
         except (KeyError, TypeError, ValueError) as problem:
             raise AdminClientError(_UNKNOWN_PROTOCOL) from problem
@@ -126,8 +132,8 @@ class _UnixConnection(http.client.HTTPConnection):
 
     sock: socket.socket
 
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=TIMEOUT)
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
         self._path = path
 
     def connect(self) -> None:
@@ -141,8 +147,8 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 @contextmanager
-def _connect(path: Path) -> Iterator[_UnixConnection]:
-    connection = _UnixConnection(path)
+def _connect(path: Path, timeout: float) -> Iterator[_UnixConnection]:
+    connection = _UnixConnection(path, timeout)
     try:
         connection.connect()
         yield connection

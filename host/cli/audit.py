@@ -15,6 +15,7 @@ import click
 
 from host.cli.common import AgeType, Selection, pass_selection, state_option
 from host.cli.exit_codes import DONE, FAILED, WRONG, CommandFailed
+from host.cli.names import SERVER
 from host.cli.signals import allow_interrupts
 from host.cli.terminal import printable
 
@@ -27,7 +28,7 @@ _WITHOUT_KEY = {
 
 
 @click.group(invoke_without_command=True)
-@click.option("--server", metavar="NAME", help="Only records of this server.")
+@click.option("--server", metavar="NAME", type=SERVER, help="Only records of this server.")
 @click.option("--kind", metavar="KIND", help="Only records of this kind.")
 @click.option("--caller", metavar="NAME", help="Only records of this caller.")
 @click.option("--since", metavar="AGE", type=AgeType(), help="Only records of the last 15m, 2h, 7d.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -9,16 +10,17 @@ from collections.abc import Sequence
 import click
 
 from host.cli.audit import audit
-from host.cli.completion import COMPLETE_VARIABLE, completion
+from host.cli.completion import COMPLETE_VARIABLE, complete, completion
 from host.cli.config_file import check, schema
 from host.cli.confirmations import ask, console
 from host.cli.definitions import definitions
-from host.cli.endpoint import call, list_entries
+from host.cli.endpoint import call, list_entries, prompt, read
 from host.cli.exit_codes import DONE, INTERRUPTED, CommandFailed
 from host.cli.explain import explain
 from host.cli.grants import grants
 from host.cli.serve import serve
 from host.cli.servers import disable, enable, logs, reload, restart
+from host.cli.status import status
 
 PROGRAM = "colonnade"
 ALIASES = {"pins": "definitions"}
@@ -84,8 +86,8 @@ def show_help(context: click.Context, command: tuple[str, ...]) -> int:
 
 for _command in (
     *(serve, check, schema),
-    *(list_entries, call),
-    *(logs, restart, enable, disable, reload),
+    *(list_entries, call, read, prompt),
+    *(status, logs, restart, enable, disable, reload),
     *(ask, console, definitions, grants, explain, audit),
     *(completion, show_help),
 ):
@@ -97,11 +99,11 @@ def run(arguments: Sequence[str]) -> int:
     if sys.stdout is None or sys.stderr is None:  # started without them: the output goes nowhere
         nowhere = open(os.devnull, "w")  # noqa: SIM115 - as long as the process lives
         sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
+    if isinstance(sys.stdout, io.TextIOWrapper):  # texts of servers may have characters that the locale has not
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if instruction := os.environ.get(COMPLETE_VARIABLE):
-            from click.shell_completion import shell_complete
-
-            return shell_complete(colonnade, {}, PROGRAM, COMPLETE_VARIABLE, instruction)
+            return complete(colonnade, PROGRAM, instruction)
         # Not `colonnade.main`: it ends with 1 when the reader of the output has left.
         with colonnade.make_context(PROGRAM, list(arguments)) as context:
             code: int = colonnade.invoke(context)

@@ -219,5 +219,9 @@ def open_state(directory: Path | None) -> State:
 
 def count_servers(config: Config) -> str:
     """The number of servers that are not disabled, in words."""
-    count = sum(not spec.disabled for spec in config.servers.values())
-    return f"{count} server" + ("" if count == 1 else "s")
+    return counted(sum(not spec.disabled for spec in config.servers.values()), "server")
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things, in words."""
+    return f"{count:,} {what}" + ("" if count == 1 else "s")

@@ -22,6 +22,7 @@ from host.cli.common import (
     state_option,
 )
 from host.cli.exit_codes import DONE, FAILED, CommandFailed
+from host.cli.names import CONFIRMATION
 from host.cli.signals import allow_interrupts
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("id", required=False)
+@click.argument("id", required=False, type=CONFIRMATION)
 @click.argument("answer", required=False)
 @click.option(
     "--arguments",

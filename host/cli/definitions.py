@@ -19,6 +19,7 @@ from host.cli.common import (
     state_option,
 )
 from host.cli.exit_codes import DONE, FAILED, WRONG, CommandFailed
+from host.cli.names import SERVER
 from host.cli.signals import allow_interrupts
 from host.cli.terminal import Terminal
 
@@ -40,7 +41,8 @@ KINDS = ("tool", "prompt", "resource", "template", "instructions", "launch")
 def definitions(context: click.Context, selection: Selection, show: bool) -> int:
     """List, approve, reject or revoke definitions.
 
-    Without a command: list held definitions. `pins` is the same command.
+    Without a command: list held definitions. `pins` is the same command. A new definition is shown as it is, a changed
+    one as a difference: removed words in [-…-], added ones in {+…+}.
     """
     if context.invoked_subcommand is not None:
         return DONE
@@ -64,7 +66,7 @@ def definitions(context: click.Context, selection: Selection, show: bool) -> int
 def _decision_options(command: AnyCallable) -> AnyCallable:
     options: list[Callable[[AnyCallable], AnyCallable]] = [
         click.argument("ids", metavar="[ID]...", nargs=-1),
-        click.option("--server", metavar="NAME", help="All held definitions of this server, shown first."),
+        click.option("--server", metavar="NAME", type=SERVER, help="All held definitions of this server, shown first."),
         click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
         config_option,
         state_option,
@@ -91,7 +93,7 @@ def reject(selection: Selection, ids: tuple[str, ...], server: str | None, yes: 
 
 
 @definitions.command()
-@click.argument("server")
+@click.argument("server", type=SERVER)
 @click.argument("kind", type=click.Choice(KINDS))
 @click.argument("name", default="")
 @config_option
@@ -164,7 +166,9 @@ def _show_held(state: State, held: Mapping[str, Any], *, whole: bool) -> None:
     name = f" {held['name']}" if held["name"] else ""
     print(f"  {short_id(state, held)}  {held['server']}: {held['kind']}{name}  ({status})")
     if whole:
-        for line in Terminal(sys.stdout).difference(held["diff"]):
+        is_new = all(piece["op"] == "added" for piece in held["diff"])
+        lines = held["text"].split("\n") if is_new else Terminal(sys.stdout).difference(held["diff"])
+        for line in lines:
             print(f"      {line}")
 
 

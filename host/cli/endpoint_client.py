@@ -1,36 +1,42 @@
-"""The work of `list` and `call` at an endpoint: one that runs somewhere, or that of a host started for the command."""
+"""Connections of `list`, `call`, `read` and `prompt` to an endpoint: one that runs somewhere, or that of a host started
+for the command."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import trio
 from msgspec import Raw
 
 from config import Config
+from host.admin.schema import LogLine
 from host.app import START_ERRORS, Host, open_host
 from host.cli.admin_client import find_hosts
-from host.cli.exit_codes import DONE, FAILED, UNREACHED, WRONG, CommandFailed
+from host.cli.exit_codes import UNREACHED, WRONG, CommandFailed
+from host.cli.listing import MAX_LOG_LINES, Listing, OwnersView, name_of, why_hidden
 from host.cli.log import open_log
-from host.cli.terminal import Terminal, printable
+from host.cli.progress import ProgressBar
+from host.cli.suggest import did_you_mean
+from host.cli.terminal import Terminal
 from host.errors import ColonnadeError, first_exception
-from host.exchange import Answered, Caller, Exchange, NoClient
+from host.exchange import Answered, Caller, Exchange, NoClient, ProgressCallback
 from host.journal import Journal
-from host.jsonrpc.messages import Request
-from host.jsonrpc.raw import encode, members, value
+from host.jsonrpc.messages import Notification, Request
+from host.jsonrpc.raw import encode, members
 from host.mcp_client import fetch_status, open_mcp_client
-from host.names import server_of_name
+from host.names import inward_uri, server_of_name, template_matches
 from host.peer.outstanding import BrokenAnswer, PeerError
-from host.protocol.methods import LIST_METHODS, TOOLS_CALL, Kind
+from host.protocol.meta import with_progress_token
+from host.protocol.methods import LIST_METHODS, PROGRESS, Kind, Method
+from host.sanitize import visible
 from host.storage.directory import State
-from host.upstream.catalog_sync import SendRequest, read_list
-from host.upstream.supervisor import describe_counts
+from host.upstream.catalog_sync import read_list
 from host.wire.http_transport import AuthNeeded
 from host.wire.link import LinkLost
 
@@ -38,24 +44,31 @@ LIST_TIMEOUT = 15.0
 """Seconds that a list of all servers waits for those that are still starting."""
 UNREACHABLE = (LinkLost, BrokenAnswer, ValueError, trio.TooSlowError)
 
+T = TypeVar("T")
+
+
+class _Ask(Protocol):
+    def __call__(self, method: str, params: Raw | None, report: ProgressCallback | None = None) -> Awaitable[Raw]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """An open endpoint.
 
     Args:
+        request: sends a request; `report` gets the progress.
         has_capability: whether it offers a capability.
         status: the JSON of `/status`; None if it is no Colonnade.
-        notes: sentences for the owner of the host, each with the id of a server; none for others.
+        owner: the host as its owner sees it; None for others.
     """
 
-    request: SendRequest
+    request: _Ask
     has_capability: Callable[[str], bool]
     status: Callable[[], Awaitable[object | None]]
-    notes: Callable[[], Awaitable[Sequence[tuple[str, str]]]]
+    owner: Callable[[], Awaitable[OwnersView | None]]
 
 
-Work = Callable[[Endpoint], Awaitable[int]]
+Work = Callable[[Endpoint], Awaitable[T]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,149 +86,184 @@ class Target:
     log_level: str
 
 
-def show_list(target: Target, *, as_json: bool) -> int:
-    """Print servers and entries; the exit code. Raises CommandFailed."""
-    return _with_host(target, None, partial(_show, as_json=as_json))
+def fetch_listing(target: Target, server: str | None) -> Listing:
+    """Everything there is to list; with a server, it alone is waited for. Raises CommandFailed."""
+    return _with_host(target, server, _list)
 
 
-def call_tool(target: Target, name: str, arguments: str, *, as_json: bool) -> int:
-    """Call the tool with a JSON object and print its result; the exit code. Raises CommandFailed."""
-    params = encode({"name": name, "arguments": Raw(arguments.encode())})
-    return _with_host(target, server_of_name(name), partial(_invoke, params=params, as_json=as_json))
+def request_entry(target: Target, method: Method, name: str, params: Mapping[str, object]) -> Mapping[str, Any]:
+    """Send a request that reaches one entry, and return its result. Progress is shown on standard error if that is a
+    terminal. A name that is similar to an existing one is told with the refusal.
+
+    Args:
+        params: the params but for the name.
+
+    Raises:
+        CommandFailed: it was refused, or the endpoint cannot be reached.
+    """
+    servers = () if target.config is None else target.config.servers
+    if method.kind is Kind.RESOURCE:
+        found = inward_uri(name, servers)
+        server = None if found is None else found[0]
+    else:
+        server = server_of_name(name)
+    raw = encode({method.target: name, **params})
+    return _with_host(target, server, partial(_request, method=method, name=name, params=raw))
 
 
-def _with_host(target: Target, server: str | None, work: Work) -> int:
+def _with_host(target: Target, server: str | None, work: Work[T]) -> T:
     """Run `work` at the endpoint. If a host is started for it, wait for this server first (None: for all)."""
-    code = FAILED
-    failure: CommandFailed | None = None
+    failure: CommandFailed
     try:
         if target.url is not None:
-            code = trio.run(_remotely, target.url, target.headers, target.state, work)
-        elif target.config is not None and target.state is not None:
-            code = trio.run(_locally, target.config, target.state, open_log(target.log_level), work, server)
-    except* UNREACHABLE as group:
+            return trio.run(_remotely, target.url, target.headers, target.state, work)
+        assert target.config is not None
+        assert target.state is not None
+        return trio.run(_locally, target.config, target.state, open_log(target.log_level), work, server)
+    except* CommandFailed as group:
         problem = first_exception(group)
-        needed = isinstance(problem, AuthNeeded)
+        assert isinstance(problem, CommandFailed)
+        failure = problem
+    except* UNREACHABLE as group:
+        cause = first_exception(group)
+        needed = isinstance(cause, AuthNeeded)
         remedy = "; credentials are given by --header 'Authorization: Bearer TOKEN'" if needed else ""
-        failure = CommandFailed(f"{target.url or 'the host'}: {problem}{remedy}", UNREACHED)
+        failure = CommandFailed(f"{target.url or 'the host'}: {cause}{remedy}", UNREACHED)
     except* START_ERRORS as group:
         failure = CommandFailed(str(first_exception(group)), WRONG)
     except* (PeerError, ColonnadeError) as group:
         failure = CommandFailed(str(first_exception(group)))
-    if failure is not None:
-        raise failure
-    return code
+    raise failure
 
 
-async def _remotely(url: str, headers: Mapping[str, str], state: State | None, work: Work) -> int:
+async def _remotely(url: str, headers: Mapping[str, str], state: State | None, work: Work[T]) -> T:
     async with open_mcp_client(url, headers) as remote:
         has = remote.negotiated.capabilities.__contains__
-        notes = partial(_notes_of_running, state, url)
-        return await work(Endpoint(remote.request, has, partial(fetch_status, url, headers), notes))
+        owner = partial(trio.to_thread.run_sync, _view_of_running, state, url)
+        return await work(Endpoint(remote.request, has, partial(fetch_status, url, headers), owner))
 
 
-async def _notes_of_running(state: State | None, url: str) -> Sequence[tuple[str, str]]:
-    """The notes of the host at the URL, if it is one of this user's."""
+def _view_of_running(state: State | None, url: str) -> OwnersView | None:
+    """The host at the URL, if it is one of this user's."""
     for running in find_hosts(state.path) if state is not None else ():
-        if running.problem is not None:
-            continue
-        told = running.get("state")
-        if told["endpoint"] and f"{url}/".startswith(f"{told['endpoint']}/"):
-            return notes(told["servers"])
-    return ()
+        if running.problem is None and running.endpoint and f"{url}/".startswith(f"{running.endpoint}/"):
+            servers, catalog = running.get("state/servers")["servers"], running.get("state/catalog")["catalog"]
+            logs = {
+                id: running.post("servers/log", server=id)["lines"][-MAX_LOG_LINES:]
+                for id in _without_connection(servers)
+            }
+            return OwnersView(servers, catalog, logs)
+    return None
 
 
-def notes(servers: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """The notes that rows of servers of the admin API give reason for."""
-    found: list[tuple[str, str]] = []
-    for server in servers:
-        id = str(server["id"])
-        if held := server["held"]:
-            wait = "definition waits" if held == 1 else "definitions wait"
-            found.append((id, f"{held} {wait} for approval (colonnade definitions)"))
-        found += [(id, f"the rule {rule} matches nothing that it offers") for rule in server["unmatched"]]
-        found += [(id, f"{each} is left out: clients could not read it") for each in server.get("left_out", ())]
-        found += [(id, text) for text in server["warnings"]]
-    return found
-
-
-async def _locally(config: Config, state: State, journal: Journal, work: Work, server: str | None) -> int:
+async def _locally(config: Config, state: State, journal: Journal, work: Work[T], server: str | None) -> T:
     async with open_host(config, state, journal) as host:
         wanted = [upstream for id, upstream in host.upstreams.by_id.items() if server in (None, id)]
         with trio.move_on_after(math.inf if server is not None else LIST_TIMEOUT):
             for upstream in wanted:
                 await upstream.settled.wait()
-        told = partial(_notes_of, host)
-        return await work(Endpoint(partial(_ask_locally, host), lambda _: True, partial(_status_of, host), told))
+        owner = partial(_view_of_own, host)
+        return await work(Endpoint(partial(_ask_locally, host), lambda _: True, partial(_status_of, host), owner))
 
 
-async def _ask_locally(host: Host, method: str, params: Raw | None) -> Raw:
-    request = Request(1, method, params)
-    caller = Caller("command line", None)
-    answer = await host.router.answer(Exchange(request, members(params or b"{}"), caller, NoClient()))
+class _ProgressReader(NoClient):
+    """The handle of a caller that takes progress, and nothing else beside the response."""
+
+    def __init__(self, report: ProgressCallback) -> None:
+        self._report = report
+
+    def notify(self, notice: Notification) -> None:
+        if notice.method == PROGRESS:
+            self._report(members(notice.params or b"{}"))
+
+
+async def _ask_locally(host: Host, method: str, params: Raw | None, report: ProgressCallback | None = None) -> Raw:
+    sent = with_progress_token(params, None if report is None else 1)
+    client = NoClient() if report is None else _ProgressReader(report)
+    exchange = Exchange(Request(1, method, sent), members(sent or b"{}"), Caller("command line", None), client)
+    answer = await host.router.answer(exchange)
     assert isinstance(answer, Answered)
     return answer.result
 
 
-async def _notes_of(host: Host) -> Sequence[tuple[str, str]]:
-    return notes((await host.admin.sections(["servers"]))["servers"])
+async def _view_of_own(host: Host) -> OwnersView:
+    sections = await host.admin.sections(["servers", "catalog"])
+    logs: dict[str, list[LogLine]] = {}
+    for id in _without_connection(sections["servers"]):
+        log = await host.admin.run_steps(host.admin.server_log(id, 0))
+        logs[id] = log["lines"][-MAX_LOG_LINES:]
+    return OwnersView(sections["servers"], sections["catalog"], logs)
+
+
+def _without_connection(servers: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The servers that failed, or are starting, perhaps again."""
+    return [str(row["id"]) for row in servers if row["state"] in ("failed", "starting")]
 
 
 async def _status_of(host: Host) -> object:
     return json.loads(host.status())
 
 
-async def _show(endpoint: Endpoint, *, as_json: bool) -> int:
-    found: dict[Kind, list[Raw]] = {}
-    for kind, listing in LIST_METHODS.items():
-        found[kind] = []
-        if endpoint.has_capability(listing.capability):
-            try:
-                await read_list(endpoint.request, listing, found[kind], [], lambda why: print(why, file=sys.stderr))
-            except PeerError as refusal:
-                print(f"{listing.method}: {refusal}", file=sys.stderr)
+# Work at an endpoint
+
+
+async def _list(endpoint: Endpoint) -> Listing:
+    entries: dict[Kind, list[Raw]] = {}
+    for kind in LIST_METHODS:
+        try:
+            entries[kind] = await _read_list(endpoint, kind)
+        except PeerError as refusal:
+            entries[kind] = []
+            print(f"{LIST_METHODS[kind].method}: {refusal}", file=sys.stderr)
     status = await endpoint.status()
-    if as_json:
-        told = {LIST_METHODS[kind].member: [json.loads(bytes(raw)) for raw in raws] for kind, raws in found.items()}
-        servers = status["servers"] if isinstance(status, dict) else None
-        print(json.dumps({"servers": servers, **told}, indent=2))
-        return DONE
-    terminal = Terminal(sys.stdout)
-    if isinstance(status, dict):
-        for server in status["servers"]:
-            _show_server(terminal, server)
-        for id, text in await endpoint.notes():
-            print(f"{id:<20} {terminal.faint('note:')} {printable(text)}")
-        print()
-    for kind, raws in found.items():
-        for raw in raws:
-            _show_entry(terminal, kind, raw)
-    return DONE
+    if not isinstance(status, dict):
+        return Listing(entries, None, None)
+    ids = {row["id"] for row in status["servers"]}
+    view = await endpoint.owner()
+    if view is not None:
+        rows = [row for row in view.servers if row["id"] in ids]
+        view = replace(view, servers=rows, catalog=[row for row in view.catalog if row["server"] in ids])
+    return Listing(entries, status["servers"], view)
 
 
-def _show_server(terminal: Terminal, server: Mapping[str, object]) -> None:
-    state = str(server["state"])
-    entries = server["entries"]
-    assert isinstance(entries, dict)
-    counts = describe_counts((kind, entries.get(listing.member, 0)) for kind, listing in LIST_METHODS.items())
-    detail = counts if state == "ready" else str(server["detail"])
-    print(f"{server['id']!s:<20} {terminal.state(state)} {server['transport']!s:<6} {printable(detail)}".rstrip())
+async def _read_list(endpoint: Endpoint, kind: Kind) -> list[Raw]:
+    found: list[Raw] = []
+    listing = LIST_METHODS[kind]
+    if endpoint.has_capability(listing.capability):
+        await read_list(endpoint.request, listing, found, [], lambda why: print(why, file=sys.stderr))
+    return found
 
 
-def _show_entry(terminal: Terminal, kind: Kind, raw: Raw) -> None:
-    definition = members(raw)
-    name = value(definition[LIST_METHODS[kind].key])
-    said = next((value(definition[member]) for member in ("description", "title", "name") if member in definition), "")
-    first = said.strip().splitlines()[0] if isinstance(said, str) and said.strip() else ""
-    print(f"{kind.value:<9} {printable(str(name)):<44} {terminal.faint(printable(first)[:90])}".rstrip())
+async def _request(endpoint: Endpoint, *, method: Method, name: str, params: Raw) -> Mapping[str, Any]:
+    bar = ProgressBar(Terminal(sys.stderr))
+    try:
+        result = await endpoint.request(method.name, params, bar.report)
+    except (PeerError, ColonnadeError) as refusal:
+        bar.close()
+        if remedy := await _suggestion(endpoint, method.kind, name):
+            raise CommandFailed(f"{refusal}; {remedy}") from refusal
+        raise
+    finally:
+        bar.close()
+    found = json.loads(bytes(result))
+    return found if isinstance(found, dict) else {}
 
 
-async def _invoke(endpoint: Endpoint, *, params: Raw, as_json: bool) -> int:
-    result = json.loads(bytes(await endpoint.request(TOOLS_CALL.name, params)))
-    if as_json:
-        print(json.dumps(result, indent=2))
-    else:
-        for block in result.get("content", []):
-            text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
-            print(printable(text, lines=True) if isinstance(text, str) else json.dumps(block))
-    return FAILED if result.get("isError") is True else DONE
+async def _suggestion(endpoint: Endpoint, kind: Kind, name: str) -> str:
+    """The remedy for a name that is not listed; empty if it is, or is similar to none. The owner of the host hears why
+    an entry is hidden."""
+    try:
+        names = [name_of(kind, raw) for raw in await _read_list(endpoint, kind)]
+        templates = await _read_list(endpoint, Kind.TEMPLATE) if kind is Kind.RESOURCE else []
+        view = await endpoint.owner()
+    except (PeerError, ColonnadeError, CommandFailed):
+        return ""
+    if name in names:
+        return ""
+    hidden = () if view is None else view.hidden()
+    for row in hidden:
+        if (row["kind"], row["outward"]) == (kind.value, visible(name)):
+            return f"clients do not see it: {why_hidden(row)}"
+    if any(template_matches(name_of(Kind.TEMPLATE, raw), name) for raw in templates):
+        return ""
+    return did_you_mean(name, names)

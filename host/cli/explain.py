@@ -10,17 +10,18 @@ import click
 
 from host.cli.common import Selection, config_option, json_object, pass_selection, state_option
 from host.cli.exit_codes import DONE, VERDICT_ASK, VERDICT_DENY
+from host.cli.names import OWN_PROMPT, OWN_RESOURCE, OWN_TEMPLATE, OWN_TOOL, SERVER
 from host.cli.signals import allow_interrupts
 
 EXIT_CODES = {"allow": DONE, "ask": VERDICT_ASK, "deny": VERDICT_DENY}
 
 
 @click.command()
-@click.option("--server", metavar="NAME", required=True, help="The server, as in the configuration.")
-@click.option("--tool", metavar="NAME", help="A tool, by its own name at the server.")
-@click.option("--prompt", metavar="NAME", help="A prompt, by its own name at the server.")
-@click.option("--resource", metavar="URI", help="A resource, by its own URI at the server.")
-@click.option("--template", metavar="URI", help="A resource template, by its own URI at the server.")
+@click.option("--server", metavar="NAME", type=SERVER, required=True, help="The server, as in the configuration.")
+@click.option("--tool", metavar="NAME", type=OWN_TOOL, help="A tool, by its own name at the server.")
+@click.option("--prompt", metavar="NAME", type=OWN_PROMPT, help="A prompt, by its own name at the server.")
+@click.option("--resource", metavar="URI", type=OWN_RESOURCE, help="A resource, by its own URI at the server.")
+@click.option("--template", metavar="URI", type=OWN_TEMPLATE, help="A resource template, by its own URI at the server.")
 @click.option("--args", "arguments", metavar="JSON", help="The arguments: a JSON object.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @config_option

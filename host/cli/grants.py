@@ -10,6 +10,7 @@ import click
 
 from host.cli.common import Selection, config_option, pass_selection, state_option
 from host.cli.exit_codes import DONE, FAILED
+from host.cli.names import GRANT
 from host.cli.signals import allow_interrupts
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def grants(context: click.Context, selection: Selection) -> int:
 
 
 @grants.command()
-@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("ids", metavar="ID...", nargs=-1, required=True, type=GRANT)
 @config_option
 @state_option
 @pass_selection

@@ -19,13 +19,13 @@ from host.journal import (
     InternalError,
     Journal,
     MessageDropped,
+    OutputLine,
     RequestCompleted,
     RuleUnused,
     ServerFailed,
     ServerReady,
     ServerRequestRefused,
     Severity,
-    StderrLine,
 )
 from host.non_blocking import NonBlockingStream
 
@@ -43,7 +43,7 @@ class StatusLines:
         """Servers that wrote to their standard error since that was last pointed out."""
 
     def note(self, event: Event) -> None:
-        if isinstance(event, StderrLine):
+        if isinstance(event, OutputLine):
             self._has_said.add(event.server)
         elif isinstance(event, ServerReady):
             self._last_failure.pop(event.server, None)

@@ -11,6 +11,7 @@ import click
 
 from host.cli.common import Selection, config_option, is_confirmed, pass_selection, state_option
 from host.cli.exit_codes import DONE, FAILED, CommandFailed
+from host.cli.names import SERVER
 from host.cli.signals import allow_interrupts
 from host.cli.terminal import Terminal
 
@@ -22,7 +23,7 @@ FOLLOW_INTERVAL = 0.5
 
 
 @click.command()
-@click.argument("server", metavar="SERVER")
+@click.argument("server", metavar="SERVER", type=SERVER)
 @click.option("-f", "--follow", is_flag=True, help="Go on with new lines until interrupted.")
 @config_option
 @state_option
@@ -30,7 +31,8 @@ FOLLOW_INTERVAL = 0.5
 def logs(selection: Selection, server: str, follow: bool) -> int:
     """Show what a server wrote to its standard error.
 
-    The running host keeps the last 200 lines of each server. Secrets of the configuration are replaced by ***.
+    Lines with `stdout:` were written to its standard output, but are no messages. The running host keeps the last 200
+    lines of each server. Secrets of the configuration are replaced by ***.
     """
     target = _target(selection, server)
     allow_interrupts()
@@ -38,7 +40,8 @@ def logs(selection: Selection, server: str, follow: bool) -> int:
     while True:
         lines = target.post("servers/log", server=server, after=last)["lines"]
         for each in lines:
-            print(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(each['t']))} {each['line']}", flush=follow)
+            told = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each["t"]))
+            print(f"{told} {'stdout: ' if each['stream'] == 'stdout' else ''}{each['line']}", flush=follow)
             last = each["n"]
         if not follow:
             if not lines:
@@ -48,7 +51,7 @@ def logs(selection: Selection, server: str, follow: bool) -> int:
 
 
 @click.command()
-@click.argument("server", metavar="SERVER")
+@click.argument("server", metavar="SERVER", type=SERVER)
 @config_option
 @state_option
 @pass_selection
@@ -61,27 +64,28 @@ def restart(selection: Selection, server: str) -> int:
 
 
 @click.command()
-@click.argument("server", metavar="SERVER")
+@click.argument("server", metavar="SERVER", type=SERVER)
 @config_option
 @state_option
 @pass_selection
 def enable(selection: Selection, server: str) -> int:
     """Take a disabled server in again.
 
-    This holds until the host reads its configuration again. The file is not changed.
+    This holds until the host reads its configuration again; then the file decides. The file is not changed.
     """
     return _control(selection, server, "enable")
 
 
 @click.command()
-@click.argument("server", metavar="SERVER")
+@click.argument("server", metavar="SERVER", type=SERVER)
 @config_option
 @state_option
 @pass_selection
 def disable(selection: Selection, server: str) -> int:
     """Stop a server and leave it out.
 
-    This holds until the host reads its configuration again. The file is not changed.
+    This holds until `colonnade enable`, `colonnade reload`, SIGHUP or a restart of the host. Saving the file does not
+    take the server in. The file is not changed.
     """
     return _control(selection, server, "disable")
 
@@ -94,8 +98,8 @@ def disable(selection: Selection, server: str) -> int:
 def reload(selection: Selection, yes: bool) -> int:
     """Have the running hosts read their configuration again.
 
-    All changes are applied, also those that wait for a person because they permit more. On a terminal, these are shown
-    first. An invalid file changes nothing; its first mistake is printed.
+    All changes are applied, also those that permit more. On a terminal, those are shown first, with their differences,
+    and only what was shown is applied. An invalid file changes nothing; its first mistake is printed.
     """
     targets = selection.scope().running()
     allow_interrupts()

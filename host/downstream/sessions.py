@@ -432,7 +432,7 @@ class Session:
         params = params_of(request)
         target = None
         if request.method in TARGETED:
-            target = await self._router.resolver.resolve(self._caller.endpoint, request.method, params)
+            target = await self._router.resolver.resolve(self._caller, request.method, params)
         exchange = Exchange(request, params, self._caller, handle, self.level, target=target)
         if self._tasks is not None and self._caller.abilities.tasks:
             if request.method == TASKS_RESULT:

@@ -246,7 +246,7 @@ class Stateless:
             if isinstance(outcome, RequestsToClient):
                 _check_can_answer(outcome.requests, stated.abilities)
             return self._outcome(outcome, bound)
-        target = resolved or await self._router.resolver.resolve(caller.endpoint, request.method, asked)
+        target = resolved or await self._router.resolver.resolve(caller, request.method, asked)
 
         may_park = can_answer_requests(stated.abilities) and self._router.may_park(caller, target)
         task = self.tasks.options(caller, request.method, target)

@@ -315,9 +315,12 @@ class Definitions:
 
     def may_show(self, server: str, kind: Kind) -> bool:
         """Whether clients may know that the server could list an entry of this kind, while its list is not known."""
-        if not self._policies.has_server(server) or not self._policies.rules(server).may_show(kind):
+        if not self._policies.has_server(server) or not self.may_launch(server):
             return False
-        return self._policies.trust(server) is not Trust.UNTRUSTED or self.pins.has_approved(server, kind.value)
+        rules = self._policies.rules(server)
+        if self._policies.trust(server) is not Trust.UNTRUSTED:
+            return rules.may_show(kind)
+        return any(rules.is_visible_cached(kind, name) for name in self.pins.approved_names(server, kind.value))
 
     def is_visible_cached(self, server: str, kind: Kind, name: str) -> bool:
         """`is_visible` for whole lists; see `Rules.is_visible_cached`."""

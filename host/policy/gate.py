@@ -332,7 +332,8 @@ class Gate:
         exchange, server, kind, name = permit.exchange, permit.server, permit.kind, permit.target
         admission = permit.admission
         if admission.epoch != self.policies.epoch:
-            known = self.policies.has_server(server)
+            spec = self.policies.spec(server)
+            known = spec is not None and not spec.disabled
             decision = self._evaluate(server, kind, name, _raw_arguments(exchange)) if known else None
             if (
                 decision is None

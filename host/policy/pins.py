@@ -227,14 +227,18 @@ class Pins:
         offer = self._now.get((server, kind), {}).get(name)
         return None if offer is None else offer.fingerprint
 
-    def has_approved(self, server: str, kind: str) -> bool:
-        """Whether some item of the kind is approved, offered or not."""
-        return any(self.status(server, kind, name) is PinStatus.APPROVED for name in self._items(server, kind))
+    def approved_names(self, server: str, kind: str) -> Iterator[str]:
+        """Names of the approved items of one kind, offered or not."""
+        return (name for name in self._items(server, kind) if self.status(server, kind, name) is PinStatus.APPROVED)
 
     def offered_definition(self, server: str, kind: str, name: str) -> bytes | None:
         """The present offer as the server wrote it; None if the item is not offered."""
         offer = self._now.get((server, kind), {}).get(name)
         return None if offer is None else offer.raw
+
+    def is_remembered(self, server: str, kind: str) -> bool:
+        """Whether the present offers of the kind are those of an earlier process."""
+        return (server, kind) in self._remembered
 
     def launch(self, server: str) -> str:
         """Digest of the server's launch identity as last observed; empty if it was not observed."""
@@ -323,6 +327,7 @@ class Pins:
             known = self._first.setdefault(key, items)
         offers = yield from _offers(offered, before or {}, items)
         if remembered:
+            offers = {name: _newest(offer, items.get(name)) for name, offer in offers.items()}
             return PreparedPins(server, kind, offered, trust, before, offers, items, [], None, lost, remembered=True)
         problem = None
         if lost is None:
@@ -868,6 +873,14 @@ def _offers(offered: Mapping[str, bytes], before: Mapping[str, _Offer], items: _
             offer = _Offer(raw, (yield from in_worker(fingerprint, raw)))
         found[name] = offer or _Offer(raw, fingerprint(raw))
     return found
+
+
+def _newest(offer: _Offer, item: StoredItem | None) -> _Offer:
+    """What the item was offered as at last: what is held is stored at once, lists are remembered a little later."""
+    held = None if item is None else item.offered
+    if held is None or held.fingerprint == offer.fingerprint:
+        return offer
+    return _Offer(_bytes(held.definition) or offer.raw, held.fingerprint)
 
 
 def _known(raw: bytes, before: _Offer | None, item: StoredItem | None) -> _Offer | None:

@@ -6,7 +6,7 @@ must be called after each change of a rule or definition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Raw
 
@@ -53,6 +53,10 @@ class Policies:
     def has_server(self, server: str) -> bool:
         """Whether the configuration has this server."""
         return server in self._rules
+
+    def servers(self) -> Collection[str]:
+        """The ids of all servers of the configuration."""
+        return self._rules.keys()
 
     def spec(self, server: str) -> ServerSpec | None:
         return self._specs.get(server)

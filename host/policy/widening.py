@@ -8,10 +8,12 @@ saved. In doubt, a change widens.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
-from config import Config, KindConsent, Limits, ServerSpec, Trust, Verdict
+from config import Config, Isolation, KindConsent, Limits, ServerSpec, Trust, Verdict
 from config.written import shown_change
 from host.policy.fingerprint import difference
 from host.policy.rows import ChangeRow
@@ -19,38 +21,37 @@ from host.policy.rules import COSTLY_DEFAULTS, ENTRY_DEFAULTS, HARMLESS_DEFAULTS
 
 _STRICTNESS = {Verdict.ALLOW: 0, Verdict.ASK: 1, Verdict.DENY: 2}
 _HEIGHT = {Trust.UNTRUSTED: 0, Trust.STANDARD: 1, Trust.TRUSTED: 2}
+_ISOLATION = {Isolation.PER_CALL: 0, Isolation.PER_CLIENT: 1, Isolation.SHARED: 2}
 _NEUTRAL = frozenset(
-    {
-        *("title", "timeout", "start_timeout", "protocol", "isolation", "max_instances", "idle_timeout", "start"),
-        *("idle", "id"),
-    }
+    {"title", "timeout", "start_timeout", "protocol", "max_instances", "idle_timeout", "start", "idle", "id"}
 )
-"""Fields of a server whose change widens nothing. Consent, trust, limits and `disabled` are compared below; a change of
-any other field starts another program or reaches another server."""
+"""Fields of a server whose change widens nothing. Consent, trust, limits, isolation and `disabled` are compared below;
+a change of any other field starts another program or reaches another server."""
 
 _ByTrust = Mapping[Trust, Verdict]
 
 
 def widenings(old: Config, new: Config) -> dict[str, tuple[str, ...]]:
     """What widens, as sentences, by the id of the server; under an empty id, what is not of one server."""
-    found = {id: _of_server(old.servers.get(id), spec) for id, spec in new.servers.items()}
-    found[""] = _of_host(old, new)
-    return {id: sentences for id, sentences in found.items() if sentences}
+    found = {id: _compare_servers(old.servers.get(id), spec)[0] for id, spec in new.servers.items()}
+    found[""] = _compare_hosts(old, new)[0]
+    return {id: tuple(dict.fromkeys(sentences)) for id, sentences in found.items() if sentences}
 
 
 def without_widenings(old: Config, new: Config) -> Config:
-    """The new configuration, as far as it widens nothing: servers that would get wider stay as they are."""
-    wider = widenings(old, new)
-    servers = {
-        id: old.servers[id] if id in wider else spec
-        for id, spec in new.servers.items()
-        if id in old.servers or id not in wider
+    """The new configuration, as far as it widens nothing: what would get wider stays as it is, part by part."""
+    compared = {id: _compare_servers(old.servers.get(id), spec) for id, spec in new.servers.items()}
+    servers = {id: spec for id, (_, spec) in compared.items() if spec is not None}
+    found, host = _compare_hosts(old, new)
+    # What is compared next is what a person has accepted as a whole.
+    kept = {"": found, **{id: sentences for id, (sentences, _) in compared.items()}}
+    written = {
+        id: old.written.get(id) if kept.get(id) else text for id, text in new.written.items() if id in servers or not id
     }
-    if "" in wider:
-        new = dataclasses.replace(new, ask=old.ask, audit=old.audit)
-    written = {id: old.written[id] if id in wider else text for id, text in new.written.items() if id in old.written}
     return dataclasses.replace(
-        new, servers=MappingProxyType(servers), written=MappingProxyType({**new.written, **written})
+        host,
+        servers=MappingProxyType(servers),
+        written=MappingProxyType({id: text for id, text in written.items() if text is not None}),
     )
 
 
@@ -72,60 +73,85 @@ def changes_as_data(old: Config, new: Config, id: str) -> list[ChangeRow]:
     return rows
 
 
-def _of_host(old: Config, new: Config) -> tuple[str, ...]:
-    found = []
+def _compare_hosts(old: Config, new: Config) -> tuple[list[str], Config]:
+    """What widens, and the new configuration without it; its servers are not compared."""
+    found: list[str] = []
+    ask, audit = new.ask, new.audit
     if not set(new.ask.answers) <= set(old.ask.answers):
         found.append("ask.answers: a person may confirm in more places")
+        ask = dataclasses.replace(new.ask, answers=old.ask.answers)
     if old.audit != new.audit:
         found.append("audit has changed")
-    return tuple(found)
+        audit = old.audit
+    return found, dataclasses.replace(new, ask=ask, audit=audit)
 
 
-def _of_server(old: ServerSpec | None, new: ServerSpec) -> tuple[str, ...]:
+def _compare_servers(old: ServerSpec | None, new: ServerSpec) -> tuple[list[str], ServerSpec | None]:
+    """What widens, and the new server without it; None if there is none then."""
     if old is None:
-        return () if new.disabled else ("it is new",)
+        return ([], new) if new.disabled else (["it is new"], None)
     if type(old) is not type(new):
-        return ("it is reached in another way",)
-    found: list[str] = []
+        return ["it is reached in another way"], old
+    found, kept = _compare_consents(old, new)
     for field in dataclasses.fields(new):
         name, before, after = field.name, getattr(old, field.name), getattr(new, field.name)
-        if name == "consent":
-            found += _of_consent(old, new)
-        elif name == "trust" and _HEIGHT[after] > _HEIGHT[before]:
+        if name in _NEUTRAL or name == "consent" or before == after:
+            continue
+        if name == "trust":
+            if _HEIGHT[after] < _HEIGHT[before]:
+                continue
             found.append(f"trust rises from {before} to {after}")
-        elif name == "limits" and _is_looser(before, after):
+        elif name == "isolation":
+            if _ISOLATION[after] < _ISOLATION[before]:
+                continue
+            found.append(f"isolation falls from {before} to {after}")
+        elif name == "limits":
+            before = _tighter(before, after)
+            if before == after:
+                continue
             found.append("limits permit more")
-        elif name == "disabled" and before and not after:
+        elif name == "disabled":
+            if after:
+                continue
             found.append("it is enabled")
-        elif name not in _NEUTRAL | {"consent", "trust", "limits", "disabled"} and before != after:
+        else:
             found.append(f"{'command' if name == 'declared' else name} has changed")
-    return tuple(dict.fromkeys(found))
+        kept[name] = before
+    return found, dataclasses.replace(new, **kept)
 
 
-def _of_consent(old: ServerSpec, new: ServerSpec) -> list[str]:
+def _compare_consents(old: ServerSpec, new: ServerSpec) -> tuple[list[str], dict[str, Any]]:
+    """What widens, and the consent without it as a field of the server."""
     # A higher trust is a sentence of its own.
     trust = min(old.trust, new.trust, key=_HEIGHT.__getitem__)
-    kinds: list[tuple[str, KindConsent, KindConsent, _ByTrust]] = [
-        ("tools", old.consent.tools, new.consent.tools, ENTRY_DEFAULTS),
-        ("resources", old.consent.resources, new.consent.resources, ENTRY_DEFAULTS),
-        ("prompts", old.consent.prompts, new.consent.prompts, ENTRY_DEFAULTS),
-        ("roots", old.consent.roots, new.consent.roots, HARMLESS_DEFAULTS),
-        ("elicitation.url", old.consent.elicitation.url, new.consent.elicitation.url, COSTLY_DEFAULTS),
-    ]
-    found = [
-        f"the rules for {name} permit more"
-        for name, before, after, by_trust in kinds
-        if permits_more((before, old.trust), (after, trust), by_trust)
-    ]
-    words = [
-        ("sampling", old.consent.sampling, new.consent.sampling, COSTLY_DEFAULTS),
-        ("elicitation.form", old.consent.elicitation.form, new.consent.elicitation.form, HARMLESS_DEFAULTS),
-    ]
-    return found + [
-        f"{name} permits more"
-        for name, before, after, by_trust in words
-        if _STRICTNESS[after or by_trust[trust]] < _STRICTNESS[before or by_trust[old.trust]]
-    ]
+    found: list[str] = []
+    kept: dict[str, Any] = {}
+    kept_elicitation: dict[str, Any] = {}
+
+    def compare_rules(name: str, before: KindConsent, after: KindConsent, by_trust: _ByTrust) -> bool:
+        widens = permits_more((before, old.trust), (after, trust), by_trust)
+        found.extend([f"the rules for {name} permit more"] if widens else [])
+        return widens
+
+    def compare_words(name: str, before: Verdict | None, after: Verdict | None, by_trust: _ByTrust) -> bool:
+        widens = _STRICTNESS[after or by_trust[trust]] < _STRICTNESS[before or by_trust[old.trust]]
+        found.extend([f"{name} permits more"] if widens else [])
+        return widens
+
+    before, after = old.consent, new.consent
+    for name in ("tools", "resources", "prompts", "roots"):
+        by_trust = HARMLESS_DEFAULTS if name == "roots" else ENTRY_DEFAULTS
+        if compare_rules(name, getattr(before, name), getattr(after, name), by_trust):
+            kept[name] = getattr(before, name)
+    if compare_rules("elicitation.url", before.elicitation.url, after.elicitation.url, COSTLY_DEFAULTS):
+        kept_elicitation["url"] = before.elicitation.url
+    if compare_words("sampling", before.sampling, after.sampling, COSTLY_DEFAULTS):
+        kept["sampling"] = before.sampling
+    if compare_words("elicitation.form", before.elicitation.form, after.elicitation.form, HARMLESS_DEFAULTS):
+        kept_elicitation["form"] = before.elicitation.form
+    if kept_elicitation:
+        kept["elicitation"] = dataclasses.replace(after.elicitation, **kept_elicitation)
+    return found, {"consent": dataclasses.replace(after, **kept)} if kept else {}
 
 
 def permits_more(before: tuple[KindConsent, Trust], after: tuple[KindConsent, Trust], by_trust: _ByTrust) -> bool:
@@ -148,15 +174,19 @@ def permits_more(before: tuple[KindConsent, Trust], after: tuple[KindConsent, Tr
     )
 
 
-def _is_looser(old: Limits, new: Limits) -> bool:
+def _tighter(old: Limits, new: Limits) -> Limits:
+    """The new limits, without those that are looser."""
+
     def is_looser(before: object, after: object) -> bool:
         if before is None or before == after:
             return False
-        return after is None or _amount(after) > _amount(before)
+        return after is None or any(map(operator.gt, _amounts(after), _amounts(before)))
 
-    return any(is_looser(getattr(old, each.name), getattr(new, each.name)) for each in dataclasses.fields(new))
+    names = [each.name for each in dataclasses.fields(new)]
+    kept = {name: getattr(old, name) for name in names if is_looser(getattr(old, name), getattr(new, name))}
+    return dataclasses.replace(new, **kept)
 
 
-def _amount(limit: object) -> float:
-    """A limit as a number: of a rate, the count in a second."""
-    return float(limit) if isinstance(limit, int | float) else limit.count / limit.seconds  # type: ignore[attr-defined]
+def _amounts(limit: Any) -> tuple[float, ...]:
+    """A limit as numbers, none of which may grow: of a rate, all at once and in a second."""
+    return (float(limit),) if isinstance(limit, int | float) else (limit.count, limit.count / limit.seconds)

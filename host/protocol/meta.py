@@ -63,6 +63,15 @@ def prepare_for_next_hop(params: dict[str, Raw], token: Id | None) -> None:
     params[META] = encode_object(kept)
 
 
+def with_progress_token(params: Raw | None, token: int | None) -> Raw | None:
+    """The params of a request of Colonnade's own, with a progress token unless that is None."""
+    if token is None:
+        return params
+    changed = members(params or EMPTY_OBJECT)
+    prepare_for_next_hop(changed, token)
+    return encode_object(changed)
+
+
 def without_hop_fields(params: Mapping[str, Raw]) -> dict[str, Raw]:
     """The params of a server request without the members of `_meta` that belong to the server's connection, and without
     `_meta` if it has no others: for a client that gets the server request later than the server sent it.

@@ -28,7 +28,6 @@ from host.protocol.tasks import with_support
 from host.seal import InvalidSeal, Seal
 from host.slices import Steps, run_inline
 from host.upstream.runtime import Runtime
-from host.upstream.supervisor import Disabled, Ready
 from host.upstream.upstreams import Upstreams
 
 PAGE_SIZE = 2_000
@@ -116,7 +115,7 @@ class Lists:
             for server, upstream in self._upstreams.by_id.items()
             if endpoint in (None, server)
             and server not in known
-            and not isinstance(upstream.state, Ready | Disabled)
+            and not upstream.spec.disabled
             and self._definitions.may_show(server, kind)
         ]
 

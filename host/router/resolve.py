@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import trio
 from msgspec import Raw
 
 from host.catalog import Entry
 from host.errors import ColonnadeError, ResourceNotFound, UnknownEntry
-from host.exchange import ResolvedName
+from host.exchange import Caller, ResolvedName
 from host.jsonrpc.raw import encode
 from host.names import SEPARATOR, inward_uri, matching_templates, server_of_name
 from host.protocol.methods import Kind, target_of
@@ -29,31 +30,34 @@ class Resolver:
         self._definitions = runtime.gate.definitions
         self._upstreams = upstreams
 
-    async def resolve(self, endpoint: str | None, method: str, params: Mapping[str, Raw]) -> ResolvedName:
+    async def resolve(self, caller: Caller, method: str, params: Mapping[str, Raw]) -> ResolvedName:
         """Resolve the name in the params of a request of `method`. Waits for the lists of its server, if they are not
-        known yet; see `Upstreams.wait_listed`.
+        known yet; see `Upstreams.wait_known`.
 
         Raises:
             InvalidParams: the params name nothing.
+            TooManyRequests: too many requests of this owner wait.
         """
         kind, name = target_of(method, params)
+        endpoint, since = caller.endpoint, trio.current_time()
         # A client without a session sends its first call at once, perhaps while the server starts. A URI that names no
         # server may belong to any.
         server = self._server_by_text(endpoint, kind, name)
         if kind is Kind.RESOURCE or server in self._upstreams:
-            await self._upstreams.wait_listed(server)
-        return self.resolve_now(endpoint, kind, name)
+            await self._upstreams.wait_known(server, caller)
+        return self.resolve_now(endpoint, kind, name, since)
 
-    def resolve_now(self, endpoint: str | None, kind: Kind, name: str) -> ResolvedName:
-        """Resolve a name without waiting."""
+    def resolve_now(self, endpoint: str | None, kind: Kind, name: str, since: float | None = None) -> ResolvedName:
+        """Resolve a name without waiting. `since`: see `ResolvedName`."""
         if kind is not Kind.RESOURCE:
-            return ResolvedName(kind, name, *self._look_up(endpoint, kind, name))
+            return ResolvedName(kind, name, *self._look_up(endpoint, kind, name), since=since)
         named = self._server_in_uri(endpoint, name)
         server, inward = named or self._owner_by_listing(name) or (None, name)
-        return ResolvedName(kind, name, server, inward, by_listing=named is None and server is not None)
+        by_listing = named is None and server is not None
+        return ResolvedName(kind, name, server, inward, by_listing=by_listing, since=since)
 
-    def reachable(self, target: ResolvedName) -> str:
-        """The server of a resolved name.
+    def reachable(self, target: ResolvedName, *, may_start: bool = False) -> str:
+        """The server of a resolved name. With `may_start`, a server that is starting is none that is away.
 
         Raises:
             UnknownEntry, ResourceNotFound: no server has this name.
@@ -62,6 +66,8 @@ class Resolver:
         server = target.server
         if server is None or server not in self._upstreams:
             raise not_found(target.kind, target.asked)
+        if may_start and self._upstreams.is_starting(server):
+            return server
         if target.kind is Kind.RESOURCE and not target.by_listing:
             # While the server is away, a denied resource gets the same answer as one that does not exist.
             self._upstreams.ready_client(server)
@@ -73,6 +79,14 @@ class Resolver:
         # Evaluated for entries that do not exist too, so that they take as long as denied ones.
         is_visible = server is not None and self._definitions.is_visible(server, kind, target.inward)
         return target.entry if is_visible else None
+
+    def is_offered(self, target: ResolvedName) -> bool:
+        """Whether the caller may see that a server offers what has this name."""
+        server, inward = target.server, target.inward
+        if server is None:
+            return False
+        exists = target.entry is not None or (target.kind is Kind.RESOURCE and self.is_listed(server, inward))
+        return self._definitions.is_visible(server, target.kind, inward) and exists
 
     def param_headers(self, tool: ResolvedName) -> tuple[ParamHeader, ...]:
         """The arguments that headers must repeat for a tool; none if the caller may not know the tool."""

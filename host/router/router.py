@@ -157,7 +157,7 @@ class Router:
     async def _answer_targeted(self, exchange: Exchange) -> Answer:
         """Have the server answer; give the result outward names, and the form that the caller can read."""
         caller, method = exchange.caller, TARGETED[exchange.request.method]
-        target = exchange.target or await self.resolver.resolve(caller.endpoint, method.name, exchange.params)
+        target = exchange.target or await self.resolver.resolve(caller, method.name, exchange.params)
         target = await self._wait_started(target, caller)
         server, kind, asked = self.resolver.reachable(target), target.kind, target.asked
         exists = kind is Kind.RESOURCE or target.entry is not None
@@ -194,13 +194,21 @@ class Router:
         return Answered(downgrade_result(method.name, result, caller.abilities), answer.freshness)
 
     async def _wait_started(self, target: ResolvedName, caller: Caller) -> ResolvedName:
-        """Wait for the server of a resolved name, if it is starting. Returns the name resolved by its present lists."""
-        if target.server is not None and await self._upstreams.wait_started(target.server, caller):
-            return self.resolver.resolve_now(caller.endpoint, target.kind, target.asked)
+        """Wait for the server of a resolved name, if it is starting. Returns the name resolved by its present lists.
+
+        Raises:
+            Unavailable: its definition is only remembered, and could not be read again.
+            TimedOut, TooManyRequests: see `Upstreams.wait_started`.
+        """
+        server = target.server
+        if server is not None and await self._upstreams.wait_started(server, caller, target.since):
+            target = self.resolver.resolve_now(caller.endpoint, target.kind, target.asked)
+        if self.resolver.is_offered(target):
+            self._upstreams.check_read(target)
         return target
 
     async def _complete(self, exchange: Exchange) -> Answer:
-        target = await self.resolver.resolve(exchange.caller.endpoint, COMPLETION_COMPLETE, exchange.params)
+        target = await self.resolver.resolve(exchange.caller, COMPLETION_COMPLETE, exchange.params)
         target = await self._wait_started(target, exchange.caller)
         kind, name = target.kind, target.asked
         # Only listed resources can be completed, also those of a disconnected server.
@@ -288,7 +296,7 @@ class Router:
 
     def _permit_to_watch(self, exchange: Exchange, name: str) -> WatchPermit:
         target = self.resolver.resolve_now(exchange.caller.endpoint, Kind.RESOURCE, name)
-        server, inward = self.resolver.reachable(target), target.inward
+        server, inward = self.resolver.reachable(target, may_start=True), target.inward
         # Before the gate is asked: otherwise denied and missing resources would get different responses.
         self._upstreams.check_subscribable(server)
         # No server sends updates for such a URI, whose subscription would hold memory.

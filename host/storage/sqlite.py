@@ -56,7 +56,7 @@ BUSY_LIMIT = 1.0
 """Seconds to wait for another process's transaction. It takes milliseconds, unless that process was stopped in it."""
 
 APPLICATION_ID = 0x436F6C6F
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _SCHEMA = (
     """CREATE TABLE config (
         id TEXT PRIMARY KEY, definitions INTEGER NOT NULL, grants INTEGER NOT NULL, removed INTEGER NOT NULL, lost TEXT
@@ -88,7 +88,19 @@ _SCHEMA_2 = (
         PRIMARY KEY (config, server, kind)
     )""",
 )
-_UPGRADES = (_SCHEMA, _SCHEMA_2)
+_SCHEMA_3 = (  # what was remembered so far is found out again
+    "DROP TABLE remembered_server",
+    "DROP TABLE remembered_list",
+    """CREATE TABLE remembered_server (
+        config TEXT NOT NULL, server TEXT NOT NULL, identity TEXT NOT NULL, negotiated TEXT NOT NULL,
+        stored INTEGER NOT NULL, PRIMARY KEY (config, server, identity)
+    )""",
+    """CREATE TABLE remembered_list (
+        config TEXT NOT NULL, server TEXT NOT NULL, identity TEXT NOT NULL, kind TEXT NOT NULL, entries BLOB NOT NULL,
+        PRIMARY KEY (config, server, identity, kind)
+    )""",
+)
+_UPGRADES = (_SCHEMA, _SCHEMA_2, _SCHEMA_3)
 """The statements that lead from each version of the schema to the next one, from an empty database on."""
 _ITEM = (
     "closed, rejected, approved_fingerprint, approved_at, approved_by, offered_fingerprint, offered_since, "
@@ -98,6 +110,8 @@ _GRANT = (
     "id, caller, server, kind, name, fingerprint, launch, rule, digest, conditions, scope, made, expires, made_by, "
     "retry"
 )
+_MAX_IDENTITIES = 4
+"""Identities under which a server is remembered, those that were stored last."""
 _NO_CONFIG = "the database does not hold this configuration any more; start the host again"
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -198,8 +212,8 @@ class SqliteStore(Store):
             items.append((server, kind, name, _item(columns)))
         return StoredDefinitions(revision, complete, items, lost, frozenset(closed))
 
-    def read_remembered(self, server: str) -> Steps[RememberedServer | None]:
-        return (yield from self._read(_select_remembered, server))
+    def read_remembered(self, server: str, identity: str) -> Steps[RememberedServer | None]:
+        return (yield from self._read(_select_remembered, (server, identity)))
 
     def _read(self, select: Callable[[sqlite3.Connection, str, S], T], what: S) -> Steps[T]:
         """The rows that `select` finds, which may be many: a worker thread reads them."""
@@ -395,16 +409,15 @@ def _select_rows(connection: sqlite3.Connection, config: str, since: int) -> _Ro
     return revision, complete, lost, closed, rows
 
 
-def _select_remembered(connection: sqlite3.Connection, config: str, server: str) -> RememberedServer | None:
-    query = "SELECT identity, negotiated FROM remembered_server WHERE config = ? AND server = ?"
-    row = connection.execute(query, (config, server)).fetchone()
+def _select_remembered(connection: sqlite3.Connection, config: str, sought: tuple[str, str]) -> RememberedServer | None:
+    """`sought`: a server and an identity of it."""
+    key, where = (config, *sought), "WHERE config = ? AND server = ? AND identity = ?"
+    row = connection.execute(f"SELECT negotiated FROM remembered_server {where}", key).fetchone()
     if row is None:
         return None
-    query = "SELECT kind, entries FROM remembered_list WHERE config = ? AND server = ?"
-    rows = connection.execute(query, (config, server))
-    identity, negotiated = row
+    rows = connection.execute(f"SELECT kind, entries FROM remembered_list {where}", key)
     try:
-        return RememberedServer(identity, negotiated, {kind: zlib.decompress(entries) for kind, entries in rows})
+        return RememberedServer(sought[1], row[0], {kind: zlib.decompress(entries) for kind, entries in rows})
     except zlib.error:
         return None
 
@@ -466,14 +479,20 @@ class _SqliteTransaction(Transaction):
         self._connection.executemany(query, [(self._config, server) for server in servers])
 
     def put_remembered(self, server: str, remembered: RememberedServer) -> None:
-        key = (self._config, server)
-        query = "DELETE FROM remembered_server WHERE config = ? AND server = ? AND identity != ?"
-        if self._connection.execute(query, (*key, remembered.identity)).rowcount:
-            self._connection.execute("DELETE FROM remembered_list WHERE config = ? AND server = ?", key)
-        query = "INSERT OR REPLACE INTO remembered_server VALUES (?, ?, ?, ?)"
-        self._connection.execute(query, (*key, remembered.identity, remembered.negotiated))
-        rows = [(*key, kind, zlib.compress(entries, 1)) for kind, entries in remembered.lists.items()]
-        self._connection.executemany("INSERT OR REPLACE INTO remembered_list VALUES (?, ?, ?, ?)", rows)
+        config, identity = self._config, remembered.identity
+        query = "SELECT identity, stored FROM remembered_server WHERE config = ? AND server = ? ORDER BY stored DESC"
+        known = self._connection.execute(query, (config, server)).fetchall()
+        stored = known[0][1] + 1 if known else 0
+        query = "INSERT OR REPLACE INTO remembered_server VALUES (?, ?, ?, ?, ?)"
+        self._connection.execute(query, (config, server, identity, remembered.negotiated, stored))
+        rows = [
+            (config, server, identity, kind, zlib.compress(entries, 1)) for kind, entries in remembered.lists.items()
+        ]
+        self._connection.executemany("INSERT OR REPLACE INTO remembered_list VALUES (?, ?, ?, ?, ?)", rows)
+        others = [each for each, _ in known if each != identity]
+        for table in ("remembered_server", "remembered_list"):
+            query = f"DELETE FROM {table} WHERE config = ? AND server = ? AND identity = ?"
+            self._connection.executemany(query, [(config, server, each) for each in others[_MAX_IDENTITIES - 1 :]])
 
     def grants(self) -> list[StoredGrant]:
         return _read_grants(self._connection, self._config)

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from host.slices import Steps
+if TYPE_CHECKING:  # the command line reads the state directory without an event loop
+    from host.slices import Steps
 
 T = TypeVar("T")
 
@@ -153,7 +154,8 @@ class Transaction(ABC):
 
     @abstractmethod
     def put_remembered(self, server: str, remembered: RememberedServer) -> None:
-        """Store what a server said. Lists of kinds that are not among these stay, if its identity is the stored one."""
+        """Store what a server said. Lists of kinds that are not among these stay as they are stored under its identity.
+        Only the few identities of a server that were stored last are kept."""
 
     @abstractmethod
     def grants(self) -> list[StoredGrant]:
@@ -200,8 +202,8 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def read_remembered(self, server: str) -> Steps[RememberedServer | None]:
-        """What is remembered of this server; None if nothing is.
+    def read_remembered(self, server: str, identity: str) -> Steps[RememberedServer | None]:
+        """What is remembered of this server under this identity; None if nothing is.
 
         Raises:
             StateError: it cannot be read.

@@ -56,14 +56,21 @@ class CatalogSync:
     Args:
         pace: shared by all connections of the server.
         on_published: called with the kind after each list that was read.
+        is_current: see `publish_list`.
     """
 
     def __init__(
-        self, client: Client, runtime: Runtime, pace: Pace, on_published: Callable[[Kind], object] = lambda kind: None
+        self,
+        client: Client,
+        runtime: Runtime,
+        pace: Pace,
+        on_published: Callable[[Kind], object] = lambda kind: None,
+        is_current: Callable[[], bool] = lambda: True,
     ) -> None:
         self._client = client
         self._runtime = runtime
         self._on_published = on_published
+        self._is_current = is_current
         self._gate = runtime.gate
         self._server = client.server
         self._negotiated = client.negotiated
@@ -215,8 +222,10 @@ class CatalogSync:
 
     async def _publish(self, kind: Kind, definitions: list[Definition], hint: FreshnessHint | None) -> bool | None:
         on_displaced = partial(self._on_displaced, kind)
-        changed = await publish_list(self._runtime, self._server, kind, definitions, hint, on_displaced)
-        if changed is not None:
+        changed = await publish_list(
+            self._runtime, self._server, kind, definitions, hint, on_displaced, self._is_current
+        )
+        if changed is not None and self._is_current():
             self._on_published(kind)
         return changed
 
@@ -293,6 +302,7 @@ async def publish_list(
     definitions: list[Definition],
     hint: FreshnessHint | None,
     on_displaced: Callable[[], None],
+    is_current: Callable[[], bool],
     *,
     remembered: bool = False,
 ) -> bool | None:
@@ -301,13 +311,16 @@ async def publish_list(
     Gate and catalog are prepared first and take effect in one step without a checkpoint, so that no client sees an
     entry whose definition the gate does not know. If the policy changes meanwhile, both are prepared again. Returns
     whether the list has changed; None if there is no memory for it. Returns False if its memory is taken away
-    meanwhile.
+    meanwhile, or the connection is not current any more.
 
     Args:
         on_displaced: called when other servers need the memory of the list, which is not listed any more then.
+        is_current: whether the server still has its place in the configuration.
         remembered: see `Pins.prepare`.
     """
     policy, catalog = runtime.gate.definitions, runtime.catalog
+    if not is_current():
+        return False
     holding = catalog.charge(server, kind, sum(len(each.raw) for each in definitions), on_displaced)
     if holding is None:
         return None
@@ -315,7 +328,7 @@ async def publish_list(
         prepared, entries = await catalog.slices.run(
             _prepare(runtime, server, kind, definitions, remembered=remembered)
         )
-        if holding.dropped:
+        if holding.dropped or not is_current():
             return False
         if policy.commit(prepared):
             changed = catalog.publish(server, kind, entries, hint)

@@ -56,7 +56,7 @@ from host.protocol.stateless import (
     with_envelope,
 )
 from host.protocol.tasks import TASKS_CANCEL, Support, is_created, read_created, task_params, with_task
-from host.sanitize import is_light
+from host.sanitize import is_light, without_directories
 from host.upstream.call import CallDeadline, UpstreamCall
 from host.upstream.log_levels import LogLevelSync
 from host.upstream.mrtr import MrtrDriver
@@ -454,9 +454,10 @@ def as_upstream_error(server: str, problem: PeerError | BrokenAnswer | LinkLost)
         return TooLarge(server, f"{server} executed the request, but its response cannot be passed on: {problem}")
     if isinstance(problem, BrokenAnswer):
         return ProtocolViolation(server, f"{server} sent an invalid response: {problem}")
+    why = without_directories(str(problem))
     if problem.nothing_begun:
-        return Unavailable(server, f"{server} could not be reached: {problem}")
-    return Unavailable(server, f"the connection to {server} was lost during the request: {problem}")
+        return Unavailable(server, f"{server} could not be reached: {why}")
+    return Unavailable(server, f"the connection to {server} was lost during the request: {why}")
 
 
 def timed_out(server: str, seconds: float) -> TimedOut:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -10,32 +9,43 @@ from functools import partial
 import trio
 
 from config import HttpServer, ServerSpec, StdioServer
-from host.journal import Journal, MessageDropped, StderrLine, excerpt
+from host.journal import Journal, MessageDropped
 from host.memory import Budget, HoldingFactory, Use, server_owner, uncharged
-from host.upstream.stderr import find_reason
-from host.wire.framing import LineSplitter, LineTooLong
+from host.upstream.output import ProgramOutput
 from host.wire.http_client import HttpLink, open_http
 from host.wire.link import Link, LinkLost
-from host.wire.process import Child, Keeper, SpawnError, child_environment
+from host.wire.process import Keeper, SpawnError, child_environment
 from host.wire.sse_client import SseLink, open_sse
-from host.wire.stdio import CHUNK, StdioLink
-from host.wire.turns import Turn, Turns
+from host.wire.stdio import StdioLink
+from host.wire.turns import Turns
 
-STDERR_LINE = 64 * 1024
-MIN_SECRET_LENGTH = 6
-"""Characters of a value that is redacted. Shorter values are words like `UTC` and `true`, which occur in any text."""
-LAST_LINES = 50
-"""Lines of standard error in which the reason is looked for."""
-STDERR_WAIT = 0.5
-"""Seconds to wait for the rest of standard error after the end of a child. Its own children may keep it open."""
 STOP_GRACE = 2.0
 """Seconds between the steps of stopping a child: its input closed, TERM, KILL."""
 
 
-class CannotStart(LinkLost):
-    """There is no such program, or it may not be executed."""
+_START_FAILURES = {
+    "no interpreter": "names an interpreter in its first line (#!) that is not there: install it, or correct the line",
+    "not executable": "is not executable: make it so (chmod +x), or put its interpreter before it in the command",
+    "bad cwd": "cannot be started in the folder that cwd names: make that, or correct cwd",
+}
+"""Failures that only a person can mend, by the reason of the `SpawnError`."""
 
-    lasting = True
+
+class CannotStart(LinkLost):
+    """The program could not be started. `lasting`: there is no such program, or it cannot be executed."""
+
+    def __init__(self, spec: StdioServer, reason: str) -> None:
+        program = f'the program "{spec.program}"'
+        if reason == "not found":
+            where, absolute = (
+                ("at this path", "") if "/" in spec.program.reveal() else ("on PATH", ", or write its path")
+            )
+            super().__init__(f"{program} was not found {where}: install it, or correct the command{absolute}")
+        elif reason in _START_FAILURES:
+            super().__init__(f"{program} {_START_FAILURES[reason]}")
+        else:
+            super().__init__(f"{program} could not be started: {reason}")
+        self.lasting = reason == "not found" or reason in _START_FAILURES
 
 
 def open_link(
@@ -111,79 +121,18 @@ async def _open_stdio_link(
     env = child_environment({name: value.reveal() for name, value in spec.env.items()})
     try:
         async with keeper.open_child(argv, env=env, cwd=str(spec.cwd), grace=STOP_GRACE) as child:
-            stderr = _Stderr(spec, child, journal, turns.turn())
+            output = ProgramOutput(spec, journal, turns.turn())
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(stderr.read)
+                nursery.start_soon(output.read_stderr, child.stderr)
                 yield StdioLink(
                     child.stdout,
                     child.stdin_fd,
-                    partial(_exit_text, child, stderr),
+                    partial(output.describe_end, child),
+                    on_text=output.take_stdout,
                     turns=turns,
                     max_message=spec.limits.message,
                     hold=hold,
                 )
                 nursery.cancel_scope.cancel()
     except SpawnError as problem:
-        raise CannotStart(f"the program {spec.program} could not be started: {problem}") from problem
-
-
-def redactor(spec: ServerSpec) -> Callable[[str], str]:
-    """A function that replaces the configured secrets of a server (values of `headers` or `env`) in its texts: servers
-    repeat them in errors."""
-    configured = spec.headers if isinstance(spec, HttpServer) else spec.env
-    values = (value.reveal() for value in configured.values())
-    secrets = sorted((value for value in values if len(value) >= MIN_SECRET_LENGTH), key=len, reverse=True)
-
-    def redact(text: str) -> str:
-        for secret in secrets:
-            text = text.replace(secret, "***")
-        return text
-
-    return redact
-
-
-async def _exit_text(child: Child, stderr: _Stderr) -> str:
-    """How the program ended, and the reason that it gave. What it said before it was killed is not the reason."""
-    status = await child.wait()
-    if status < 0:
-        return f"it was ended by signal {-status}"
-    with trio.move_on_after(STDERR_WAIT):
-        await stderr.ended.wait()
-    reason = find_reason(list(stderr.last_lines), status)
-    return f"it exited with status {status}" + ("" if reason is None else f": {reason}")
-
-
-class _Stderr:
-    """The standard error of a child, and the last lines of it."""
-
-    def __init__(self, spec: StdioServer, child: Child, journal: Journal, turn: Turn) -> None:
-        self._server = spec.id
-        self._child = child
-        self._journal = journal
-        self._turn = turn
-        self._redact = redactor(spec)
-        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
-        self.ended = trio.Event()
-
-    async def read(self) -> None:
-        """Read it to its end, and log its lines. Never stops, because a full pipe would block the child."""
-        try:
-            await self._read()
-        finally:
-            self.ended.set()
-
-    async def _read(self) -> None:
-        lines = LineSplitter(STDERR_LINE)
-        try:
-            while data := await self._child.stderr.receive_some(CHUNK):
-                self._turn.begin()
-                try:
-                    for line in lines.feed(bytes(data)):
-                        text = excerpt(self._redact(line.decode(errors="replace")))
-                        self.last_lines.append(text)
-                        self._journal.note(StderrLine(self._server, text))
-                        await self._turn.yield_if_over()
-                except LineTooLong:
-                    lines = LineSplitter(STDERR_LINE)
-        except trio.BrokenResourceError:
-            return
+        raise CannotStart(spec, problem.reason) from problem

@@ -3,17 +3,17 @@ reason for which they end."""
 
 from __future__ import annotations
 
+import typing
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 import trio
 
-from config import ServerSpec, StdioServer
+from config import Protocol, ServerSpec, StdioServer
 from host.errors import first_exception
 from host.exchange import Caller
-from host.journal import excerpt
+from host.journal import OutputRecord, excerpt
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.peer.peer import Peer, open_peer
 from host.policy.gate import Gate
@@ -23,15 +23,15 @@ from host.protocol.methods import PING
 from host.upstream.call import UpstreamCall
 from host.upstream.change_stream import ChangeStream
 from host.upstream.client import Client, ServerLists
-from host.upstream.connect import redactor
 from host.upstream.log_levels import LogLevels, LogLevelSync
 from host.upstream.negotiate import Dialect, era_change_in, negotiate
+from host.upstream.output import describe_silence, redactor
 from host.upstream.resource_watches import ResourceWatches
 from host.upstream.server_requests import ServerMessages
 from host.wire.link import Link, LinkLost
 
 
-class OpenLink(Protocol):
+class OpenLink(typing.Protocol):
     def __call__(self, spec: ServerSpec, *, http_sse: bool) -> AbstractAsyncContextManager[Link]:
         """Open a link to the configured server. `http_sse`: over HTTP+SSE (2024-11-05).
 
@@ -136,18 +136,25 @@ async def keep_alive(peer: Peer[UpstreamCall]) -> None:
         return
 
 
-def failure_reason(spec: ServerSpec, group: BaseExceptionGroup[BaseException]) -> str:
-    """The reason why a connection ended, without the configured secrets."""
-    return redactor(spec)(_reason(first_exception(group)))
+def failure_reason(
+    spec: ServerSpec, group: BaseExceptionGroup[BaseException], output: list[OutputRecord] | None = None
+) -> str:
+    """The reason why a connection ended, without the configured secrets.
+
+    Args:
+        output: the lines that the server wrote since the connection began.
+    """
+    return redactor(spec)(_reason(spec, first_exception(group), output or []))
 
 
-def _reason(problem: BaseException) -> str:
+def _reason(spec: ServerSpec, problem: BaseException, output: list[OutputRecord]) -> str:
     if isinstance(problem, UnsupportedRevision):
-        return f"no protocol revision in common: {excerpt(str(problem))}"
+        excluded = "remove protocol from its configuration, or " if spec.protocol is not Protocol.AUTO else ""
+        return f"no protocol revision in common: {excerpt(str(problem))}: {excluded}update the server"
     if isinstance(problem, trio.TooSlowError):
-        return "it did not finish its start in time (start_timeout)"
+        return f"it did not finish its start within {spec.start_timeout:g} s: {describe_silence(output)}"
     if isinstance(problem, PeerError):
         return f"it refused the handshake: {excerpt(str(problem))}"
     if isinstance(problem, LinkLost):
-        return str(problem)
+        return f"{problem}: {problem.remedy}" if problem.remedy else str(problem)
     return f"its response to the handshake is invalid: {excerpt(str(problem))}"

@@ -23,6 +23,7 @@ from host.journal import InstanceFailed, InternalError
 from host.policy.fingerprint import launch_of
 from host.protocol.abilities import ALL_ABILITIES
 from host.protocol.methods import Kind
+from host.sanitize import without_directories
 from host.slices import Steps, complete
 from host.upstream.backoff import MAX_STARTS, WINDOW, Restarts
 from host.upstream.call import CallDeadline, UpstreamCall
@@ -141,7 +142,8 @@ class Instances:
         try:
             await instance.attempted.wait()
             if instance.client is None:
-                raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {instance.reason}")
+                reason = without_directories(instance.reason)
+                raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {reason}")
             yield UpstreamLease(instance.client, instance.watches)
             if instance.client is not None:
                 self._on_success(exchange.caller)

@@ -22,6 +22,7 @@ from host.jsonrpc.strict import has_more_tokens
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.peer.peer import MAX_TOKENS, Peer
 from host.protocol.handshake import UnsupportedRevision, initialize_params, read_initialize_result
+from host.protocol.meta import with_progress_token
 from host.protocol.methods import DISCOVER, INITIALIZE, INITIALIZED, PING
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.param_headers import ParamHeader, headers_for
@@ -35,7 +36,7 @@ from host.protocol.probe import (
     verdict_of_result,
 )
 from host.protocol.stateless import discover_params, with_envelope
-from host.protocol.versions import LATEST, Revision
+from host.protocol.versions import LATEST, SERVED, Revision
 from host.version import VERSION
 from host.wire.link import Link, LinkLost
 
@@ -255,7 +256,7 @@ async def _read_initialize_result(link: Link, peer: Peer[T], answer: Raw) -> Neg
     try:
         negotiated = read_initialize_result(_bounded_result(answer))
     except UnsupportedRevision as problem:
-        raise UnsupportedRevision(f"it selected {problem}") from None
+        raise UnsupportedRevision(f"it selected {problem}, Colonnade supports only {', '.join(SERVED)}") from None
     except ValueError as problem:
         raise BrokenAnswer(str(problem)) from None
     link.settle(negotiated.revision)
@@ -285,21 +286,23 @@ async def internal_request(
     *,
     subject: T | None = None,
     param_headers: Iterable[ParamHeader] = (),
+    token: int | None = None,
 ) -> Raw:
     """Send a request of Colonnade's own in the form of the revision, and return the result unchanged.
 
     Args:
         capabilities: the client capabilities that a stateless request declares.
         param_headers: the annotated parameters of the tool that is called.
+        token: the progress token, if progress is wanted.
 
     Raises:
         PeerError, BrokenAnswer, LinkLost: see `Peer.request`.
     """
     if not revision.stateless:
-        return await peer.request(method, params, subject)
+        return await peer.request(method, with_progress_token(params, token), subject)
     request_params = {} if params is None else members(params)
     stateless_params = with_envelope(
-        request_params, revision, capabilities, level=None, client_version=VERSION, token=None
+        request_params, revision, capabilities, level=None, client_version=VERSION, token=token
     )
     headers = tuple(headers_for(method, stateless_params, revision, param_headers))
     return await peer.request(method, encode_object(stateless_params), subject, headers)

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Raw
 
 from config import HttpServer, ServerSpec
-from host.catalog import Catalog, Definition
+from host.catalog import Catalog, Definition, Entry
 from host.policy.pins import Pins
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
@@ -60,8 +60,8 @@ class RememberedServers:
         Raises:
             StateError: it cannot be read.
         """
-        stored = yield from self._store.read_remembered(spec.id)
-        if stored is None or stored.identity != self._identity(spec):
+        stored = yield from self._store.read_remembered(spec.id, self._identity(spec))
+        if stored is None:
             return None
         try:
             lists: dict[Kind, list[Definition]] = {}
@@ -76,20 +76,24 @@ class RememberedServers:
             return None  # another version wrote it
 
     def save(self, spec: ServerSpec, negotiated: NegotiatedServer, kinds: Collection[Kind]) -> Steps[None]:
-        """Remember what this server offers now: its lists of these kinds. Lists of other kinds stay as remembered.
+        """Remember what this server offers now: its lists of these kinds. Lists of other kinds stay as remembered, also
+        those that are not listed any more, because another server has its place.
 
         Raises:
             StateError: it cannot be stored.
         """
+        identity = self._identity(spec)
+        listed = {kind: self._catalog.snapshot(kind).by_server.get(spec.id) for kind in kinds}
         lists: dict[str, bytes] = {}
-        for kind in kinds:
-            lists[kind.value] = yield from self._lines(spec.id, kind)
-        remembered = RememberedServer(self._identity(spec), _write_negotiated(negotiated), lists)
+        for kind, entries in listed.items():
+            if entries is not None:
+                lists[kind.value] = yield from self._lines(spec.id, kind, entries)
+        remembered = RememberedServer(identity, _write_negotiated(negotiated), lists)
         yield from self._store.write(lambda transaction: transaction.put_remembered(spec.id, remembered))
 
-    def _lines(self, server: str, kind: Kind) -> Steps[bytes]:
+    def _lines(self, server: str, kind: Kind, entries: Iterable[Entry]) -> Steps[bytes]:
         lines: list[bytes] = []
-        for entry in self._catalog.snapshot(kind).by_server.get(server, ()):
+        for entry in entries:
             yield None
             # The catalog has the definitions of untrusted servers without invisible characters.
             raw = self._pins.offered_definition(server, kind.value, entry.inward)
@@ -99,12 +103,20 @@ class RememberedServers:
 
     def _identity(self, spec: ServerSpec) -> str:
         """Digest of all that decides which server answers, and for whom."""
-        if isinstance(spec, HttpServer):
-            reached: list[object] = [spec.url.reveal(), _revealed(spec.headers.items())]
-        else:
-            reached = [[word.reveal() for word in spec.command], str(spec.cwd), _revealed(spec.env.items())]
-        written = json.dumps([spec.protocol.value, self._pins.launch(spec.id), reached])
+        written = json.dumps([self._pins.launch(spec.id), _reached(spec)])
         return hashlib.blake2b(written.encode(), key=self._key, digest_size=32, person=b"remembered").hexdigest()
+
+
+def is_same_server(one: ServerSpec, other: ServerSpec) -> bool:
+    """Whether both configurations reach the same server for the same owner of credentials."""
+    return _reached(one) == _reached(other)
+
+
+def _reached(spec: ServerSpec) -> list[object]:
+    if isinstance(spec, HttpServer):
+        return [spec.protocol.value, spec.url.reveal(), _revealed(spec.headers.items())]
+    words = [word.reveal() for word in spec.command]
+    return [spec.protocol.value, words, str(spec.cwd), _revealed(spec.env.items())]
 
 
 def _revealed(values: Iterable[tuple[str, Any]]) -> list[tuple[str, str]]:

@@ -16,11 +16,19 @@ from functools import partial
 
 import trio
 
-from config import Protocol, ServerSpec, Start, Trust
+from config import Isolation, Protocol, ServerSpec, Start, Trust
 from host.catalog import FreshnessHint
 from host.errors import Unavailable, first_exception
 from host.exchange import Caller
-from host.journal import EntryOmitted, InternalError, ServerFailed, ServerReady, ServerStopped, excerpt
+from host.journal import (
+    EntryOmitted,
+    InternalError,
+    OutputRecord,
+    ServerFailed,
+    ServerReady,
+    ServerStopped,
+    excerpt,
+)
 from host.jsonrpc.readable import LONE_SURROGATE
 from host.memory import Use, server_owner
 from host.policy.fingerprint import launch_of
@@ -29,6 +37,7 @@ from host.protocol.handshake import UnsupportedRevision
 from host.protocol.methods import LIST_METHODS, Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.stateless import STALE
+from host.sanitize import without_directories
 from host.slices import complete
 from host.storage.store import StateError
 from host.upstream.backoff import HEALTHY_AFTER, RESTART_FACTOR, Pace, Restarts
@@ -52,6 +61,8 @@ MIN_IDLE_CHECK = 1.0
 """Seconds between two looks at whether an idle server still has watched resources."""
 SAVE_INTERVAL = 5.0
 """Seconds between two times that the lists of a server are stored."""
+LAST_SAVE_TIMEOUT = 1.0
+"""Seconds that storing lists may take when the server is stopped."""
 LASTING_DELAY = 15.0
 MAX_LASTING_DELAY = 300.0
 """Seconds to the next attempt after the first failure that only a person can mend, and after many in a row."""
@@ -146,11 +157,22 @@ class Upstream:
         self._catalog_sync: CatalogSync | None = None
         self._did_connect = False
         """The current connection was negotiated in this `dialect`."""
+        self._is_current = True
         self._unsaved: set[Kind] = set()
         """Lists that are to be remembered."""
         self._has_unsaved = trio.Event()
         self._used = trio.Event()
         """Set when a stopped server is to be started."""
+
+    def retire(self) -> None:
+        """Publish and remember nothing more: another server has its place, or none."""
+        self._is_current = False
+
+    def take_over(self, former: Upstream) -> None:
+        """Continue a server that was restarted as it is: its lists stay."""
+        self.watches, self.negotiated = former.watches, former.negotiated
+        if any(self.spec.id in self._runtime.catalog.snapshot(kind).by_server for kind in Kind):
+            self.listed.set()
 
     @property
     def state(self) -> State:
@@ -162,6 +184,7 @@ class Upstream:
         if not isinstance(state, Connecting):
             self.listed.set()
             self.settled.set()
+            self._has_unsaved.set()
         self._state_changed.unpark_all()
 
     @property
@@ -187,7 +210,8 @@ class Upstream:
         if isinstance(state, Ready):
             return state.client
         # The reason may contain text of the server, which only the owner of an untrusted server should see.
-        why = "it is not connected" if self.spec.trust is Trust.UNTRUSTED else describe_state(state)
+        untrusted = self.spec.trust is Trust.UNTRUSTED
+        why = "it is not connected" if untrusted else without_directories(describe_state(state))
         raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {why}")
 
     async def wait_idle(self) -> None:
@@ -241,9 +265,14 @@ class Upstream:
 
     async def supervise(self, open_link: OpenLink) -> None:
         """Keep the server connected until cancelled. Never raises."""
-        knows_remembered = False
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_remembered)
+            await self._keep_connected(open_link)
+
+    async def _keep_connected(self, open_link: OpenLink) -> None:
+        knows_remembered = self.listed.is_set()
         while True:
-            retry_at_once, why = False, "the connection ended"
+            retry_at_once, why, before = False, "the connection ended", self._runtime.journal.last_output
             try:
                 await self._wait_until_launchable()
                 if not knows_remembered:
@@ -260,7 +289,10 @@ class Upstream:
                 continue
             except* CONNECT_FAILURES as group:
                 problem = first_exception(group)
-                retry_at_once, why = self._switch_dialect(problem), failure_reason(self.spec, group)
+                retry_at_once, why = (
+                    self._switch_dialect(problem),
+                    failure_reason(self.spec, group, self._output_since(before)),
+                )
                 if not retry_at_once:
                     self._mark_failed(why, lasting=_is_lasting(problem))
             except* Exception as group:  # noqa: BLE001 - errors in Colonnade must not end other servers either
@@ -275,6 +307,11 @@ class Upstream:
             self._did_connect = False
             await trio.sleep_until(failed.next_attempt)
             self.state = Connecting(trio.current_time(), failed.why)
+
+    def _output_since(self, number: int) -> list[OutputRecord]:
+        """The lines that the server wrote after the line of this number. None if it has other instances, whose lines
+        may be about other clients."""
+        return self._runtime.journal.output(self.spec.id, number) if self.spec.isolation is Isolation.SHARED else []
 
     async def _stop_until_used(self) -> None:
         """Wait until the server is used."""
@@ -344,7 +381,7 @@ class Upstream:
             delay = 0.0
         if lasting:
             delay = max(delay, min(LASTING_DELAY * RESTART_FACTOR ** (self._restarts.failures - 1), MAX_LASTING_DELAY))
-            why = f"{why} (once that is mended: colonnade restart {self.spec.id})"
+            why = f"{why}; then colonnade restart {self.spec.id}"
         failed = self.state = Failed(now, why, now + delay)
         for kind in Kind:
             self._runtime.catalog.expire_hint(self.spec.id, kind)
@@ -390,7 +427,9 @@ class Upstream:
                     self.spec.id, client.negotiated.instructions
                 )
                 await self._runtime.catalog.slices.run(observing)
-                catalog_sync = CatalogSync(client, self._runtime, self._pace, self._mark_unsaved)
+                catalog_sync = CatalogSync(
+                    client, self._runtime, self._pace, self._mark_unsaved, lambda: self._is_current
+                )
                 server_messages.on_lists_changed = catalog_sync.mark_changed
                 await catalog_sync.read_all()
                 if client.peer.ended.is_set():
@@ -408,7 +447,6 @@ class Upstream:
                 )
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(catalog_sync.run)
-                    nursery.start_soon(self._save_remembered, client.negotiated)
                     nursery.start_soon(self._close_when_idle, client, connected)
                     follow_changes(nursery, client, server_messages, self._runtime.log_levels, self.watches, None)
                     await client.peer.ended.wait()
@@ -434,27 +472,48 @@ class Upstream:
         self.negotiated = found.negotiated
         for kind, definitions in found.lists.items():
             hint = FreshnessHint(STALE, trio.current_time())
-            await publish_list(self._runtime, self.spec.id, kind, definitions, hint, lambda: None, remembered=True)
+            await publish_list(
+                self._runtime,
+                self.spec.id,
+                kind,
+                definitions,
+                hint,
+                lambda: None,
+                lambda: self._is_current,
+                remembered=True,
+            )
         self.listed.set()
 
     def _mark_unsaved(self, kind: Kind) -> None:
         self._unsaved.add(kind)
-        self._has_unsaved.set()
+        if isinstance(self.state, Ready):  # otherwise other lists follow, or the connection ends
+            self._has_unsaved.set()
 
-    async def _save_remembered(self, negotiated: NegotiatedServer) -> None:
-        """Store the lists that were read, until cancelled."""
-        remembered = self._runtime.remembered
-        if remembered is None:
-            return
-        while True:
-            await self._has_unsaved.wait()
-            kinds, self._unsaved, self._has_unsaved = self._unsaved, set(), trio.Event()
-            try:
-                await self._runtime.catalog.slices.run(remembered.save(self.spec, negotiated, kinds))
-            except StateError:
-                self._unsaved |= kinds
-                self._has_unsaved.set()
-            await trio.sleep(SAVE_INTERVAL)
+    async def _keep_remembered(self) -> None:
+        """Store the lists that were read, also of a connection that ended at once, until cancelled."""
+        try:
+            while True:
+                await self._has_unsaved.wait()
+                if await self._save_remembered():
+                    await trio.sleep(SAVE_INTERVAL)
+        finally:
+            with trio.move_on_after(LAST_SAVE_TIMEOUT, shield=True):
+                await self._save_remembered()
+
+    async def _save_remembered(self) -> bool:
+        """Store the lists that are not stored yet; False if there are none."""
+        remembered, negotiated = self._runtime.remembered, self.negotiated
+        kinds, self._unsaved, self._has_unsaved = self._unsaved, set(), trio.Event()
+        if remembered is None or negotiated is None or not kinds or not self._is_current:
+            return False
+        try:
+            await self._runtime.catalog.slices.run(remembered.save(self.spec, negotiated, kinds))
+        except StateError:
+            for kind in kinds:
+                self._mark_unsaved(kind)
+        except Exception as problem:  # noqa: BLE001 - errors in Colonnade must not end other servers
+            self._runtime.journal.note(InternalError(self.spec.id, problem))
+        return True
 
     def _counts(self) -> str:
         counted = ((kind, len(self._runtime.catalog.snapshot(kind).by_server.get(self.spec.id, ()))) for kind in Kind)

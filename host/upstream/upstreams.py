@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Container, Hashable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Container, Hashable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import partial
 
 import trio
 
 from config import Isolation, ServerSpec
 from host.errors import MethodNotFound, TimedOut, TooManyRequests, Unavailable
-from host.exchange import Caller, Exchange
+from host.exchange import Caller, Exchange, ResolvedName
 from host.policy.gate import WatchPermit
-from host.protocol.methods import ROOTS_CHANGED
+from host.protocol.methods import ROOTS_CHANGED, Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.slices import Steps
 from host.upstream.client import Client
 from host.upstream.connection import OpenLink, UpstreamLease
 from host.upstream.instances import Instances
 from host.upstream.negotiate import Dialect
+from host.upstream.remembered import is_same_server
 from host.upstream.resource_watches import NotifyWatcher
 from host.upstream.runtime import Runtime
 from host.upstream.supervisor import Disabled, Ready, Upstream
@@ -86,8 +87,11 @@ class Upstreams:
                     instances[id] = former_instances[id]
                 continue
             upstream = upstreams[id] = self._make_upstream(spec)
-            if old is not None:
+            if old is not None and is_same_server(old.spec, spec):
+                upstream.take_over(old)
+            elif old is not None:
                 upstream.watches = old.watches  # the watches of clients continue
+                self._runtime.catalog.withdraw(id)  # another owner of credentials may have been shown other entries
             if spec.isolation is not Isolation.SHARED:
                 instances[id] = self._make_instances(upstream)
             if old is not None:
@@ -101,6 +105,7 @@ class Upstreams:
     def _schedule_end(self, upstream: Upstream, instances: Instances | None) -> None:
         """End a server, after former ones with the same id."""
         id = upstream.spec.id
+        upstream.retire()
         former_ended, self._ending[id] = self._ending.get(id), trio.Event()
         self._nursery.start_soon(self._end, upstream, instances, former_ended, self._ending[id])
 
@@ -239,42 +244,82 @@ class Upstreams:
         Args:
             at_most: seconds to wait for all of them together.
         """
-        wanted = self.by_id.values() if server is None else [self.by_id[server]] if server in self.by_id else []
-        unknown = [upstream for upstream in wanted if not upstream.listed.is_set()]
-        with trio.move_on_after(at_most):
-            for upstream in unknown:
+        with trio.move_on_after(min(at_most, self._start_grace)):
+            while (upstream := self._first_unlisted(server)) is not None:  # a new configuration may replace it
                 with trio.move_on_at(upstream.created_at + self._start_grace):
                     await upstream.listed.wait()
 
-    async def wait_started(self, server: str, caller: Caller) -> bool:
+    def _first_unlisted(self, server: str | None) -> Upstream | None:
+        """A server that lists wait for now, of all or only this one."""
+        now = trio.current_time()
+        for id, upstream in self.by_id.items():
+            if server in (None, id) and not upstream.listed.is_set() and upstream.created_at + self._start_grace > now:
+                return upstream
+        return None
+
+    async def wait_known(self, server: str | None, caller: Caller) -> None:
+        """Wait as `wait_listed` does for a request that names an entry of this server, or (None) of any server: no
+        longer than a call of it may take.
+
+        Raises:
+            TooManyRequests: too many requests of this owner wait.
+        """
+        wanted = [each for id, each in self.by_id.items() if server in (None, id) and not each.listed.is_set()]
+        if wanted:
+            with self._waiting_request(caller):
+                await self.wait_listed(server, at_most=min(each.spec.timeout for each in wanted))
+
+    async def wait_started(self, server: str, caller: Caller, since: float | None = None) -> bool:
         """Wait until the server has started. Returns whether it had not: its lists may be other ones now.
+
+        Args:
+            since: when the request came; None: now.
 
         Raises:
             TimedOut: that took as long as its calls may take.
             TooManyRequests: too many requests of this owner wait.
         """
-        if not self._is_starting(server):
+        if not self.is_starting(server):
             return False
+        timeout = self.by_id[server].spec.timeout
+        with self._waiting_request(caller):
+            with trio.move_on_at((trio.current_time() if since is None else since) + timeout) as waiting:
+                while self.is_starting(server):  # a new configuration may have replaced it
+                    await self.by_id[server].wait_started()
+        if waiting.cancelled_caught:
+            raise TimedOut(server, f"{server} did not start within {timeout:.0f} s; the call was not sent")
+        return True
+
+    @contextmanager
+    def _waiting_request(self, caller: Caller) -> Iterator[None]:
+        """Count a request that waits for a starting server, for the block."""
         owner = caller.owner
         if self._waiting[owner] >= MAX_WAITING_REQUESTS:
             raise TooManyRequests(
                 f"{MAX_WAITING_REQUESTS} requests wait for servers that are starting; try again later"
             )
-        timeout = self.by_id[server].spec.timeout
         self._waiting[owner] += 1
         try:
-            with trio.move_on_after(timeout) as waiting:
-                while self._is_starting(server):  # a new configuration may have replaced it
-                    await self.by_id[server].wait_started()
+            yield
         finally:
             self._waiting[owner] -= 1
             if not self._waiting[owner]:
                 del self._waiting[owner]
-        if waiting.cancelled_caught:
-            raise TimedOut(server, f"{server} did not start within {timeout:.0f} s; the call was not sent")
-        return True
 
-    def _is_starting(self, server: str) -> bool:
+    def check_read(self, target: ResolvedName) -> None:
+        """Check that the server of this entry has listed it to this host: what is remembered may be outdated.
+
+        Raises:
+            Unavailable: it has not.
+        """
+        server, kind = target.server, target.kind
+        kinds = (Kind.RESOURCE, Kind.TEMPLATE) if kind is Kind.RESOURCE else (kind,)
+        pins = self._runtime.gate.definitions.pins
+        if server is not None and any(pins.is_remembered(server, each.value) for each in kinds):
+            self.ready_client(server)
+            raise Unavailable(server, f"{server} is unavailable: its list of {kind.value}s could not be read")
+
+    def is_starting(self, server: str) -> bool:
         return server in self.by_id and self.by_id[server].is_starting
 
     def serve_only(self, caller: Caller) -> None:

@@ -29,8 +29,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import trio
+if TYPE_CHECKING:  # the command line knows sockets without an event loop
+    import trio
 
 KEEPER_NAME = "colonnade-keep"
 """Process name of keepers and subreapers; the kernel keeps 15 bytes."""

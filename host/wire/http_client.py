@@ -78,6 +78,7 @@ class _NotAResponse(LinkLost):
     """The server's HTTP response has no JSON-RPC response to the request."""
 
     answered = True
+    remedy = "correct the path in its url"
 
 
 class HttpLink:
@@ -215,7 +216,7 @@ class HttpLink:
     async def _take_receipt(self, answer: HttpResponse) -> None:
         await answer.discard()
         if not answer.is_success:
-            raise self._refusal(answer)
+            raise await self._refusal(answer)
 
     async def _take_answer(self, answer: HttpResponse, request: Request) -> None:
         if not answer.is_success:
@@ -235,6 +236,8 @@ class HttpLink:
             await self._await_event(answer, request.id)
         else:
             await answer.discard()
+            if kind == "text/html":
+                raise _NotAResponse("it responded with a web page, and not with JSON or an event stream")
             raise _NotAResponse("it responded with neither JSON nor an event stream, or with a compressed body")
 
     async def _take_refusal(self, answer: HttpResponse, request: Request) -> None:
@@ -244,7 +247,7 @@ class HttpLink:
         Streamable HTTP"). With the two statuses of that revision, 400 and 404, an error without an id counts as the
         response, because the POST had no other request.
         """
-        refusal = self._refusal(answer)
+        refusal = await self._refusal(answer)
         if isinstance(refusal, HttpRefused) and refusal.may_hold_answer and answer.media_type == JSON:
             with suppress(LinkLost):
                 message = read(await answer.body())
@@ -258,11 +261,11 @@ class HttpLink:
             await answer.discard()
         raise refusal
 
-    def _refusal(self, answer: HttpResponse) -> LinkLost:
+    async def _refusal(self, answer: HttpResponse) -> LinkLost:
         """The error for a status other than 2xx. 404 in a session ends the link."""
         if answer.status == 404 and self._session is not None:
             return self._exchanges.connection_lost(SessionEnded("the server has ended the session (HTTP 404)"))
-        return answer.refusal()
+        return await self._origin.refusal(answer)
 
     def _remember_session(self, answer: HttpResponse) -> None:
         """Take the session id from the response to `initialize` (2025-11-25, "Session Management": visible ASCII)."""
@@ -329,9 +332,9 @@ class HttpLink:
             return answer
         await answer.discard()
         if answer.is_success:
-            raise HttpRefused(answer.status, "the server has no event stream")
+            raise HttpRefused(answer.status, "the server has no event stream there", "correct the path in its url")
         # A server without a standalone stream may return 404 for it in a live session; only a POST shows its end.
-        raise answer.refusal() if stream.request_id is None else self._refusal(answer)
+        raise await (self._origin.refusal(answer) if stream.request_id is None else self._refusal(answer))
 
     async def _follow(self, answer: HttpResponse, stream: _Stream) -> None:
         """Deliver the messages of one connection of the stream, until it ends or the response has come.

@@ -5,7 +5,8 @@ proxies from the environment, and no log lines with the URL. Three rules hold:
 
 - Requests stay within the origin (scheme, host and port) of the server. Redirects within it are followed; a redirect or
   an endpoint elsewhere is refused, and nothing is sent there.
-- Errors contain no text from the server and no part of the URL.
+- Errors contain no text from the server and no part of the URL. The one exception is the issuer that a server behind
+  OAuth names, if it is a plain URL (`oauth`).
 - Responses are read to their end or cancelled inside the innermost generator, never left half read: httpx nests
   generators, and only an exception from the innermost one closes them all at once.
 """
@@ -37,6 +38,7 @@ from host.wire.framing import DISCARD_WINDOW
 from host.wire.http_network import MAX_INTERIM, Backend, TooManyInterim
 from host.wire.link import LinkLost, NoMemory
 from host.wire.noise import TooManyUselessMessages, UselessMessages
+from host.wire.oauth import FIND_TIMEOUT, MAX_METADATA, find_issuer, lacks_scope, wants_token
 from host.wire.sse import Event, EventParser, EventTooLong
 from host.wire.turns import Turns
 
@@ -86,6 +88,10 @@ class Unreachable(LinkLost):
 
     nothing_begun = True
 
+    def __init__(self, why: str, remedy: str = "") -> None:
+        super().__init__(why)
+        self.remedy = remedy
+
 
 class HttpRefused(LinkLost):
     """The server returned an error status. `retry_after`: seconds from its header, at most MAX_RETRY_PAUSE, or None."""
@@ -99,6 +105,7 @@ class HttpRefused(LinkLost):
         # 2025-11-25, "Transports / Backwards Compatibility" names 400, 404 and 405; the revisions before it, any 4xx.
         self.may_be_http_sse = 400 <= status < 500 and status not in (401, 403, 429)
         self.answered = self.may_be_http_sse
+        self.remedy = "its own log says more" if status >= 500 else ""
         self.lasting = 300 <= status < 400 or status in (401, 403, 404, 405)
 
     @property
@@ -120,6 +127,10 @@ class OverLimit(LinkLost):
 
 class AuthNeeded(HttpRefused):
     """The server needs credentials, or refused the configured ones."""
+
+    def __init__(self, status: int, what: str, remedy: str = "") -> None:
+        super().__init__(status, what)
+        self.remedy = remedy
 
 
 class HttpResponse:
@@ -269,20 +280,17 @@ class HttpResponse:
         await self._response.aclose()
 
     def refusal(self) -> HttpRefused:
-        """The error for a status other than 2xx, in words for people. The body is not used: it may contain anything."""
+        """The error for a status other than 2xx, in words for people. The body is not used: it may contain anything.
+        For 401 and 403, `Origin.refusal` knows more."""
         status = self.status
-        if status in (401, 403):
-            challenge: str = self._response.headers.get("www-authenticate", "")
-            # 2025-11-25, "Authorization": the server names the metadata of its authorization in the challenge.
-            if status == 401 and challenge.lower().startswith("bearer") and "resource_metadata" in challenge:
-                return AuthNeeded(status, "the server wants a login with OAuth", "give it a token under headers")
-            return AuthNeeded(status, "the server wants credentials", "give it the headers it asks for")
         if 300 <= status < 400:
             return HttpRefused(status, "the server redirects", "configure the URL that it redirects to")
         if status in (404, 405):
-            return HttpRefused(status, "the server does not serve MCP there", "check its URL")
+            return HttpRefused(status, "the server does not serve MCP there", "correct the path in its url")
+        if status == 429:
+            return HttpRefused(status, "the server has too many requests", retry_after=self._retry_after())
         what = "the server failed" if status >= 500 else "the server refused the request"
-        return HttpRefused(status, what, retry_after=self._retry_after() if status in (429, 503) else None)
+        return HttpRefused(status, what, retry_after=self._retry_after() if status == 503 else None)
 
     def _retry_after(self) -> float | None:
         """Seconds to wait (RFC 9110, "Retry-After": a number or a date), at most MAX_RETRY_PAUSE; None if not given."""
@@ -322,6 +330,8 @@ class Origin:
         self._configured = configured
         self._transport = transport
         self._redirects: dict[tuple[str, Address | None], Address] = {}
+        self._issuer: str | None = None
+        self._did_find_issuer = False
 
     def headers(self, ours: list[tuple[str, str]]) -> Headers:
         """The headers of one request: the configured ones, and `ours`."""
@@ -365,19 +375,67 @@ class Origin:
             self._redirects[method, at] = address
         return answer
 
+    async def refusal(self, answer: HttpResponse) -> HttpRefused:
+        """The error for a response with a status other than 2xx, in words for people. For a login with OAuth it waits
+        FIND_TIMEOUT seconds at most for the metadata of the server, once."""
+        if answer.status not in (401, 403):
+            return answer.refusal()
+        challenge = answer.header("www-authenticate") or ""
+        has_token = _has(self._configured, b"authorization")
+        if answer.status == 403:
+            what = "the token under headers lacks a scope" if lacks_scope(challenge) else "the server refuses access"
+            return AuthNeeded(403, what, "set headers that may use it")
+        refused = "the server refused the configured Authorization" if has_token else "the server"
+        if not wants_token(challenge):
+            what = refused if has_token else "the server wants credentials"
+            return AuthNeeded(401, what, "set them under headers")
+        issuer = await self._find_issuer(challenge)
+        what = f"{refused}{' and' if has_token else ''} wants OAuth" + (f", issuer {issuer}" if issuer else "")
+        return AuthNeeded(401, what, "get a token there and set headers: {Authorization: Bearer TOKEN}")
+
+    async def _find_issuer(self, challenge: str) -> str | None:
+        if not self._did_find_issuer:
+            with trio.move_on_after(FIND_TIMEOUT):
+                self._issuer = await find_issuer(challenge, self._url.path, self._is_covered_by, self._fetch_metadata)
+            self._did_find_issuer = True
+        return self._issuer
+
+    def _is_covered_by(self, resource: str) -> bool:
+        """Whether this resource identifier is that of the server, or of something above it."""
+        address = self.locate(resource)
+        return address is not None and f"{self._url.path}/".startswith(f"{address.path.rstrip('/')}/")
+
+    async def _fetch_metadata(self, reference: str) -> bytes | None:
+        """A JSON document of this origin, without the configured headers and without following redirects."""
+        address = self.locate(reference)
+        if address is None:
+            return None
+        headers = [(b"Accept", JSON.encode()), (b"Accept-Encoding", b"identity")]
+        try:
+            answer = await self._request_once("GET", address, headers, None, MAX_METADATA)
+            if answer.status == 200 and answer.media_type == JSON:
+                return await answer.body()
+            await answer.discard()
+        except LinkLost:
+            pass
+        return None
+
     def _redirect_target(self, method: str, address: Address, answer: HttpResponse) -> Address | None:
         """The address that the response redirects to, or None if it is not followed."""
         followed = answer.status in _SAME_METHOD_REDIRECTS or (method == "GET" and answer.status in _GET_REDIRECTS)
         reference = answer.location() if followed else None
         return None if reference is None else self.locate(reference, address)
 
-    async def _request_once(self, method: str, address: Address, headers: Headers, body: bytes | None) -> HttpResponse:
+    async def _request_once(
+        self, method: str, address: Address, headers: Headers, body: bytes | None, max_body: int | None = None
+    ) -> HttpResponse:
         request = httpx.Request(method, address, headers=headers, content=body, extensions=_TIMEOUTS)
         try:
             response = await self._transport.handle_async_request(request)
-            return HttpResponse(response, self.turns, self.max_message, self._hold)
+            return HttpResponse(response, self.turns, max_body or self.max_message, self._hold)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, UnicodeError) as problem:
-            raise Unreachable(f"it cannot be reached: {_connect_failure(problem)}") from problem
+            why, remedy = _connect_failure(problem)
+            raise Unreachable(f"it cannot be reached: {why}", remedy) from problem
         except httpx.HTTPError as problem:
             raise LinkLost(_broken_reason(problem)) from problem
 
@@ -498,23 +556,29 @@ _MISNAMED = (62, 64)
 _EXPIRED = 10
 
 
-def _connect_failure(problem: BaseException) -> str:
-    """The reason why a connection could not be made, in fixed words, so that it contains no address."""
+_START_OR_CORRECT = "start the server, or correct its url"
+
+
+def _connect_failure(problem: BaseException) -> tuple[str, str]:
+    """The reason why a connection could not be made, and what to do, in fixed words, so that they contain no
+    address."""
     causes = list(_causes(problem))
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError):
             if cause.verify_code in _MISNAMED:
-                return "TLS: the certificate is for another name"
-            return "TLS: certificate expired" if cause.verify_code == _EXPIRED else "TLS: certificate not trusted"
+                return "TLS: the certificate is for another name", "correct the host in its url"
+            if cause.verify_code == _EXPIRED:
+                return "TLS: certificate expired", "renew it at the server, and look at this machine's clock"
+            return "TLS: certificate not trusted", "name the certificate of its authority with SSL_CERT_FILE"
         if isinstance(cause, ssl.SSLError):
-            return "TLS: the handshake failed"
+            return "TLS: the handshake failed", "if the server speaks no TLS, begin its url with http://"
         if isinstance(cause, socket.gaierror | UnicodeError):
-            return "name not found"
+            return "name not found", "correct the host in its url, or look at the network"
     if isinstance(problem, httpx.ConnectTimeout):
-        return f"timed out after {CONNECT_TIMEOUT:.0f} s"
+        return f"timed out after {CONNECT_TIMEOUT:.0f} s", _START_OR_CORRECT
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
-        return "connection refused"
-    return "no connection"
+        return "connection refused", _START_OR_CORRECT
+    return "no connection", _START_OR_CORRECT
 
 
 def _causes(problem: BaseException) -> Iterator[BaseException]:

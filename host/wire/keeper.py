@@ -258,7 +258,7 @@ class _Subreaper:
                 start_new_session=True,
             )
         except FileNotFoundError:
-            return "not found"
+            return "no interpreter" if _exists(argv[0].encode("latin-1"), env) else "not found"
         except PermissionError:
             return "not executable"
         except OSError as error:
@@ -321,6 +321,13 @@ class _Subreaper:
     def _report(self, report: dict[str, object]) -> None:
         with contextlib.suppress(OSError):  # the host is gone, which the next read shows
             self._control.sendall(json.dumps(report).encode() + b"\n")
+
+
+def _exists(program: bytes, env: dict[str, str]) -> bool:
+    """Whether there is a file of this name, as it is looked up with this environment."""
+    path = env.get("PATH", os.defpath).encode("latin-1")
+    folders = [b""] if b"/" in program else path.split(b":")
+    return any(os.path.isfile(os.path.join(folder, program)) for folder in folders)
 
 
 # The keeper

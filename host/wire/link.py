@@ -58,6 +58,8 @@ class LinkLost(Exception):
     """The peer's response is over a limit."""
     lasting = False
     """Another attempt will fail in the same way until a person changes something."""
+    remedy = ""
+    """Words for the person who runs the host: something to do that the text does not say already."""
     misused = False
     """The peer sent too many useless messages: another connection would soon end in the same way."""
 

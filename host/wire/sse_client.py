@@ -82,7 +82,7 @@ class SseLink:
             answer = await self._origin.request("POST", self._post_headers, write(parcel.message), self._endpoint)
             await answer.discard()
             if not answer.is_success:
-                raise answer.refusal()
+                raise await self._origin.refusal(answer)
 
     def settle(self, revision: Revision) -> None:
         """Set the negotiated revision. From now on POSTs name it, if it has a header for that."""
@@ -120,8 +120,8 @@ class SseLink:
             return answer
         await answer.discard()
         if answer.is_success:
-            raise HttpRefused(answer.status, "the server has no event stream")
-        raise answer.refusal()
+            raise HttpRefused(answer.status, "the server has no event stream there", "correct the path in its url")
+        raise await self._origin.refusal(answer)
 
     def _take(self, event: Event | Malformed, deliver: Deliver) -> None:
         if self._exchanges.lost is not None:

@@ -32,6 +32,7 @@ class StdioLink:
         output: standard output of the server.
         stdin_fd: standard input of the server; a non-blocking descriptor.
         ended: waits for the end of the process and returns how it ended, in words for a person.
+        on_text: called with each line of the output that is no message. Must not wait.
         turns: shared by all links of one host.
         max_message: bytes of one message. A longer one is discarded, and the request that it answers fails.
         hold: charges memory for the message that is being read.
@@ -43,6 +44,7 @@ class StdioLink:
         stdin_fd: int,
         ended: Callable[[], Awaitable[str]],
         *,
+        on_text: Callable[[bytes], None] = lambda _: None,
         turns: Turns | None = None,
         max_message: int | None = None,
         hold: HoldingFactory = uncharged,
@@ -53,6 +55,7 @@ class StdioLink:
         self._output = output
         self._writer = LineWriter(stdin_fd)
         self._ended = ended
+        self._on_text = on_text
         self._lost_reason: str | None = None
         self._batches = False
         self._process_ended = trio.Event()
@@ -138,6 +141,8 @@ class StdioLink:
             deliver(ReceivedMessage(line))
             return
         for message in read_each(line, self._batches):
+            if isinstance(message, Malformed) and message.id is None:
+                self._on_text(line)
             deliver(ReceivedMessage(message))
 
     async def _write(self, reading: trio.CancelScope) -> None:

@@ -126,6 +126,11 @@ def test_any_text_expands_or_says_why(raw: str) -> None:
         assert expander(bare=True).expand(raw).literal == ("${" not in raw.replace("$${", ""))
 
 
+def test_what_references_gave_is_kept_to_be_redacted() -> None:
+    found = Expander({"USER": "me", "KEY": "sk-1"}, Path("/")).expand("${env:USER}:${env:KEY}@x $${y")
+    assert (found.text, found.filled) == ("me:sk-1@x ${y", ("me", "sk-1"))
+
+
 def test_a_secret_shows_itself_to_nobody() -> None:
     """Text, repr, formats, containers, pydantic and JSON give stars; reveal() the text."""
     secret = Secret("sk-1")

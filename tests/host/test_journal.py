@@ -25,12 +25,12 @@ from host.journal import (
     InternalError,
     Journal,
     MessageDropped,
+    OutputLine,
     RequestCompleted,
     ServerFailed,
     ServerReady,
     ServerRequestRefused,
     Severity,
-    StderrLine,
     excerpt,
 )
 
@@ -44,7 +44,7 @@ from host.journal import (
         (ServerRequestRefused("gh", "url request", "not trusted"), "gh: url request refused: not trusted"),
         (MessageDropped("gh", "unknown id", "7"), "gh: unknown id dropped: 7"),
         (EntryOmitted("gh", "a tool without a name"), "gh: a tool without a name"),
-        (StderrLine("gh", "hello"), "gh: stderr: hello"),
+        (OutputLine("gh", "hello"), "gh: stderr: hello"),
         (InternalError("gh", ValueError("no")), "gh: internal error: ValueError('no')"),
         (
             RequestCompleted("gh", "tool", "x\n", "desk", "ask", "answered", 0.0421),

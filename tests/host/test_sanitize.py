@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host.sanitize import ELLIPSIS, needs_no_sanitizing, sanitize, sanitize_json, visible
+from host.sanitize import (
+    ELLIPSIS,
+    needs_no_sanitizing,
+    sanitize,
+    sanitize_json,
+    visible,
+    visible_output,
+    without_directories,
+)
 from tests.kit.cost import assert_costs_less, least_cost
 
 EVERY = [chr(code) for code in range(0x110000)]
@@ -339,3 +347,43 @@ def test_the_quick_case_is_quick() -> None:
     raw = json.dumps({"content": [{"type": "text", "text": "hello world\n" * 80}]}).encode()
     assert sanitize_json(raw) is raw
     assert least_cost(lambda: sanitize_json(raw), attempts=50) < 100e-6  # some 3 where nothing else runs
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("\x1b[1;31mError\x1b[0m: no key", "Error: no key"),
+        ("\x1b]0;title\x07ready", "ready"),
+        (" 5%\r 99%\rdone\r", "done"),
+        ("\tat main", "    at main"),
+        ("a\u202eb\x08", "a⟨U+202E⟩b⟨U+0008⟩"),
+        ("Schlüssel fehlt", "Schlüssel fehlt"),
+    ],
+)
+def test_a_line_for_a_terminal_is_shown_without_its_escapes(line: str, shown: str) -> None:
+    assert visible_output(line) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Cannot find module '/srv/a/index.js'", "Cannot find module '…/index.js'"),
+        ("[Errno 2] '/home/me/My Files/x.js' and /etc/passwd", "[Errno 2] '…/x.js' and …/passwd"),
+        ("at /srv/a/b.py:3:5 (/srv/c.py)", "at …/b.py:3:5 (…/c.py)"),
+        ("/usr/bin/python3: no module", "…/python3: no module"),
+        ("file:///srv/a/b.ts, unix:///var/run/x.sock", "…/b.ts, …/x.sock"),
+        ("~/.config/x.json, dir=/srv/data/", "…/x.json, dir=…/data/"),
+        ("PATH:/usr/bin:/bin", "PATH:…/bin:…/bin"),
+        ("https://x.example/a/b, src/main.rs:3, and/or a / b", "https://x.example/a/b, src/main.rs:3, and/or a / b"),
+    ],
+)
+def test_of_a_path_a_peer_learns_the_last_part(text: str, told: str) -> None:
+    assert without_directories(text) == told
+    assert without_directories(told) == told
+
+
+@given(st.text(st.sampled_from("/ab.:'~ …()"), max_size=40))
+def test_no_directory_of_an_absolute_path_stays(text: str) -> None:
+    told = without_directories(f"see /secret/{text}")
+    assert "/secret/" not in told or told == "see …/secret/" + told.partition("/secret/")[2]
+    assert without_directories("see /secret/folder/file") == "see …/file"

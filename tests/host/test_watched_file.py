@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def remove_and_make(file: Path, text: str) -> None:
 
 async def saves(file: Path, *steps: Callable[[], object], count: int) -> int:
     """How often the file was saved by the steps; `count` is waited for."""
-    seen = 0
+    seen, known = 0, sha256(file.read_bytes()).hexdigest()  # noqa: ASYNC240 - a small file
     enough = trio.Event()
 
     async def on_saved() -> None:
@@ -39,11 +40,11 @@ async def saves(file: Path, *steps: Callable[[], object], count: int) -> int:
             enough.set()
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch_file, file, on_saved)
+        nursery.start_soon(watch_file, file, known, on_saved)
         await trio.sleep(0.5)  # the watch is set up in a thread
         for step in steps:
             step()
-            await trio.sleep(0.8)
+            await trio.sleep(1.2)
         if count:
             with trio.fail_after(20):
                 await enough.wait()
@@ -51,13 +52,16 @@ async def saves(file: Path, *steps: Callable[[], object], count: int) -> int:
     return seen
 
 
-@pytest.mark.parametrize("save", [write_in_place, replace, remove_and_make])
+@pytest.mark.parametrize(
+    "save", [write_in_place, *(pytest.param(each, marks=pytest.mark.slow) for each in (replace, remove_and_make))]
+)
 async def test_a_saved_file_is_seen_whatever_saves_it(save: Callable[[Path, str], None], tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("1")
     assert await saves(file, lambda: save(file, "2"), lambda: save(file, "3"), count=2) == 2
 
 
+@pytest.mark.slow
 async def test_a_file_behind_a_link_is_seen_and_so_is_another_link(tmp_path: Path) -> None:
     """As a mounted directory of Kubernetes exchanges its files."""
     for name, text in (("one", "1"), ("two", "2")):
@@ -73,6 +77,7 @@ async def test_a_file_behind_a_link_is_seen_and_so_is_another_link(tmp_path: Pat
     assert await saves(tmp_path / "link", lambda: write("3"), relink, count=2) == 2
 
 
+@pytest.mark.slow
 async def test_what_changes_nothing_is_not_seen(tmp_path: Path) -> None:
     """The same text, another file of the folder, another time, and that the file is gone."""
     file = tmp_path / "c.yaml"
@@ -84,3 +89,96 @@ async def test_what_changes_nothing_is_not_seen(tmp_path: Path) -> None:
         file.unlink,
     )
     assert await saves(file, *steps, count=0) == 0
+
+
+@pytest.mark.slow
+async def test_a_file_that_is_written_in_two_steps_is_seen_once(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("1")
+    seen: list[str] = []
+
+    async def on_saved() -> None:
+        seen.append(file.read_text())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch_file, file, sha256(b"1").hexdigest(), on_saved)
+        await trio.sleep(0.5)  # the watch is set up in a thread
+        file.write_text("2: a half")
+        await trio.sleep(0.15)  # the other half takes longer than one step of the watch
+        file.write_text("2: a half and the rest")
+        with trio.fail_after(20):
+            while not seen:  # noqa: ASYNC110 - a thread watches
+                await trio.sleep(0.1)
+        nursery.cancel_scope.cancel()
+    assert seen == ["2: a half and the rest"]
+
+
+@pytest.mark.slow
+async def test_what_was_saved_before_the_watch_began_is_seen(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("2")
+    await seen_within(file, sha256(b"1").hexdigest())
+
+
+@pytest.mark.slow
+async def test_a_file_whose_folder_is_made_anew_is_seen(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    file = folder / "c.yaml"
+    file.write_text("1")
+
+    def make_anew() -> None:
+        file.unlink()
+        folder.rmdir()
+        folder.mkdir()
+        file.write_text("2")
+
+    await seen_within(file, sha256(b"1").hexdigest(), make_anew)
+
+
+@pytest.mark.slow
+async def test_the_file_that_a_changed_link_leads_to_is_watched_from_then_on(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "c.yaml").write_text(name)
+    (tmp_path / "folder").symlink_to(tmp_path / "one")
+    (tmp_path / "link").symlink_to(tmp_path / "folder" / "c.yaml")
+
+    def relink() -> None:
+        (tmp_path / "new").symlink_to(tmp_path / "two")
+        (tmp_path / "new").rename(tmp_path / "folder")
+
+    write = (tmp_path / "two" / "c.yaml").write_text
+    assert await saves(tmp_path / "link", relink, lambda: write("3"), count=2) == 2
+
+
+@pytest.mark.slow
+async def test_without_watches_of_the_system_the_file_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each user has only so many of them."""
+
+    def refuses(*folders: Path, **options: object) -> object:
+        raise OSError(28, "inotify watch limit reached")
+
+    monkeypatch.setattr("host.watched_file.awatch", refuses)
+    monkeypatch.setattr("host.watched_file.LOOK_INTERVAL", 0.1)
+    file = tmp_path / "c.yaml"
+    file.write_text("1")
+    await seen_within(file, sha256(b"1").hexdigest(), lambda: file.write_text("2"))
+
+
+async def seen_within(file: Path, known: str, change: Callable[[], object] = lambda: None, seconds: float = 20) -> None:
+    """Wait until the change was seen."""
+    seen = trio.Event()
+
+    async def on_saved() -> None:
+        seen.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch_file, file, known, on_saved)
+        await trio.sleep(0.5)  # the watch is set up in a thread
+        change()
+        with trio.fail_after(seconds):
+            await seen.wait()
+        nursery.cancel_scope.cancel()

@@ -9,7 +9,17 @@ from typing import Any, TypeVar, cast
 import trio
 
 from config import Channel
-from host.admin.schema import SECTIONS, AdminError, AdminState, Done, HostInfo, LogLine, ServerLog, StateSections
+from host.admin.schema import (
+    SECTIONS,
+    AdminError,
+    AdminState,
+    Done,
+    HostInfo,
+    HostStatus,
+    LogLine,
+    ServerLog,
+    StateSections,
+)
 from host.policy.rows import Explanation
 from host.slices import Steps, complete
 from host.wire.descent import PeerProcess
@@ -186,6 +196,19 @@ class FakeAdminApi:
             "endpoint": "http://127.0.0.1:8808/mcp",
         }
 
+    async def status(self) -> HostStatus:
+        await trio.lowlevel.checkpoint()
+        return {
+            **self.host_info(),
+            "uptime": 11_520.0,
+            "process": {"descriptors": 30, "max_descriptors": 1024, "memory": 80 << 20, "memory_peak": 96 << 20},
+            "servers": list(self._sections["servers"]),
+            "confirmations": len(self._sections["confirmations"]),
+            "held": len(self._sections["held"]),
+            "waiting_changes": ["time: command changed"],
+            "problems": ["the audit log cannot be written"],
+        }
+
     async def state(self) -> AdminState:
         return cast(AdminState, {**self.host_info(), **await self.sections(SECTIONS)})
 
@@ -261,7 +284,10 @@ class FakeAdminApi:
     def server_log(self, server: str, after: int) -> Steps[ServerLog]:
         yield None
         self._record("server_log", server, after)
-        lines: list[LogLine] = [{"n": 7, "t": 0.0, "line": "no API key given"}, {"n": 9, "t": 1.0, "line": "bye"}]
+        lines: list[LogLine] = [
+            {"n": 7, "t": 0.0, "line": "no API key given", "stream": "stderr"},
+            {"n": 9, "t": 1.0, "line": "bye", "stream": "stdout"},
+        ]
         return {"lines": [each for each in lines if each["n"] > after]}
 
     def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> Steps[Explanation]:

@@ -56,15 +56,16 @@ def open_gate(
     *,
     ask: AskSpec | None = None,
     state: Path | None = None,
+    source: Path = SOURCE,
     full: bool = False,
 ) -> Iterator[Gate]:
     """A gate for the block. `state` is where decisions are kept; two gates over the same one are as two hosts, or as
-    one after a restart."""
+    one after a restart. `source` is the configuration file, which is not read."""
     with folder() as made:
         opened = open_state(state or made / "state")
         with (
             Audit(opened.audit, full=full) as audit,
-            open_store(opened, SOURCE, run_in_thread=run_here) as store,
+            open_store(opened, source, run_in_thread=run_here) as store,
         ):
             decision_log = DecisionLog(audit, journal or Journal())
             confirmations = ConfirmationQueue(Grants(store), ask or AskSpec(), decision_log.record_confirmation)

@@ -39,7 +39,7 @@ from host.upstream.remembered import RememberedServers
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams, open_upstreams
 from host.wire.link import Link, LinkLost, ReceivedMessage
-from tests.kit.gates import approve_all, auto_answering, open_gate
+from tests.kit.gates import SOURCE, approve_all, auto_answering, open_gate
 from tests.kit.memory import MemoryLink, memory_links
 from tests.kit.worker import run_workers_inline
 
@@ -520,7 +520,7 @@ class World:
         self.servers.clear()
         self.servers.update({server.id: server for server in servers})
         specs = {server.id: server.spec for server in servers}
-        self.catalog.set_servers(list(specs))
+        self.catalog.set_servers([id for id, spec in specs.items() if not spec.disabled])
         self.gate.replace(specs)
         run_inline(self.gate.authorizer.grants.store_revocations())
         self.upstreams.apply(specs, restart)
@@ -545,10 +545,11 @@ async def open_world(
     single_client: bool = False,
     ask: AskSpec | None = None,
     state: Path | None = None,
+    source: Path = SOURCE,
     key: bytes | None = None,
 ) -> AsyncIterator[World]:
-    """`ask` says who confirms calls; `state` is where decisions are kept and servers remembered, and `key` what seals
-    states, for a world after this one."""
+    """`ask` says who confirms calls; `state` is where decisions are kept and servers remembered, for the configuration
+    `source`, and `key` what seals states, for a world after this one."""
     run_workers_inline()
     journal = Journal()
     by_id = {server.id: server for server in servers}
@@ -557,7 +558,7 @@ async def open_world(
     def open_link(spec: ServerSpec, *, http_sse: bool) -> AbstractAsyncContextManager[Link]:
         return by_id[spec.id].open_link()
 
-    with open_gate(specs, journal, ask=ask, state=state) as gate:
+    with open_gate(specs, journal, ask=ask, state=state, source=source) as gate:
         memory = Budget(now=trio.current_time)
         catalog = Catalog(
             list(by_id),

@@ -312,7 +312,7 @@ async def test_p1_and_takes_the_same_way(
                 return write(answer).decode()
             caller = Caller("test", endpoint, None, abilities_of(STATELESS, encode({"elicitation": {}})))
             if method in TARGETED:
-                target = await world.router.resolver.resolve(endpoint, method, members(encode(asked)))
+                target = await world.router.resolver.resolve(caller, method, members(encode(asked)))
                 if method == "tools/call":
                     assert world.router.resolver.param_headers(target) == ()
                     assert world.router.resolver.task_server(target) is None

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -251,6 +251,123 @@ def test_a_reader_that_has_seen_enough_is_no_error(here: Setting) -> None:
     done = subprocess.run(command, shell=True, capture_output=True, timeout=30, check=False, env=beside(here.file))
     assert done.stdout == b"{\n"
     assert done.stderr == b""
+
+
+def test_a_name_that_does_not_exist_names_the_nearest(whose: list[str]) -> None:
+    for command, remedy in (
+        (["call", "a__ech"], "Unknown tool: a__ech; did you mean a__echo?"),
+        (["call", "echo"], "Unknown tool: echo; did you mean a__echo?"),
+        (["list", "of"], "there is no server 'of'; did you mean off?"),
+    ):
+        done = colonnade(*command, *whose)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert remedy in done.stderr
+
+
+# read, prompt, and content that is no text
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
+    folder = tmp_path_factory.mktemp("everything")
+    program = [sys.executable, str(ROOT / "examples" / "servers" / "everything.py")]
+    file = write_config(
+        folder,
+        {"e": {"command": program, "consent": {"tools": {"deny": ["test_error_*"]}}}, "bad": {"command": BAD}},
+    )
+    with serving(file, "e") as host:
+        until(lambda: host.status()["bad"]["state"] == "failed", "one fails")
+        yield Setting(host, file)
+
+
+BAD = [*BARE_PYTHON, "-c", "import sys; sys.exit('no API key given')"]
+
+
+@pytest.fixture(params=["running", "--url", "--config"])
+def asked(request: pytest.FixtureRequest, everything: Setting) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The command at the running host, found by itself or by its address, and at one started for it."""
+    where = {"running": [], "--url": ["--url", everything.host.url], "--config": ["--config", str(everything.file)]}
+    state = str(everything.file.parent / "state")
+    if request.param == "--config":
+        return lambda *words: colonnade(*words, *where["--config"])
+    return lambda *words: colonnade(*words, *where[request.param], COLONNADE_STATE=state)
+
+
+Asked = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_images_are_written_to_files(asked: Asked, tmp_path: Path) -> None:
+    for file in ("e__test_image_content.png", "e__test_image_content-2.png"):
+        done = asked("call", "e__test_image_content", "-o", str(tmp_path))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == f"{tmp_path / file} (image/png, 70 bytes)\n"
+        assert (tmp_path / file).read_bytes().startswith(b"\x89PNG")
+    assert '"data": "iVBOR' in asked("call", "e__test_image_content", "--json").stdout
+    missing = asked("call", "e__test_image_content", "-o", str(tmp_path / "none"))
+    assert missing.returncode == 2
+    assert "does not exist" in missing.stderr
+
+
+def test_resources_are_read(asked: Asked, tmp_path: Path) -> None:
+    done = asked("read", "e+test://static-text")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "This is the content of the static text resource.\n"
+    assert asked("read", "e+test://template/7/data").returncode == 0
+    done = asked("read", "e+test://static-binary", "-o", str(tmp_path))
+    assert done.stdout == f"{tmp_path}/static-binary.png (image/png, 70 bytes)\n"
+    assert json.loads(asked("read", "e+test://static-text", "--json").stdout)["contents"][0]["mimeType"] == "text/plain"
+    missing = asked("read", "e+test://static-txt")
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "did you mean e+test://static-text?" in missing.stderr
+
+
+def test_prompts_are_got(asked: Asked, tmp_path: Path) -> None:
+    done = asked("prompt", "e__test_prompt_with_arguments", '{"arg1": "one", "arg2": "two"}')
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("user:\n")
+    assert "one" in done.stdout
+    assert json.loads(asked("prompt", "e__test_simple_prompt", "--json").stdout)["messages"][0]["role"] == "user"
+    done = asked("prompt", "e__test_prompt_with_image", "-o", str(tmp_path))
+    assert f"{tmp_path}/e__test_prompt_with_image.png (image/png, 70 bytes)\n" in done.stdout
+    missing = asked("prompt", "e__test_simple_promt")
+    assert missing.returncode == 1
+    assert "did you mean e__test_simple_prompt?" in missing.stderr
+
+
+def test_one_server_is_listed_with_what_it_hides_and_why_another_failed(asked: Asked) -> None:
+    done = asked("list", "e")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"; 37 shown, 1 denied; ~[0-9,]+ tokens$", done.stdout.splitlines()[0])
+    assert "\ntool e__test_simple_text\n  Returns a text.\n" in done.stdout
+    assert "\n    arg1  string, required\n" in done.stdout
+    assert "test_error_handling  denied by tools.deny: test_error_*" in done.stdout
+    told = json.loads(asked("list", "--json").stdout)
+    shown = {server["id"]: (server["shown"], server["denied"], server["held"]) for server in told["servers"]}
+    assert shown == {"e": (37, 1, 0), "bad": (0, 0, 0)}
+    listed = told["tools"] + told["prompts"] + told["resources"] + told["resourceTemplates"]
+    size = sum(len(json.dumps(each, separators=(",", ":"), ensure_ascii=False)) for each in listed)
+    assert told["servers"][0]["tokens"] == pytest.approx(size / 4, rel=0.1)
+    assert "no API key given" in [line["line"] for line in told["servers"][1]["log"]]
+
+
+def test_the_owner_hears_why_an_entry_is_hidden(asked: Asked) -> None:
+    done = asked("call", "e__test_error_handling")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert (
+        "Unknown tool: e__test_error_handling; clients do not see it: denied by tools.deny: test_error_*" in done.stderr
+    )
+
+
+def test_progress_is_shown_on_a_terminal_alone(everything: Setting) -> None:
+    call = ["call", "e__test_tool_with_progress", "--url", everything.host.url]
+    state = {"COLONNADE_STATE": beside(everything.file)["COLONNADE_STATE"]}
+    said = at_a_terminal(call, state)
+    assert "100%  Completed 100 of 100" in said
+    assert said.endswith("\r\x1b[KTool with progress executed successfully\r\n")
+    done = colonnade(*call)
+    assert (done.stdout, done.stderr) == ("Tool with progress executed successfully\n", "")
+    own = ["call", "e__test_tool_with_progress", "--config", str(everything.file)]
+    assert "100%  Completed 100 of 100" in at_a_terminal(own, {"COLONNADE_STATE": f"{state['COLONNADE_STATE']}-own"})
 
 
 # serve

@@ -385,12 +385,12 @@ const clipped = (text, most) => (String(text ?? "").length > most ? `${String(te
 
 function offerNotifications() {
   let refused = true;
-  try { refused = localStorage.getItem(REFUSES_NOTICES) !== null; } catch { /* then nothing is remembered, and nothing asked */ }
+  try { refused = sessionStorage.getItem(REFUSES_NOTICES) !== null; } catch { /* then nothing is remembered, and nothing asked */ }
   $("notify").hidden = refused || !("Notification" in window) || Notification.permission !== "default";
 }
 
 function refuseNotifications() {
-  try { localStorage.setItem(REFUSES_NOTICES, "1"); } catch { /* it is asked again */ }
+  try { sessionStorage.setItem(REFUSES_NOTICES, "1"); } catch { /* it is asked again */ }
   $("notify").hidden = true;
   $("waiting").focus({ preventScroll: true });
 }

@@ -22,7 +22,7 @@ from host.downstream.http.security import Refusal
 from host.downstream.listen_streams import listen, requested_filter
 from host.downstream.stateless import Stateless, StatelessClient, can_answer_requests
 from host.errors import ColonnadeError, HeaderMismatch, MethodNotFound, MissingAbility, UnsupportedVersion
-from host.exchange import ResolvedName
+from host.exchange import NoClient, ResolvedName
 from host.jsonrpc.messages import Failure, Request, Success, write
 from host.memory import Budget, OverBudget, client_owner
 from host.protocol.methods import TOOLS_CALL
@@ -86,7 +86,8 @@ class StatelessHttp:
             check(request.method, params, http_request.headers.all)
             stated = envelope(found)
             if request.method == TOOLS_CALL.name:
-                target = await self._router.resolver.resolve(client.endpoint, TOOLS_CALL.name, params)
+                caller = client.caller(stated.abilities, NoClient())
+                target = await self._router.resolver.resolve(caller, TOOLS_CALL.name, params)
                 check_params(params, self._router.resolver.param_headers(target), http_request.headers.all)
         except ColonnadeError as error:
             raise Rejected(Refusal(400, error.message), error.code, request.id, error.data) from None

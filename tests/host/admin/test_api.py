@@ -13,7 +13,8 @@ import trio
 import trio.testing
 
 from config import Channel
-from host.admin.api import EVENTS_PATH, MAX_REQUEST, PREFIX, ROUTES, StateFeed, encode
+from host.admin.api import MAX_REQUEST, ROUTES, StateFeed, encode
+from host.admin.paths import EVENTS_PATH, PREFIX
 from host.admin.schema import SECTIONS, AdminError
 from host.admin.socket import SocketDoor
 from host.wire.asgi import BODY_TIMEOUT, PEER
@@ -88,7 +89,10 @@ both_doors = pytest.mark.parametrize("door", DOORS)
 REQUESTS: list[tuple[str, str, Any, int]] = [
     ("GET", "/api", None, 200),
     ("GET", f"{PREFIX}host", None, 200),
+    ("GET", f"{PREFIX}status", None, 200),
     ("GET", f"{PREFIX}state", None, 200),
+    *(("GET", f"{PREFIX}state/{name}", None, 200) for name in SECTIONS),
+    ("GET", f"{PREFIX}state/nothing", None, 404),
     ("POST", ANSWER, {"id": "q1", "answer": "always"}, 200),
     ("POST", ANSWER, {"id": "gone", "answer": "once"}, 409),
     ("POST", ANSWER, {"id": "q1"}, 400),

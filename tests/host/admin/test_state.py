@@ -16,14 +16,14 @@ from config import AskSpec, Channel, Check, Condition, Config, Consent, KindCons
 from host.admin.schema import SECTIONS, AdminError, ConfirmationRow
 from host.admin.state import MAX_ACTIVITY, HostAdmin
 from host.journal import (
-    MAX_STDERR_LINES,
+    MAX_OUTPUT_LINES,
     ConfigReloaded,
     ConsoleFailed,
     Event,
+    OutputLine,
     RuleUnused,
     ServerFailed,
     ServerReady,
-    StderrLine,
 )
 from host.policy.confirmations import MAX_CONFIRMABLE_BYTES
 from host.policy.explain import unmatched_rules
@@ -340,6 +340,24 @@ async def test_what_is_held_back_is_shown_in_full_and_approved_as_it_was_shown()
         assert (await host.admin.state())["catalog"][0]["shown"] is True
 
 
+async def test_the_health_of_a_host_counts_what_waits_for_a_person(autojump_clock: MockClock) -> None:
+    tools = [tool("create"), tool("get_x")]
+    async with opened(server(tools=tools, trust=Trust.UNTRUSTED)) as host:
+        for held in (await host.admin.state())["held"]:
+            if held["name"] != "get_x":
+                what = (held["server"], held["kind"], held["name"], held["fingerprint"])
+                run_inline(host.admin.decide(*what, "approve", Channel.CONSOLE))
+        await host.asked()
+        await trio.sleep(7)
+        status: dict[str, Any] = {**await host.admin.status()}
+        conforms("GET", "/api/v1/status", 200, status)
+        assert (status["confirmations"], status["held"], status["problems"]) == (1, 1, [])
+        assert status["uptime"] >= 7
+        assert [each["id"] for each in status["servers"]] == ["gh"]
+        await trio.sleep(60)  # it is refused then, and does not wait any more
+        assert (await host.admin.status())["confirmations"] == 0
+
+
 async def test_whoever_watches_hears_of_each_section_that_changed() -> None:
     async with opened() as host:
         before = host.admin.versions()
@@ -453,6 +471,7 @@ async def test_changes_that_wait_for_a_person_are_shown_until_they_are_applied()
         said = await host.admin.run_steps(host.admin.reload(apply=False, shown=None))
         assert said["done"] == "changes of the configuration that wait for a person: 1."
         assert (await host.admin.state())["configuration"] == [CHANGE]
+        assert (await host.admin.status())["waiting_changes"] == ["gh: command has changed"]
         host.admin.set_waiting_changes([])
         assert (await host.admin.state())["configuration"] == []
 
@@ -461,11 +480,11 @@ async def test_the_standard_error_of_a_server_is_shown_from_a_line_on() -> None:
     async with opened() as host:
         host.admin.host = FakeHost()
         for line in ("first", "second"):
-            host.world.journal.note(StderrLine("gh", line))
-        host.world.journal.note(StderrLine("other", "no"))
+            host.world.journal.note(OutputLine("gh", line))
+        host.world.journal.note(OutputLine("other", "no"))
         log = run_inline(host.admin.server_log("gh", 0))["lines"]
         assert [each["line"] for each in log] == ["first", "second"]
         assert run_inline(host.admin.server_log("gh", log[0]["n"]))["lines"] == log[1:]
-        for number in range(MAX_STDERR_LINES + 1):
-            host.world.journal.note(StderrLine("gh", str(number)))
-        assert len(run_inline(host.admin.server_log("gh", 0))["lines"]) == MAX_STDERR_LINES
+        for number in range(MAX_OUTPUT_LINES + 1):
+            host.world.journal.note(OutputLine("gh", str(number)))
+        assert len(run_inline(host.admin.server_log("gh", 0))["lines"]) == MAX_OUTPUT_LINES

@@ -89,17 +89,15 @@ def test_what_the_process_uses_is_counted() -> None:
     after = usage()
     for file in files:
         file.close()
-    found = {name: (before[name], after[name]) for name in before}
-    descriptors, most, memory, peak = (found[name] for name in found)
-    assert descriptors[0] is not None
-    assert descriptors[1] == descriptors[0] + 7
-    assert most == (resource.getrlimit(resource.RLIMIT_NOFILE)[0],) * 2
-    assert memory[0] is not None
-    assert memory[1] is not None
-    assert peak[1] is not None
-    assert memory[1] >= memory[0] + 16 * 1024 * 1024
-    assert peak[1] >= memory[1]
+    assert before["descriptors"] is not None
+    assert after["descriptors"] == before["descriptors"] + 7
+    assert before["max_descriptors"] == after["max_descriptors"] == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert before["memory"] is not None
+    assert after["memory"] is not None
+    assert after["memory_peak"] is not None
+    assert after["memory"] >= before["memory"] + 16 * 1024 * 1024
+    assert after["memory_peak"] >= after["memory"]
     kept.close()
     left = usage()["memory"]
     assert left is not None
-    assert left < memory[1]
+    assert left < after["memory"]

@@ -150,3 +150,13 @@ def test_what_a_host_no_longer_answers(folder: Path) -> None:
     path.unlink()
     with answering(path, b""), pytest.raises(AdminClientError, match="ended"):
         next(RunningHost(path, 1).follow())
+
+
+def test_a_host_that_does_not_answer_in_time_is_told_with_its_problem(folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(folder / "4711-0.sock"))
+        listening.listen()
+        (found,) = find_hosts(folder.parent, timeout=0.05)
+    assert found.pid == 4711
+    assert found.problem is not None
+    assert "does not answer: timed out" in found.problem

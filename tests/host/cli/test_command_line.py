@@ -20,6 +20,9 @@ COMMANDS = [
     "schema",
     "list",
     "call",
+    "read",
+    "prompt",
+    "status",
     "logs",
     "restart",
     "enable",
@@ -88,6 +91,14 @@ def test_usage_errors_are_exit_code_2(arguments: list[str], capsys: pytest.Captu
     assert run(arguments) == WRONG
     out, err = capsys.readouterr()
     assert (out, err.splitlines()[0].split()[0]) == ("", "Usage:")
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("lits", "list"), ("definition", "definitions"), ("stats", "status")])
+def test_an_unknown_command_names_the_nearest(typed: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([typed]) == WRONG
+    err = capsys.readouterr().err
+    assert "Did you mean" in err
+    assert f"'{meant}'" in err
 
 
 LOADED = """

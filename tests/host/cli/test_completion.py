@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from host.cli.completion import COMPLETE_VARIABLE, SHELLS
-from tests.real.running import BIN, COLONNADE, beside
+from host.cli.command_line import colonnade
+from host.cli.completion import COMPLETE_VARIABLE, SHELLS, Bash
+from tests.real.running import BIN, COLONNADE, ROOT, beside, serving, write_config
 
 WORDS = {
     "colonnade gr": ["grants"],
@@ -46,6 +49,48 @@ printf '%s\\n' "${COMPREPLY[@]}"
 @pytest.mark.parametrize(("typed", "offered"), WORDS.items())
 def test_bash_offers_commands_options_and_choices(typed: str, offered: list[str], tmp_path: Path) -> None:
     assert shell(tmp_path, "bash", "--norc", "-c", IN_BASH, "bash", typed).split() == offered
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("colonnade logs w", ["words"]),
+        ("colonnade call words__c", ["words__count"]),
+        ("colonnade explain --server = words --tool co", ["count"]),
+        ("colonnade read wo", ["words+words://alphabet"]),
+        ("colonnade read words+words : //a", ["//alphabet"]),
+    ],
+)
+def test_bash_offers_names_of_the_running_host(typed: str, offered: list[str], served: Path) -> None:
+    """It takes a URI for several words, and replaces the last of them."""
+    assert shell(served, "bash", "--norc", "-c", IN_BASH, "bash", typed).split() == offered
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("served")
+    words = {"command": [sys.executable, str(ROOT / "examples" / "quickstart" / "words.py")]}
+    with serving(write_config(folder, {"words": words}), "words"):
+        yield folder
+
+
+@pytest.mark.parametrize(
+    ("words", "number", "found"),
+    [
+        ("colonnade\nread\na+x", 2, (["read"], "a+x")),
+        ("colonnade\nread\n", 2, (["read"], "")),
+        ("colonnade\nread\na+x\n:\n//h", 4, (["read"], "a+x://h")),
+        ("colonnade\nread\na+x\n:", 3, (["read"], "a+x:")),
+        ("colonnade\nread\na\n@\nb\n=\n1\n--json", 7, (["read", "a@b=1"], "--json")),
+    ],
+)
+def test_words_that_bash_took_apart_are_joined(
+    words: str, number: int, found: tuple[list[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(number))
+    assert Bash(colonnade, {}, "colonnade", COMPLETE_VARIABLE).get_completion_args() == found
 
 
 @pytest.mark.slow

@@ -9,9 +9,11 @@ import pytest
 from host.cli.definitions import short_id
 from host.cli.exit_codes import DONE, FAILED, WRONG
 from host.policy.pins import PinStatus
+from host.protocol.methods import Kind
 from host.storage.directory import open_state
+from tests.kit.gates import observe
 
-from .conftest import Stopped
+from .conftest import TOOLS, Stopped
 
 
 def status(stopped: Stopped, tool: str) -> object:
@@ -28,6 +30,22 @@ def test_held_definitions_are_listed_and_shown_and_nothing_in_them_hides(
     shown = capsys.readouterr().out
     assert "⟨U+202E⟩" in shown
     assert "\u202e" not in listed + shown
+
+
+def test_a_new_definition_is_shown_as_it_is_and_a_changed_one_as_a_difference(
+    stopped: Stopped, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert stopped.run("definitions", "approve", "--server", "gh", "--yes") == DONE
+    shown = capsys.readouterr().out
+    assert '        "description": "create⟨U+202E⟩"' in shown.splitlines()[2]
+    assert "{+" not in shown
+    changed = {"create": b'{"name":"create","description":"create more"}'}
+    stopped.inside(lambda gate: observe(gate, "gh", Kind.TOOL, {**TOOLS, **changed}))
+    assert stopped.run("definitions", "--show") == DONE
+    shown = capsys.readouterr().out
+    assert "(changed)" in shown
+    assert "[-" in shown
+    assert "{+" in shown
 
 
 def test_pins_is_the_same_command(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:

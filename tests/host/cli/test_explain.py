@@ -34,7 +34,9 @@ def test_a_call_is_explained(stopped: Stopped, capsys: pytest.CaptureFixture[str
     assert explanation["standing"] == "approved"
     assert stopped.run("explain", "--server", "gh", "--tool", "wipe") == VERDICT_DENY
     assert "does not exist for any client" in capsys.readouterr().out
-    assert stopped.run("explain", "--server", "nowhere", "--tool", "x") == FAILED
+    for server, remedy in (("ghx", "did you mean gh?"), ("nowhere", "colonnade check shows its servers")):
+        assert stopped.run("explain", "--server", server, "--tool", "x") == FAILED
+        assert remedy in capsys.readouterr().err
 
 
 def test_an_entry_that_the_server_does_not_have_has_no_verdict(

@@ -20,11 +20,11 @@ from host.journal import (
     InstanceFailed,
     InternalError,
     MessageDropped,
+    OutputLine,
     RequestCompleted,
     ServerFailed,
     ServerReady,
     ServerRequestRefused,
-    StderrLine,
 )
 
 
@@ -47,9 +47,9 @@ def test_a_failure_is_told_once_until_it_is_another_or_the_server_was_ready() ->
 def test_a_failing_server_that_wrote_something_has_a_pointer_to_it() -> None:
     """Once for what it wrote."""
     lines = shown(
-        StderrLine("a", "first"),
-        StderrLine("a", "ImportError: x"),
-        StderrLine("b", "other"),
+        OutputLine("a", "first"),
+        OutputLine("a", "ImportError: x"),
+        OutputLine("b", "other"),
         ServerFailed("a", "it ended", 1.0),
         ServerFailed("a", "it ended otherwise", 1.0),
     )

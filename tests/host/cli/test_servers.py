@@ -54,4 +54,4 @@ def test_the_lines_of_a_server_are_printed_with_their_times(
     assert run(["logs", "time", "--state", state]) == DONE
     first, second = capsys.readouterr().out.splitlines()
     assert first.endswith(":00 no API key given")
-    assert second.endswith(":01 bye")
+    assert second.endswith(":01 stdout: bye")

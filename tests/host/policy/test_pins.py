@@ -1211,3 +1211,27 @@ def test_what_does_not_fit_costs_no_more_than_what_does(open_pins: Opener, monke
 
     of_few = min(seconds(2000) for _ in range(3))
     assert min(seconds(4000) for _ in range(3)) < 3 * of_few
+
+
+# What is remembered from an earlier process
+
+
+def test_what_is_remembered_approves_nothing_and_tells_nothing(open_pins: Opener) -> None:
+    pins = open_pins()
+    assert run_inline(pins.observe("a", "tool", tools(x=1), remembered=True)) == []
+    assert (stood(pins, "x"), pins.is_remembered("a", "tool")) == ([NEW], True)
+    assert run_inline(open_pins().observe("a", "tool", tools(x=2)))[0].status is APPROVED
+    [change] = run_inline(pins.observe("a", "tool", tools(x=1)))
+    assert (change.status, pins.is_remembered("a", "tool")) == (CHANGED, False)
+
+
+def test_a_remembered_list_that_is_older_than_what_is_held_is_held_too(open_pins: Opener) -> None:
+    """A host that is killed has stored what is held, and perhaps not yet the list."""
+    pins = open_pins()
+    run_inline(pins.observe("a", "tool", tools(x=1, y=1)))
+    run_inline(pins.observe("a", "tool", tools(x=2, y=1)))
+    later = open_pins()
+    run_inline(later.observe("a", "tool", tools(x=1, y=1), remembered=True))
+    assert stood(later, "x", "y") == [CHANGED, APPROVED]
+    [held] = later.held()
+    assert (held.name, held.offered, held.approved) == ("x", tools(x=2)["x"], tools(x=1)["x"])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config import Config, Consent, KindConsent, Rule, Trust, Verdict, load
+from config import Config, Consent, KindConsent, Rule, Secret, StdioServer, Trust, Verdict, load
 from host.policy.rules import ENTRY_DEFAULTS, Rules
 from host.policy.widening import changes_as_data, permits_more, widenings, without_widenings
 from host.protocol.methods import Kind
@@ -70,6 +70,8 @@ CHANGES: dict[str, tuple[str, list[str]]] = {
     "a tighter limit": (BASE.replace("60/min", "1/s").replace("1/s", "1/h"), []),
     "one more that is denied": (BASE.replace("ask: [b]", "ask: [b], deny: [c]"), []),
     "a title": (f"{BASE}, title: T, timeout: 5s, idle: 10m", []),
+    "more at once, though fewer in all": (BASE.replace("60/min", "100/h"), ["limits permit more"]),
+    "more isolation": (f"{BASE}, isolation: per-call", []),
     "switched off": (f"{BASE}, disabled: true", []),
 }
 
@@ -91,6 +93,46 @@ def test_a_change_of_a_server_waits_where_it_widens(change: str, tmp_path: Path)
     applied = without_widenings(old, new)
     assert applied.servers["s"] == (old if sentences else new).servers["s"]
     assert list(applied.servers) == ["same", "s"]
+
+
+def test_what_narrows_holds_beside_what_waits(tmp_path: Path) -> None:
+    """Also in the same server, and in the same part of it."""
+    old = config(tmp_path, f"{BASE}, isolation: per-client", ask="{answers: [console, terminal]}")
+    text = (
+        "command: [x, z], env: {A: b}, trust: untrusted, limits: {calls: 1/h, concurrent: 3}, timeout: 5s, "
+        "consent: {tools: {allow: [a, c], ask: [b]}, prompts: {deny: [p]}, sampling: allow, "
+        "elicitation: {url: {deny: [u]}}}"
+    )
+    new = config(tmp_path, text, ask="{answers: [console, client]}", audit="{keep: 1h}")
+    applied = without_widenings(old, new)
+    before, wanted, now = old.servers["s"], new.servers["s"], applied.servers["s"]
+    assert isinstance(now, StdioServer)
+    assert isinstance(before, StdioServer)
+    assert [word.reveal() for word in now.command] == [word.reveal() for word in before.command]
+    assert (now.trust, now.limits, now.timeout) == (wanted.trust, wanted.limits, wanted.timeout)
+    assert now.isolation == before.isolation
+    assert now.consent.tools == before.consent.tools
+    assert now.consent.prompts == wanted.consent.prompts
+    assert now.consent.sampling == before.consent.sampling
+    assert now.consent.elicitation.url == wanted.consent.elicitation.url
+    assert (applied.ask, applied.audit) == (old.ask, old.audit)
+    assert widenings(old, applied) == {}
+    assert set(widenings(applied, new)) == set(widenings(old, new)) == {"s", ""}
+
+
+@given(consents, trusts, consents, trusts)
+def test_what_is_applied_has_no_laxer_verdict_on_any_name(
+    old: KindConsent, old_trust: Trust, new: KindConsent, new_trust: Trust
+) -> None:
+    def configured(consent: KindConsent, trust: Trust) -> Config:
+        server = StdioServer(id="s", command=(Secret("x"),), consent=Consent(tools=consent), trust=trust)
+        return Config(servers={"s": server})
+
+    applied = without_widenings(configured(old, old_trust), configured(new, new_trust)).servers["s"]
+    before, after = Rules(Consent(tools=old), old_trust), Rules(applied.consent, applied.trust)
+    for name in NAMES:
+        verdicts = [each.evaluate(Kind.TOOL, name).verdict for each in (before, after)]
+        assert STRICTNESS[verdicts[1]] >= STRICTNESS[verdicts[0]], name
 
 
 def test_a_change_is_shown_as_the_file_has_it(tmp_path: Path) -> None:

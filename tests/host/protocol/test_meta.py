@@ -12,7 +12,13 @@ from msgspec import Raw
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Id
 from host.jsonrpc.raw import encode_object, members
-from host.protocol.meta import end_to_end_fields, prepare_for_next_hop, progress_token, without_hop_fields
+from host.protocol.meta import (
+    end_to_end_fields,
+    prepare_for_next_hop,
+    progress_token,
+    with_progress_token,
+    without_hop_fields,
+)
 
 
 def token(meta: bytes) -> Id | None:
@@ -134,6 +140,13 @@ def test_a_question_whose_meta_is_no_object_is_refused() -> None:
 def test_a_member_named_by_half_an_emoji_crosses_too() -> None:
     """(rule 3)"""
     assert sent_on(b'{"_meta":{"\\ud83d":1,"progressToken":2}}') == b'{"_meta":{"\\ud83d":1}}'
+
+
+def test_a_request_of_our_own_has_a_progress_token_if_progress_is_wanted() -> None:
+    params = Raw(b'{"name":"x","_meta":{"vendor/a":1}}')
+    assert with_progress_token(params, None) is params
+    assert bytes(with_progress_token(params, 4) or b"") == b'{"name":"x","_meta":{"vendor/a":1,"progressToken":4}}'
+    assert bytes(with_progress_token(None, 4) or b"") == b'{"_meta":{"progressToken":4}}'
 
 
 @settings(max_examples=100)

@@ -147,20 +147,27 @@ def remembers(server: str, remembered: RememberedServer) -> Callable[[Transactio
 
 def test_what_is_remembered_of_a_server_is_read_as_it_was_stored(state: Path) -> None:
     with opened(state) as store:
-        assert run_inline(store.read_remembered("a")) is None
+        assert run_inline(store.read_remembered("a", "id")) is None
         run_inline(store.write(remembers("a", RememberedServer("id", "{}", {"tool": b"1\n2", "prompt": b""}))))
         run_inline(store.write(remembers("a", RememberedServer("id", '{"x":1}', {"prompt": b"3"}))))
         run_inline(store.write(remembers("b", RememberedServer("id", "{}", {}))))
     with opened(state) as store:
         stored = RememberedServer("id", '{"x":1}', {"tool": b"1\n2", "prompt": b"3"})
-        assert run_inline(store.read_remembered("a")) == stored
+        assert run_inline(store.read_remembered("a", "id")) == stored
 
 
-def test_with_another_identity_the_former_lists_are_gone(state: Path) -> None:
+def test_each_of_the_last_identities_of_a_server_has_lists_of_its_own(state: Path) -> None:
+    def found() -> list[int]:
+        stored = [run_inline(store.read_remembered("a", f"id {number}")) for number in range(5)]
+        return [number for number, each in enumerate(stored) if each and each.lists == {"tool": b"%d" % number}]
+
     with opened(state) as store:
-        run_inline(store.write(remembers("a", RememberedServer("id", "{}", {"tool": b"1", "prompt": b"2"}))))
-        run_inline(store.write(remembers("a", RememberedServer("other", "{}", {"tool": b"3"}))))
-        assert run_inline(store.read_remembered("a")) == RememberedServer("other", "{}", {"tool": b"3"})
+        for number in range(4):
+            run_inline(store.write(remembers("a", RememberedServer(f"id {number}", "{}", {"tool": b"%d" % number}))))
+        assert found() == [0, 1, 2, 3]
+        run_inline(store.write(remembers("a", RememberedServer("id 0", "{}", {}))))
+        run_inline(store.write(remembers("a", RememberedServer("id 4", "{}", {"tool": b"4"}))))
+        assert found() == [0, 2, 3, 4]
 
 
 def test_a_damaged_list_is_not_remembered(state: Path, database: Path) -> None:
@@ -169,7 +176,7 @@ def test_a_damaged_list_is_not_remembered(state: Path, database: Path) -> None:
     with closing(sqlite3.connect(database)) as other, other:
         other.execute("UPDATE remembered_list SET entries = x'00'")
     with opened(state) as store:
-        assert run_inline(store.read_remembered("a")) is None
+        assert run_inline(store.read_remembered("a", "id")) is None
 
 
 def test_a_database_of_the_first_schema_is_brought_up_to_date(state: Path, database: Path) -> None:

@@ -41,8 +41,12 @@ CHILD = StdioServer(id="a", command=(Secret("x"),), cwd=Path("/"), env={"TOKEN":
     [
         (LinkLost("it exited with status 3"), "it exited with status 3"),
         (LinkLost(f"HTTP 500: {SECRET} is wrong"), "HTTP 500: *** is wrong"),
-        (UnsupportedRevision("it selected 1999-01-01"), "no protocol revision in common: it selected 1999-01-01"),
-        (trio.TooSlowError(), "it did not finish its start in time (start_timeout)"),
+        (
+            UnsupportedRevision("it selected 1999-01-01"),
+            "no protocol revision in common: it selected 1999-01-01: update the server",
+        ),
+        (trio.TooSlowError(), "it did not finish its start within 60 s: if it needs longer, raise start_timeout"),
+        (Unreachable("it cannot be reached", "start it"), "it cannot be reached: start it"),
         (PeerError(ErrorBody(-1, f"bad {SECRET}\n")), "it refused the handshake: bad ***\\n"),
         (BrokenAnswer("no result"), "its response to the handshake is invalid: no result"),
         (ValueError("no object"), "its response to the handshake is invalid: no object"),
@@ -94,7 +98,7 @@ async def test_without_a_sign_of_life_the_connection_is_given_up(autojump_clock:
         assert str(peer.lost) == "it did not respond to a ping within 10 s"
 
 
-RESTART_HINT = " (once that is mended: colonnade restart a)"
+RESTART_HINT = "; then colonnade restart a"
 
 
 # The transport of old
@@ -180,7 +184,8 @@ async def test_other_trouble_says_nothing_about_the_transport(problem: LinkLost,
     server = TwoTransports(problem)
     async with open_both(server) as upstreams:
         assert server.tried == [False]
-        assert server.failures == [str(problem) + (RESTART_HINT if problem.lasting else "")]
+        remedy = f": {problem.remedy}" if problem.remedy else ""
+        assert server.failures == [f"{problem}{remedy}" + (RESTART_HINT if problem.lasting else "")]
         await trio.sleep(20)
         assert set(server.tried) == {False}
         assert not upstreams.by_id["a"].dialect.http_sse

@@ -638,7 +638,7 @@ async def test_an_instance_that_hangs_in_the_handshake_fails_in_time(autojump_cl
         await world.settled()
         slow_start(server, 1000.0)
         began = trio.current_time()
-        assert "did not finish its start in time (start_timeout)" in await fails(client)
+        assert "did not finish its start within " in await fails(client)
         assert trio.current_time() - began == pytest.approx(7, abs=0.1)
         assert len(world.upstreams.instances["a"]) == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,21 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Consent, Secret, Start, StdioServer, Trust, Verdict
+from config import Consent, Isolation, Secret, Start, StdioServer, Trust, Verdict
+from host.downstream.listen_streams import AGREEMENT_TIMEOUT, listen, requested_filter
+from host.downstream.stateless import StatelessClient
 from host.journal import DefinitionChanged, ServerFailed
+from host.jsonrpc.messages import ErrorBody, Notification
+from host.jsonrpc.raw import encode, members
+from host.peer.outstanding import PeerError
 from host.policy.pins import PinStatus
+from host.protocol.abilities import NO_ABILITIES
 from host.protocol.methods import Kind
+from host.router.lists import MISSING_SERVERS
 from host.upstream.supervisor import SAVE_INTERVAL, Ready, Stopped
+from tests.kit.asgi import open_stateless
 from tests.kit.gates import kind
-from tests.kit.world import ScriptedServer, World, open_world
+from tests.kit.world import Refusal, ScriptedServer, World, open_world
 
 SLOW = 10.0
 
@@ -295,3 +304,175 @@ async def test_a_change_that_an_earlier_host_reported_is_not_reported_again(
         await trio.sleep(1)
         assert not [each for each in world.events if isinstance(each, DefinitionChanged) and each.kind == "tool"]
         assert "a__x" not in listed(world)
+
+
+async def test_a_server_that_ends_as_soon_as_it_has_listed_is_remembered(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    first = server()
+
+    async def prompts(params: dict[str, Any]) -> object:
+        nursery.start_soon(end)
+        return {"prompts": first.lists["prompts"]}
+
+    async def end() -> None:
+        await wait_all_tasks_blocked()
+        first.dies()
+
+    first.answers["prompts/list"] = prompts
+    async with trio.open_nursery() as nursery, open_world(first, state=tmp_path) as world:
+        await world.settled()
+        await trio.sleep(1)
+    async with open_world(server(starts_in=SLOW), state=tmp_path) as world:
+        await wait_all_tasks_blocked()
+        assert sorted(listed(world)) == sorted(EVERYTHING)
+
+
+async def test_a_list_that_changed_just_before_the_host_stops_is_remembered(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    first = server()
+    async with open_world(first, state=tmp_path) as world:
+        await world.settled()
+        await trio.sleep(1)
+        first.lists["prompts"].clear()
+        world.upstreams.by_id["a"].refresh(Kind.PROMPT)
+        await trio.sleep(1)
+    async with open_world(server(starts_in=SLOW), state=tmp_path) as world:
+        await wait_all_tasks_blocked()
+        assert sorted(listed(world)) == sorted(EVERYTHING[:3])
+
+
+async def test_two_owners_in_turn_find_each_their_own_entries(tmp_path: Path, autojump_clock: MockClock) -> None:
+    def of(owner: str, tool: str, starts_in: float = 0.0) -> ScriptedServer:
+        made = server(starts_in=starts_in)
+        made.lists["tools"][0]["name"] = tool
+        made.spec = dataclasses.replace(made.spec, env={"TOKEN": Secret(owner)})
+        return made
+
+    await seen(tmp_path, of("ann", "x"))
+    await seen(tmp_path, of("bob", "y"))
+    for owner, tool in (("ann", "x"), ("bob", "y")):
+        async with open_world(of(owner, tool, SLOW), state=tmp_path) as world:
+            assert await (await world.client()).names() == [f"a__{tool}"]
+
+
+async def test_what_another_owner_was_shown_is_gone_when_the_configuration_is_read_again(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A change of its list that the former server tells of while it ends is not taken either."""
+    first, second = server(), server(starts_in=SLOW)
+    second.spec = dataclasses.replace(second.spec, env={"TOKEN": Secret("b")})
+    first.answers["tools/call"] = waits_long
+    async with open_world(first, state=tmp_path, start_grace=0.0) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        nursery.start_soon(client.call, "a__x")
+        await wait_all_tasks_blocked()
+        world.configures(second, restart={"a"})
+        assert listed(world) == []
+        first.lists["tools"][0]["name"] = "secret"
+        await first.notifies("notifications/tools/list_changed")
+        await trio.sleep(2)
+        assert listed(world) == []
+        assert (await client.request("tools/list"))["_meta"] == {MISSING_SERVERS: ["a"]}
+        await trio.sleep(30)
+        assert sorted(listed(world)) == sorted(EVERYTHING)
+        nursery.cancel_scope.cancel()
+
+
+async def waits_long(params: dict[str, Any]) -> object:
+    await trio.sleep(9)
+    return {"content": []}
+
+
+async def test_a_server_that_is_restarted_as_it_is_stays_listed(tmp_path: Path, autojump_clock: MockClock) -> None:
+    first, second = server(), server(starts_in=SLOW)
+    second.spec = dataclasses.replace(second.spec, title="Another title")
+    async with open_world(first, state=tmp_path) as world:
+        client = await world.client()
+        assert await client.names() == ["a__x"]
+        began = trio.current_time()
+        world.configures(second, restart={"a"})
+        assert await client.names() == ["a__x"]
+        assert "how to a" in (await world.client()).opened["instructions"]  # type: ignore[attr-defined]
+        assert trio.current_time() == began
+        assert await client.call("a__x") == {"content": []}
+        assert trio.current_time() == pytest.approx(began + SLOW, abs=0.1)
+
+
+@pytest.mark.parametrize("isolation", list(Isolation))
+async def test_what_is_only_remembered_is_never_called(
+    isolation: Isolation, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Though an instance of the caller's own might come up, and though the server is up but does not list."""
+    await seen(tmp_path, server(isolation=isolation))
+    gone = server(isolation=isolation)
+    gone.answers["tools/list"] = refuses
+    async with open_world(gone, state=tmp_path) as world:
+        await world.settled()
+        client = await world.client()
+        assert await client.names() == ["a__x"]
+        assert "its list of tools could not be read" in (await client.call("a__x"))["content"][0]["text"]
+        with pytest.raises(Refusal):  # the same answer as ever for what does not exist
+            await client.call("a__y")
+        assert not gone.calls  # type: ignore[attr-defined]
+    lost = server(isolation=isolation)
+
+    async def only_once(params: dict[str, Any]) -> object:
+        if lost.connections == 1:
+            return await of_no_known_revision(params)
+        return await again(params)
+
+    again, lost.answers["initialize"] = lost.answers["initialize"], only_once
+    async with open_world(lost, state=tmp_path) as world:
+        await world.settled()
+        client = await world.client()
+        assert "a is unavailable" in (await client.call("a__x"))["content"][0]["text"]
+        assert not lost.calls  # type: ignore[attr-defined]
+
+
+async def refuses(params: dict[str, Any]) -> object:
+    raise PeerError(ErrorBody(-32603, "not now"))
+
+
+async def test_a_stream_that_is_opened_while_its_server_starts_is_granted_what_it_will_get(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    def subscribable(starts_in: float = 0.0) -> ScriptedServer:
+        made = server(starts_in=starts_in)
+        initialize = made.answers["initialize"]
+
+        async def begin(params: dict[str, Any]) -> object:
+            begun = await initialize(params)
+            assert isinstance(begun, dict)
+            return {**begun, "capabilities": {**begun["capabilities"], "resources": {"subscribe": True}}}
+
+        made.answers["initialize"] = begin
+        return made
+
+    await seen(tmp_path, subscribable())
+    starting, told = subscribable(SLOW), list[tuple[float, Notification]]()
+    wanted = {"notifications": {"resourceSubscriptions": ["a+x:1"]}}
+    client = StatelessClient("test", None, None, None, object())
+
+    def hear(notice: Notification) -> bool:
+        told.append((trio.current_time(), notice))
+        return True
+
+    async with (
+        open_world(starting, state=tmp_path) as world,
+        open_stateless(world) as stateless,
+        trio.open_nursery() as nursery,
+    ):
+        given = requested_filter(members(encode(wanted)), NO_ABILITIES)
+        tasks, stop = stateless.tasks, trio.Event()
+        nursery.start_soon(listen, world.router, tasks, 1, given, client, NO_ABILITIES, hear, stop)
+        began = trio.current_time()
+        await trio.sleep(SLOW + 1)
+        [(at, acknowledged)] = told
+        assert at == pytest.approx(began + AGREEMENT_TIMEOUT)
+        assert b"a+x:1" in bytes(acknowledged.params or b"")
+        await starting.notifies("notifications/resources/updated", {"uri": "x:1"})
+        await trio.sleep(1)
+        assert [notice.method for _, notice in told[1:]] == ["notifications/resources/updated"]
+        nursery.cancel_scope.cancel()

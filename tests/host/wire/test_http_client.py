@@ -259,8 +259,8 @@ async def test_a_404_with_a_session_ends_the_link_and_every_exchange_on_it() -> 
 @pytest.mark.parametrize(
     ("status", "kind", "text"),
     [
-        (401, AuthNeeded, "the server wants credentials (HTTP 401): give it the headers it asks for"),
-        (403, AuthNeeded, "the server wants credentials (HTTP 403): give it the headers it asks for"),
+        (401, AuthNeeded, "the server wants credentials (HTTP 401)"),
+        (403, AuthNeeded, "the server refuses access (HTTP 403)"),
         (404, HttpRefused, "does not serve MCP there (HTTP 404)"),
         (405, HttpRefused, "does not serve MCP there (HTTP 405)"),
         (400, HttpRefused, "the server refused the request (HTTP 400)"),
@@ -336,8 +336,11 @@ async def test_a_body_that_does_not_answer_is_delivered_and_fails_the_request(bo
 )
 async def test_other_kinds_of_body_fail_the_request(kind: str, headers: dict[str, str]) -> None:
     async with serving(saying(200, answer(), kind, **headers)) as server, linked(server.url) as found:
-        with pytest.raises(LinkLost, match="neither JSON nor an event stream, or with a compressed body") as caught:
+        with pytest.raises(LinkLost) as caught:
             await found.link.send(ask())
+        other = "it responded with neither JSON nor an event stream, or with a compressed body"
+        page = "it responded with a web page, and not with JSON or an event stream"
+        assert str(caught.value) == (page if kind == "text/html" else other)
         assert caught.value.answered
         assert found.arrived == []
 

@@ -3,6 +3,7 @@ what happens on sockets is shown by the tests of the two links."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ from host.wire.http_transport import (
     open_origin,
 )
 from host.wire.link import LinkLost
+from host.wire.oauth import FIND_TIMEOUT, MAX_METADATA
 from host.wire.sse import MAX_EVENT, Event, EventParser
 from tests.host.wire.http_servers import streaming
 
@@ -215,8 +217,9 @@ async def test_another_address_of_the_server_is_asked_by_name() -> None:
         (503, False, False, True),
     ],
 )
-def test_what_a_status_says_of_the_server(status: int, older: bool, holds: bool, passing: bool) -> None:
-    refusal = HttpResponse(httpx.Response(status)).refusal()
+async def test_what_a_status_says_of_the_server(status: int, older: bool, holds: bool, passing: bool) -> None:
+    async with asking(lambda _: httpx.Response(status)) as (origin, _):
+        refusal = await origin.refusal(await ask(origin))
     assert refusal.status == status
     assert (refusal.may_be_http_sse, refusal.may_hold_answer, refusal.is_transient) == (older, holds, passing)
     assert refusal.answered is older
@@ -420,3 +423,99 @@ async def test_a_url_or_header_that_cannot_be_used_is_refused(url: str, value: s
     with pytest.raises(LinkLost, match="its URL is invalid, or its headers are not ASCII"):
         async with open_origin(url, {"X": value}):
             pass
+
+
+# Refused credentials
+
+
+METADATA = {"resource": "https://example.com/mcp", "authorization_servers": ["https://login.example"]}
+WELL_KNOWN = "/.well-known/oauth-protected-resource/mcp"
+
+
+async def refused(
+    answers: Callable[[httpx.Request], httpx.Response], url: str = HOME
+) -> tuple[HttpRefused, list[httpx.Request]]:
+    async with asking(answers, url) as (origin, heard):
+        first = await origin.refusal(await ask(origin))
+        count = len(heard)
+        again = await origin.refusal(await ask(origin))
+        assert str(again) == str(first)
+        assert len(heard) == count + 1  # the metadata are read once
+        return first, heard
+
+
+def behind_oauth(metadata: httpx.Response, challenge: str = "Bearer") -> Callable[[httpx.Request], httpx.Response]:
+    """A server that serves these metadata, and refuses everything else."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == WELL_KNOWN:
+            return metadata
+        return httpx.Response(401, headers={"www-authenticate": challenge})
+
+    return answer
+
+
+async def test_a_server_behind_oauth_is_named_with_its_issuer() -> None:
+    """Its metadata are asked for without the configured token."""
+    refusal, heard = await refused(behind_oauth(httpx.Response(200, json=METADATA)))
+    assert isinstance(refusal, AuthNeeded)
+    assert str(refusal) == (
+        "the server refused the configured Authorization and wants OAuth, issuer https://login.example (HTTP 401)"
+    )
+    assert refusal.lasting
+    assert [each.url.path for each in heard][:2] == ["/mcp", WELL_KNOWN]
+    assert "authorization" in heard[0].headers
+    assert "authorization" not in heard[1].headers
+    assert "secret" not in str(heard[1].url)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        httpx.Response(404),
+        httpx.Response(302, headers={"location": "https://example.com/metadata"}),
+        httpx.Response(200, text=json.dumps(METADATA)),
+        httpx.Response(200, json={**METADATA, "filler": "x" * MAX_METADATA}),
+        httpx.Response(200, json={**METADATA, "resource": "https://example.com/another"}),
+        httpx.Response(200, json={**METADATA, "resource": "http://example.com/mcp"}),
+    ],
+)
+async def test_without_usable_metadata_the_issuer_is_left_out(metadata: httpx.Response) -> None:
+    """Redirects are not followed, and a document has a limit."""
+    refusal, _ = await refused(behind_oauth(metadata))
+    assert "wants OAuth (HTTP 401)" in str(refusal)
+
+
+@pytest.mark.parametrize("place", ["https://other.example/x", "http://example.com/x", "http://10.0.0.1/x", "//x.y/z"])
+async def test_metadata_of_another_origin_are_not_asked_for(place: str) -> None:
+    """The server must not choose an address for us (rule 40)."""
+    challenge = f'Bearer resource_metadata="{place}"'
+    refusal, heard = await refused(behind_oauth(httpx.Response(200, json=METADATA), challenge))
+    assert "issuer https://login.example" in str(refusal)  # from the well-known path
+    assert {(each.url.scheme, each.url.host) for each in heard} == {("https", "example.com")}
+
+
+async def test_metadata_that_do_not_come_are_not_waited_for(autojump_clock: MockClock) -> None:
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.startswith("/.well-known"):
+            await trio.sleep_forever()
+        return httpx.Response(401, headers={"www-authenticate": "Bearer"})
+
+    async with open_origin(HOME, {}, httpx.MockTransport(answer)) as origin:
+        refusal = await origin.refusal(await ask(origin))
+        assert str(refusal) == "the server wants OAuth (HTTP 401)"
+        assert trio.current_time() == pytest.approx(FIND_TIMEOUT)
+
+
+@pytest.mark.parametrize(
+    ("status", "challenge", "text"),
+    [
+        (401, "", "the server refused the configured Authorization (HTTP 401)"),
+        (401, 'Basic realm="x"', "the server refused the configured Authorization (HTTP 401)"),
+        (403, "", "the server refuses access (HTTP 403)"),
+        (403, 'Bearer error="insufficient_scope"', "the token under headers lacks a scope (HTTP 403)"),
+    ],
+)
+async def test_other_refused_credentials_need_no_metadata(status: int, challenge: str, text: str) -> None:
+    refusal, heard = await refused(lambda _: httpx.Response(status, headers={"www-authenticate": challenge}))
+    assert (str(refusal), refusal.remedy != "", len(heard)) == (text, True, 2)

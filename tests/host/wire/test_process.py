@@ -207,6 +207,20 @@ async def test_a_start_that_fails_says_why(keeper: Keeper, argv: list[str], cwd:
     await until(lambda: not states_below(keeper.pid), 1)
 
 
+@pytest.mark.parametrize("by_path", [True, False])
+async def test_a_script_whose_interpreter_is_missing_is_told_from_a_missing_one(
+    keeper: Keeper, tmp_path: Path, by_path: bool
+) -> None:
+    file = tmp_path / "a-server"
+    file.write_text("#!/no/such/interpreter\n")
+    file.chmod(0o755)
+    with pytest.raises(SpawnError, match="no interpreter"):
+        async with keeper.open_child(
+            [str(file) if by_path else "a-server"], env={"PATH": f"/usr/bin:{tmp_path}"}, cwd="/", grace=0.1
+        ):
+            pass
+
+
 async def test_a_file_that_is_no_program_is_not_executable(keeper: Keeper, tmp_path: Path) -> None:
     file = tmp_path / "noise"
     file.write_bytes(b"\x00\x01\x02")

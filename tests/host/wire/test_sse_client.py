@@ -338,11 +338,11 @@ async def test_a_message_over_the_limit_must_end_in_time(autojump_clock: MockClo
 @pytest.mark.parametrize(
     ("status", "kind", "text"),
     [
-        (401, AuthNeeded, "the server wants credentials (HTTP 401): give it the headers it asks for"),
-        (404, HttpRefused, "the server does not serve MCP there (HTTP 404): check its URL"),
+        (401, AuthNeeded, "the server wants credentials (HTTP 401)"),
+        (404, HttpRefused, "the server does not serve MCP there (HTTP 404): correct the path in its url"),
         (302, HttpRefused, "the server redirects (HTTP 302): configure the URL that it redirects to"),
         (503, HttpRefused, "the server failed (HTTP 503)"),
-        (200, HttpRefused, "the server has no event stream (HTTP 200)"),
+        (200, HttpRefused, "the server has no event stream there (HTTP 200): correct the path in its url"),
     ],
 )
 async def test_a_server_without_the_stream_ends_the_link_for_the_reason_it_has(

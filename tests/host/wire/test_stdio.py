@@ -36,6 +36,7 @@ class Server:
     arrived: list[ReceivedMessage] = field(default_factory=list)
     lost: str | None = None
     over: trio.Event = field(default_factory=trio.Event)
+    texts: list[bytes] = field(default_factory=list)
 
     def says(self, data: bytes) -> None:
         assert os.write(self.stdout, data) == len(data)
@@ -78,8 +79,17 @@ async def serving(
         os.set_blocking(fd, False)
     async with trio.lowlevel.FdStream(ours_in) as output:
         status: list[Callable[[], Awaitable[str]]] = []
-        link = StdioLink(output, ours_out, lambda: status[0](), turns=turns, max_message=max_message, hold=hold)
-        server = Server(link, theirs_in, theirs_out)
+        texts: list[bytes] = []
+        link = StdioLink(
+            output,
+            ours_out,
+            lambda: status[0](),
+            on_text=texts.append,
+            turns=turns,
+            max_message=max_message,
+            hold=hold,
+        )
+        server = Server(link, theirs_in, theirs_out, texts=texts)
 
         async def ended() -> str:
             await server.ended.wait()
@@ -116,6 +126,12 @@ async def test_what_it_writes_arrives_line_by_line(server: Server) -> None:
     server.says(b'"method":"b"}\r\n')
     await trio.testing.wait_all_tasks_blocked()
     assert server.arrived[1:] == [ReceivedMessage(Notification("b"))]
+
+
+async def test_lines_that_are_no_messages_are_reported_as_text(server: Server) -> None:
+    server.says(b'listening\n{"level":30}\n{"jsonrpc":"2.0","method":"a"}\n{"jsonrpc":"2.0","id":1,"error":5}\n')
+    await trio.testing.wait_all_tasks_blocked()
+    assert server.texts == [b"listening", b'{"level":30}']
 
 
 async def test_what_is_no_message_arrives_as_such_and_the_link_lives_on(server: Server) -> None:

@@ -1,0 +1,84 @@
+"""The command `status`: the health of the running hosts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from host.cli.common import Selection, config_option, counted, pass_selection, state_option
+from host.cli.exit_codes import DONE
+from host.cli.signals import allow_interrupts
+from host.cli.terminal import Terminal, printable
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: a list with an object for each host.")
+@config_option
+@state_option
+@pass_selection
+def status(selection: Selection, as_json: bool) -> int:
+    """Show the health of the running host.
+
+    Its address, its servers, what waits for a person, and its memory. With --config FILE the host of this
+    configuration, otherwise all that run. The exit code is 3 if none runs.
+    """
+    targets = selection.scope().running()
+    allow_interrupts()
+    hosts = [target.host.get("status") for target in targets]
+    if as_json:
+        print(json.dumps(hosts, indent=2))
+        return DONE
+    terminal = Terminal(sys.stdout)
+    for number, host in enumerate(hosts):
+        if number:
+            print()
+        _show(terminal, host)
+    return DONE
+
+
+def _show(terminal: Terminal, host: Mapping[str, Any]) -> None:
+    where = "over standard input and output" if host["stdio"] else f"at {host['endpoint']}"
+    print(f"Colonnade {host['colonnade']} serves {where}")
+    process = [f"process {host['pid']}", f"up {_duration(host['uptime'])}"]
+    if (memory := host["process"]["memory"]) is not None:
+        process.append(f"{_mebibytes(memory)} of memory, at most {_mebibytes(host['process']['memory_peak'])} so far")
+    servers = host["servers"]
+    ready = sum(server["state"] == "ready" for server in servers)
+    calls = sum(server["in_flight"] for server in servers)
+    lines = {
+        "configuration": printable(host["config"]),
+        "host": ", ".join(process),
+        "servers": f"{ready} of {len(servers)} ready, {counted(calls, 'call')} in progress",
+    }
+    if host["confirmations"]:
+        lines["confirmations"] = f"{host['confirmations']} waiting (colonnade ask)"
+    if host["held"]:
+        lines["definitions"] = f"{host['held']} held (colonnade definitions)"
+    if host["waiting_changes"]:
+        lines["changes"] = f"{counted(len(host['waiting_changes']), 'change')} of the file waiting (colonnade reload)"
+    for label, text in lines.items():
+        print(f"  {label + ':':<15} {text}")
+    for change in host["waiting_changes"]:
+        print(f"  {'':<15} {printable(change)}")
+    for problem in host["problems"]:
+        print(f"  problem:        {printable(problem)}")
+    for server in servers:
+        detail = "" if server["state"] == "ready" else printable(server["detail"])
+        print(f"  {server['id']:<20} {terminal.state(server['state'])} {detail}".rstrip())
+
+
+def _duration(seconds: float) -> str:
+    """A time in its two largest units."""
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    units = [f"{count} {unit}" for count, unit in ((days, "d"), (hour, "h"), (minute, "min"), (second, "s")) if count]
+    return " ".join(units[:2]) or "0 s"
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / (1 << 20):.0f} MiB"

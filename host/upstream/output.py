@@ -1,0 +1,162 @@
+"""The lines that a server's program writes beside its messages, and how it ended.
+
+These are standard error, and the lines on standard output that are no messages. They are made fit for people, without
+the secrets of the configuration, and kept in the journal. The last ones explain the end of the program: those that were
+written shortly before it, and not those before a kill, which came from outside.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import trio
+
+from config import HttpServer, ServerSpec
+from host.journal import MAX_OUTPUT_LINES, Journal, OutputLine, OutputRecord
+from host.sanitize import ELLIPSIS, visible_output
+from host.upstream.stderr import find_reason, last_line
+from host.wire.framing import LineSplitter, LineTooLong
+from host.wire.process import Child
+from host.wire.stdio import CHUNK
+from host.wire.turns import Turn
+
+MAX_LINE = 64 * 1024
+LINE_LENGTH = 1_000
+"""Characters of a line that are kept."""
+MIN_SECRET_LENGTH = 6
+"""Characters of a value that is redacted. Shorter values are words like `UTC` and `true`, which occur in any text."""
+STDERR_WAIT = 0.5
+"""Seconds to wait for the rest of standard error after the end of a child. Its own children may keep it open."""
+REASON_WINDOW = 10.0
+"""Seconds before the end of a program in which it gives its reason; earlier errors were about something else."""
+
+_OWN_FAULTS = frozenset(
+    (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP)
+)
+"""Signals that end a program because of its own fault. Their reason may stand in its output."""
+_OF_SHELLS = 128
+"""A shell, or docker, exits with this and the signal that ended the program it had started."""
+
+
+def redactor(spec: ServerSpec) -> Callable[[str], str]:
+    """A function that replaces the configured secrets of a server in its texts: servers repeat them in errors."""
+    secrets = sorted({text for text in _secrets(spec) if len(text) >= MIN_SECRET_LENGTH}, key=len, reverse=True)
+
+    def redact(text: str) -> str:
+        for secret in secrets:
+            text = text.replace(secret, "***")
+        return text
+
+    return redact
+
+
+def _secrets(spec: ServerSpec) -> Iterator[str]:
+    """The values of `headers` or `env`, and all that references gave, except paths in a command."""
+    if isinstance(spec, HttpServer):
+        values = list(spec.headers.values())
+        yield from spec.url.filled
+        yield from (value.reveal().partition(" ")[2] for value in values)  # without `Bearer`
+    else:
+        values = list(spec.env.values())
+        yield from (text for word in spec.command for text in word.filled if not text.startswith("/"))
+    for value in values:
+        for text in (value.reveal(), *value.filled):
+            yield text
+            yield from map(str.strip, text.splitlines())  # a key of several lines is written line by line
+
+
+class ProgramOutput:
+    """The lines of one child, of which the last are kept with their times."""
+
+    def __init__(self, spec: ServerSpec, journal: Journal, turn: Turn) -> None:
+        self._server = spec.id
+        self._journal = journal
+        self._turn = turn
+        self._redact = redactor(spec)
+        self._lines: deque[tuple[float, str, str]] = deque(maxlen=MAX_OUTPUT_LINES)
+        self._stderr_ended = trio.Event()
+
+    async def read_stderr(self, stderr: trio.abc.ReceiveStream) -> None:
+        """Read standard error to its end. Never stops, because a full pipe would block the child."""
+        lines = LineSplitter(MAX_LINE)
+        try:
+            while data := await stderr.receive_some(CHUNK):
+                self._turn.begin()
+                try:
+                    for line in lines.feed(bytes(data)):
+                        self._take(line, "stderr")
+                        await self._turn.yield_if_over()
+                except LineTooLong:
+                    lines = LineSplitter(MAX_LINE)
+            if last := lines.rest():
+                self._take(last, "stderr")
+        except trio.BrokenResourceError:
+            pass
+        finally:
+            self._stderr_ended.set()
+
+    def take_stdout(self, line: bytes) -> None:
+        """Take a line of standard output that is no message."""
+        self._take(line, "stdout")
+
+    def _take(self, line: bytes, stream: Literal["stderr", "stdout"]) -> None:
+        text = self._redact(visible_output(line[:MAX_LINE].decode(errors="replace")))
+        if text.strip():
+            text = text if len(text) <= LINE_LENGTH else text[: LINE_LENGTH - 1] + ELLIPSIS
+            self._lines.append((trio.current_time(), stream, text))
+            self._journal.note(OutputLine(self._server, text, stream))
+
+    async def describe_end(self, child: Child) -> str:
+        """Wait for the end of the child; how it ended, and the reason that it gave."""
+        status = await child.wait()
+        with trio.move_on_after(STDERR_WAIT):
+            await self._stderr_ended.wait()
+        if (number := _killed_by(status)) is not None and number not in _OWN_FAULTS:
+            return _describe_kill(status, number)
+        reason = self._find_reason(0 if status < 0 else status)
+        said = f"it crashed with {_describe_signal(-status)}" if status < 0 else f"it exited with status {status}"
+        if reason is not None:
+            return f"{said}: {reason}"
+        if status == 0:
+            return f"{said}, as if it had finished: over stdio a server runs until its standard input is closed"
+        return f"{said} and gave no reason" + (f" (colonnade logs {self._server})" if self._lines else "")
+
+    def _find_reason(self, status: int) -> str | None:
+        since = trio.current_time() - REASON_WINDOW
+        recent = {
+            wanted: [text for at, stream, text in self._lines if stream == wanted and at >= since]
+            for wanted in ("stderr", "stdout")
+        }
+        return find_reason(recent["stderr"], status) or (find_reason(recent["stdout"], status) if status else None)
+
+
+def describe_silence(output: list[OutputRecord]) -> str:
+    """What a program that did not respond wrote instead, and what to do."""
+    stderr = last_line([each.line for each in output if each.stream == "stderr"])
+    said = f'; its standard error ends with "{stderr}"' if stderr is not None else ""
+    text = next((each.line for each in output if each.stream == "stdout"), None)
+    if text is None:
+        return f"if it needs longer, raise start_timeout{said}"
+    return f'its standard output is no JSON-RPC but begins "{text[:100]}"; it may need an option for stdio{said}'
+
+
+def _killed_by(status: int) -> int | None:
+    """The signal that ended the program, or the one that it had started; None if it ended by itself."""
+    if status < 0:
+        return -status
+    killing = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
+    return status - _OF_SHELLS if status - _OF_SHELLS in killing else None
+
+
+def _describe_kill(status: int, number: int) -> str:
+    said = f"it exited with status {status}, as after " if status > 0 else "it was ended by "
+    cause = " (by a person, or by the system because memory ran out)" if number == signal.SIGKILL else ""
+    return f"{said}{_describe_signal(number)}{cause}"
+
+
+def _describe_signal(number: int) -> str:
+    known = number in {each.value for each in signal.Signals}
+    return f"signal {number}" + (f", {signal.Signals(number).name}" if known else "")

@@ -1,0 +1,102 @@
+"""The command `status`: what it prints of a host, and its exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from host.cli.command_line import run
+from host.cli.exit_codes import DONE, UNREACHED
+from host.cli.status import _duration, _show
+from host.cli.terminal import Terminal
+from tests.host.admin.test_socket import running_host
+from tests.kit.admin import server
+from tests.real.running import colonnade, recorder, serving, write_config
+
+from .conftest import Stopped
+
+HOST: dict[str, Any] = {
+    "colonnade": "0.1.0",
+    "config": "/home/me/colonnade.yaml",
+    "pid": 4711,
+    "stdio": False,
+    "endpoint": "http://127.0.0.1:8808/mcp",
+    "uptime": 11_520.0,
+    "process": {"memory": 80 << 20, "memory_peak": 96 << 20},
+    "servers": [server("time"), server("bad", state="failed", detail="it exited with status 1: \x1b[31mno key")],
+    "confirmations": 0,
+    "held": 0,
+    "waiting_changes": [],
+    "problems": [],
+}
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[str]:
+    folder = tmp_path / "state"
+    folder.mkdir(0o700)
+    (folder / "run").mkdir(0o700)
+    with running_host(folder / "run"):
+        yield str(folder)
+
+
+def test_what_waits_for_a_person_is_named_with_its_command(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["status", "--state", state]) == DONE
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Colonnade 0.1.0 serves at http://127.0.0.1:8808/mcp"
+    assert "  host:           process 4711, up 3 h 12 min, 80 MiB of memory, at most 96 MiB so far" in lines
+    assert "  confirmations:  2 waiting (colonnade ask)" in lines
+    assert "  definitions:    1 held (colonnade definitions)" in lines
+    assert "  changes:        1 change of the file waiting (colonnade reload)" in lines
+    assert "                  time: command changed" in lines
+    assert "  problem:        the audit log cannot be written" in lines
+
+
+def test_the_state_as_json(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["status", "--json", "--state", state]) == DONE
+    (host,) = json.loads(capsys.readouterr().out)
+    assert (host["pid"], host["confirmations"], host["waiting_changes"]) == (4711, 2, ["time: command changed"])
+
+
+def test_without_a_host_the_exit_code_says_so(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stopped.run("status", "--json") == UNREACHED
+    assert capsys.readouterr().out == ""
+
+
+def test_servers_have_their_state_and_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is said of what does not wait, and nothing of a server moves the cursor."""
+    _show(Terminal(io.StringIO()), HOST)
+    said = capsys.readouterr().out
+    assert "1 of 2 ready" in said
+    assert "  time                 ready\n" in said
+    assert "  bad                  failed   it exited with status 1: \\x1b[31mno key\n" in said
+    assert "colonnade ask" not in said
+    _show(Terminal(io.StringIO()), {**HOST, "stdio": True, "endpoint": "", "process": {"memory": None}})
+    said = capsys.readouterr().out
+    assert "serves over standard input and output\n" in said
+    assert "memory" not in said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.4, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (3600, "1 h"), (90_061, "1 d 1 h"), (86_400, "1 d")],
+)
+def test_times_in_words(seconds: float, words: str) -> None:
+    assert _duration(seconds) == words
+
+
+@pytest.mark.slow
+def test_a_real_host(tmp_path: Path) -> None:
+    file = write_config(tmp_path, {"a": recorder(tmp_path / "a.log"), "gone": {"command": [str(tmp_path / "gone")]}})
+    with serving(file, "a") as host:
+        done = colonnade("status", COLONNADE_STATE=str(tmp_path / "state"))
+        assert (done.returncode, done.stderr) == (DONE, "")
+        assert f"serves at {host.url}\n" in done.stdout
+        assert f"process {host.process.pid}, up " in done.stdout
+        assert "1 of 2 ready" in done.stdout
+        assert "could not be started: not found" in done.stdout
