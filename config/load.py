@@ -24,6 +24,7 @@ from config.problems import ConfigError, KeyPath, Mark, clip, did_you_mean, near
 from config.references import Expander, is_literal
 from config.schema import ConfigFile, known_keys
 from config.types import SHORTEST_TOKEN, TOKEN_NAME, is_loopback, sentence
+from config.written import written_sections
 from config.yaml import Document
 
 # A key that is no word may be a value that slipped to the left of its colon: it is not repeated.
@@ -68,7 +69,9 @@ def load(path: str | os.PathLike[str], environ: Mapping[str, str] | None = None)
         *_listen_notices(config.listen),
         *_consent_notices(config.servers),
     )
-    return dataclasses.replace(config, source=file, digest=document.digest, notices=notices)
+    return dataclasses.replace(
+        config, source=file, digest=document.digest, notices=notices, written=written_sections(desktop.root)
+    )
 
 
 class _Report:
