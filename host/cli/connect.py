@@ -311,7 +311,7 @@ def _moves(
     from config.hosts.started import is_among, started_by
 
     try:
-        entries = started_by(host, path, data, Path.home())
+        entries = started_by(host, path, data, Path.home(), os.environ)
     except ConfigError as problem:
         raise CommandFailed(str(problem)) from problem
     servers = choices.document.root.get("servers")
