@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from config.document import Document
+from config.document import Document, Place
 from config.hosts import DesktopHost, recognize
 from config.hosts.desktop_file import DesktopFile
 from config.hosts.desktop_host import wanted_of
@@ -105,6 +105,27 @@ def read_file(file: Path) -> tuple[Document, DesktopHost | None]:
     """
     document = read(file, lambda root: wanted_of(recognize(file, root)))
     return document, recognize(file, document.root)
+
+
+def problems_of_server(id: str, server: dict[str, object], expander: Expander) -> list[str]:
+    """The problems of one server in our form as sentences, each after its key. None holds a secret."""
+    root: dict[str, object] = {"servers": {id: server}}
+    document = Document("", root=root)
+    _mark_all(document, root, ())
+    try:
+        ConfigFile.model_validate(root, context=expander)
+    except ValidationError as error:
+        report = _Report(document, lambda path: path)
+        return [text for details in _errors(error) for text in report.sentences(details)]
+    return []
+
+
+def _mark_all(document: Document, value: object, path: KeyPath) -> None:
+    """Give each value a place, in the first line."""
+    document.places[path] = Place(Mark(1, 1), Mark(1, 1))
+    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in below:
+        _mark_all(document, each, (*path, key))
 
 
 def _validate(document: Document, root: dict[str, Any], report: _Report, expander: Expander) -> Config:

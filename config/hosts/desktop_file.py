@@ -55,7 +55,7 @@ class DesktopFile:
 
     @property
     def root(self) -> dict[str, object]:
-        servers = {id: entry.ours for id, entry in self.entries.items() if not entry.problems}
+        servers = {id: entry.served for id, entry in self.entries.items() if not entry.problems}
         return {**self._own_keys, "servers": servers}
 
     def written(self, path: KeyPath) -> KeyPath:
