@@ -201,7 +201,9 @@ def test_what_is_written_permits_no_call_that_the_host_forbids(
     environ = {"V": "v"}
     first = {name: {"command": name, **keys} for name, keys in servers.items()}
     name = next(iter(first))
-    second: dict[str, dict[str, Any]] = {"twin": {**twin, **{key: first[name][key] for key in ("command", "env", "args") if key in first[name]}}}
+    second: dict[str, dict[str, Any]] = {
+        "twin": {**twin, **{key: first[name][key] for key in ("command", "env", "args") if key in first[name]}}
+    }
     for key in ("env", "args"):
         if key not in first[name]:
             second["twin"].pop(key, None)
