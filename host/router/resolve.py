@@ -80,13 +80,10 @@ class Resolver:
         is_visible = server is not None and self._definitions.is_visible(server, kind, target.inward)
         return target.entry if is_visible else None
 
-    def is_offered(self, target: ResolvedName) -> bool:
-        """Whether the caller may see that a server offers what has this name."""
-        server, inward = target.server, target.inward
-        if server is None:
-            return False
-        exists = target.entry is not None or (target.kind is Kind.RESOURCE and self.is_listed(server, inward))
-        return self._definitions.is_visible(server, target.kind, inward) and exists
+    def is_offered(self, server: str, target: ResolvedName) -> bool:
+        """Whether the caller may know that the server offers what has this name."""
+        exists = self.is_listed(server, target.inward) if target.kind is Kind.RESOURCE else target.entry is not None
+        return self._definitions.is_known(server, target.kind, target.inward) and exists
 
     def param_headers(self, tool: ResolvedName) -> tuple[ParamHeader, ...]:
         """The arguments that headers must repeat for a tool; none if the caller may not know the tool."""

@@ -203,8 +203,11 @@ class Router:
         server = target.server
         if server is not None and await self._upstreams.wait_started(server, caller, target.since):
             target = self.resolver.resolve_now(caller.endpoint, target.kind, target.asked)
-        if self.resolver.is_offered(target):
-            self._upstreams.check_read(target)
+        server = target.server
+        if server is None or not self._upstreams.is_only_remembered(server, target.kind):
+            return target
+        if self.resolver.is_offered(server, target):
+            raise self._upstreams.unread(server, target.kind)
         return target
 
     async def _complete(self, exchange: Exchange) -> Answer:

@@ -12,7 +12,7 @@ import trio
 
 from config import Isolation, ServerSpec
 from host.errors import MethodNotFound, TimedOut, TooManyRequests, Unavailable
-from host.exchange import Caller, Exchange, ResolvedName
+from host.exchange import Caller, Exchange
 from host.policy.gate import WatchPermit
 from host.protocol.methods import ROOTS_CHANGED, Kind
 from host.protocol.negotiated import NegotiatedServer
@@ -306,18 +306,20 @@ class Upstreams:
             if not self._waiting[owner]:
                 del self._waiting[owner]
 
-    def check_read(self, target: ResolvedName) -> None:
-        """Check that the server of this entry has listed it to this host: what is remembered may be outdated.
-
-        Raises:
-            Unavailable: it has not.
-        """
-        server, kind = target.server, target.kind
+    def is_only_remembered(self, server: str, kind: Kind) -> bool:
+        """Whether the server has not listed its entries of this kind to this host, which may be other ones by now."""
         kinds = (Kind.RESOURCE, Kind.TEMPLATE) if kind is Kind.RESOURCE else (kind,)
         pins = self._runtime.gate.definitions.pins
-        if server is not None and any(pins.is_remembered(server, each.value) for each in kinds):
-            self.ready_client(server)
-            raise Unavailable(server, f"{server} is unavailable: its list of {kind.value}s could not be read")
+        return any(pins.is_remembered(server, each.value) for each in kinds)
+
+    def unread(self, server: str, kind: Kind) -> Unavailable:
+        """The error for a request whose definition is only remembered.
+
+        Raises:
+            Unavailable: the server is not connected.
+        """
+        self.ready_client(server)
+        return Unavailable(server, f"{server} is unavailable: its list of {kind.value}s could not be read")
 
     def is_starting(self, server: str) -> bool:
         return server in self.by_id and self.by_id[server].is_starting
