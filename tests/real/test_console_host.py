@@ -526,7 +526,7 @@ def test_a_hostile_server_runs_no_script(tmp_path: Path, context: BrowserContext
             f"{here.origin}{path}"
             for path in (
                 *("/console", "/console/console.css", "/console/console.js", "/console/open"),
-                *(f"/api/v1/{each}" for each in ("events", "confirmations/answer", "explain")),
+                *(f"/api/v1/{each}" for each in ("events", "confirmations/answer", "explain", "servers/log")),
             )
         }
         assert faults == []
