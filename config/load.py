@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from config.document import Document
+from config.document import Document, Place
 from config.hosts import DesktopHost, recognize
 from config.hosts.desktop_file import DesktopFile
 from config.hosts.desktop_host import wanted_of
@@ -29,6 +29,7 @@ from config.read import read
 from config.references import Expander, Secret, is_literal
 from config.schema import ConfigFile, known_keys
 from config.types import SHORTEST_TOKEN, TOKEN_NAME, is_loopback, sentence
+from config.written import written_sections
 
 # A key that is no word may be a value that slipped to the left of its colon: it is not repeated.
 _WORD = re.compile(r"\w[\w.-]*")
@@ -69,7 +70,8 @@ def load(
     document, host = read_file(file)
     if host is None:
         expander = Expander(environ, file.parent)
-        config = _validate(document, document.root, _Report(document, lambda path: path), expander)
+        root = document.root
+        config = _validate(document, root, _Report(document, lambda path: path), expander)
         notices: tuple[str, ...] = ()
     else:
         desktop = DesktopFile(host, file, document, home or Path.home(), environ)
@@ -83,13 +85,16 @@ def load(
         expander = Expander(environ, file.parent, may_be_empty=True, inputs=answer)
         config = dataclasses.replace(_validate_host_file(document, desktop, expander), answers=given)
         notices = tuple(desktop.notices)
+        root = desktop.root
     notices = (
         *notices,
-        *_token_notices(document.root),
+        *_token_notices(root),
         *_listen_notices(config.listen),
         *_consent_notices(config.servers),
     )
-    return dataclasses.replace(config, source=file, digest=document.digest, notices=notices)
+    return dataclasses.replace(
+        config, source=file, digest=document.digest, notices=notices, written=written_sections(root)
+    )
 
 
 def read_file(file: Path) -> tuple[Document, DesktopHost | None]:
@@ -100,6 +105,27 @@ def read_file(file: Path) -> tuple[Document, DesktopHost | None]:
     """
     document = read(file, lambda root: wanted_of(recognize(file, root)))
     return document, recognize(file, document.root)
+
+
+def problems_of_server(id: str, server: dict[str, object], expander: Expander) -> list[str]:
+    """The problems of one server in our form as sentences, each after its key. None holds a secret."""
+    root: dict[str, object] = {"servers": {id: server}}
+    document = Document("", root=root)
+    _mark_all(document, root, ())
+    try:
+        ConfigFile.model_validate(root, context=expander)
+    except ValidationError as error:
+        report = _Report(document, lambda path: path)
+        return [text for details in _errors(error) for text in report.sentences(details)]
+    return []
+
+
+def _mark_all(document: Document, value: object, path: KeyPath) -> None:
+    """Give each value a place, in the first line."""
+    document.places[path] = Place(Mark(1, 1), Mark(1, 1))
+    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in below:
+        _mark_all(document, each, (*path, key))
 
 
 def _validate(document: Document, root: dict[str, Any], report: _Report, expander: Expander) -> Config:

@@ -104,10 +104,44 @@ def is_literal(raw: str) -> bool:
     return all(match[0] == _ESCAPE for match in _REFERENCE.finditer(raw))
 
 
+def rebase(raw: str, folder: Path) -> str:
+    """A value whose `${file:PATH}` start from a folder, so that it means the same anywhere."""
+
+    def absolute(match: re.Match[str]) -> str:
+        path = (match[1] or "").removeprefix("file:")
+        if match[0] == _ESCAPE or path == match[1] or not match[2]:
+            return match[0]
+        return f"${{file:{folder / path}}}"
+
+    return _REFERENCE.sub(absolute, raw)
+
+
+def inputs_of(raw: str) -> list[str]:
+    """The ids of the `${input:ID}` in a value."""
+    found = (match[1] for match in _REFERENCE.finditer(raw) if match[0] != _ESCAPE)
+    return [inside.removeprefix("input:") for inside in found if inside.startswith("input:")]
+
+
+def with_inputs(raw: str, references: Mapping[str, str]) -> str:
+    """A value with other references in the place of `${input:ID}`, by their ids."""
+
+    def replace(match: re.Match[str]) -> str:
+        inside = match[1] or ""
+        return references.get(inside.removeprefix("input:"), match[0]) if inside.startswith("input:") else match[0]
+
+    return _REFERENCE.sub(replace, raw)
+
+
 def variables_of(raw: str) -> list[str]:
     """The names of the environment variables that a value needs: those of its references without a default."""
     found = (_ENV.fullmatch(match[1] or "") for match in _REFERENCE.finditer(raw))
     return [match["name"] for match in found if match is not None and match["default"] is None]
+
+
+def kept_secrets_of(raw: str) -> list[str]:
+    """The references of a value to the keyring and to files."""
+    found = (match[0] for match in _REFERENCE.finditer(raw) if match[0] != _ESCAPE)
+    return [each for each in found if each.startswith(("${keyring:", "${file:"))]
 
 
 def mask(raw: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
 from typing import Concatenate, ParamSpec
@@ -63,15 +63,18 @@ class ServerEntry:
     approved: list[str] = field(default_factory=list)
     """Tools that its host calls without asking. They are approved here only if the person who imports says so."""
     approves_all: bool = False
+    has_approvals: bool = False
+    """Whether the file says, with a list or a switch, which calls its host passes without asking."""
     is_off: bool = False
     needs_approval: bool = False
     """Whether it stands in a project's file and no file says that the host's person has approved it."""
+    file_variables: dict[str, str] = field(default_factory=dict)
+    """Variables of the files that the entry names."""
     _only: set[str] | None = None
     _denied: set[str] = field(default_factory=set)
     _denied_calls: list[dict[str, object]] = field(default_factory=list)
     _asked: set[str] = field(default_factory=set)
     _default: str = ""
-    _file_variables: dict[str, str] = field(default_factory=dict)
 
     def apply(self, rules: dict[str, Rule]) -> None:
         """Read all keys of the entry by their rules. Problems are kept, each once."""
@@ -120,7 +123,7 @@ class ServerEntry:
         except (OSError, ValueError):
             raise CannotUse(f'the file that its key "{place}" names cannot be read') from None
         for name, found in dotenv_values(stream=StringIO(text), interpolate=False).items():
-            self._file_variables[name] = (found or "").replace("${", "$${")
+            self.file_variables[name] = (found or "").replace("${", "$${")
 
     def switch_off(self) -> None:
         self.is_off = True
@@ -171,7 +174,8 @@ class ServerEntry:
         self._default = "deny"
 
     def approve(self, tools: Iterable[str] | None = None) -> None:
-        """Note tools, or all, that the host calls without asking."""
+        """Note tools, or all, that the host calls without asking. With an empty list, it asks before each call."""
+        self.has_approvals = True
         if tools is None:
             self.approves_all = True
         else:
@@ -198,14 +202,28 @@ class ServerEntry:
             rules["deny"] = [*sorted(denied), *calls]
         return self._default if rules == {"default": self._default} else rules or None
 
+    @property
+    def host_asks(self) -> bool:
+        """Whether the file says that its host asks a person before calls."""
+        return self._default == "ask" or self.has_approvals
+
+    def restrictions(self) -> dict[str, object] | str | None:
+        """The rules of ours as in `consent_for_tools`, without confirmation of those tools that none names."""
+        apart = replace(self, _default="") if self._default == "ask" else self
+        return apart.consent_for_tools()
+
+    @property
+    def served(self) -> dict[str, object]:
+        """The keys in our form as they are read. The value of a reference of a server that is off is of no interest;
+        its variable may be long gone."""
+        return {key: _escape_references(value) for key, value in self.ours.items()} if self.is_off else self.ours
+
     def finish(self) -> None:
         """Write the variables of files and the restrictions into the keys in our form."""
         env = self.ours.get("env", {})
-        if self._file_variables and isinstance(env, dict):
-            self.ours["env"] = {**self._file_variables, **env}
+        if self.file_variables and isinstance(env, dict):
+            self.ours["env"] = {**self.file_variables, **env}
         if self.is_off:
-            # The value of a reference is of no interest then; its variable may be long gone.
-            self.ours = {key: _escape_references(value) for key, value in self.ours.items()}
             self.ours["disabled"] = Plain("true")
         tools = self.consent_for_tools()
         if tools is None:
@@ -348,8 +366,7 @@ def call_timeout(unit: float) -> Rule:
 def own_trust(entry: ServerEntry, key: str, value: object) -> None:
     """A switch by which the host asks nothing any more, or our own level of trust."""
     if isinstance(value, Plain) and value in ("true", "false"):
-        if value == "true":
-            entry.approve()
+        entry.approve(None if value == "true" else [])
     else:
         entry.set(key, value, key)
 

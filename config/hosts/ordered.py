@@ -64,12 +64,12 @@ def apply_ordered(
         for verdict in STRICTNESS
     }
     if base == "deny":
-        entry.permit(pattern for pattern in named["allow"] | named["ask"] if not cleaned or cleaned.fullmatch(pattern))
+        certain = {rule.pattern for rule in above if rule.is_certain and rule.verdict != "deny"}
+        entry.permit(pattern for pattern in certain if not cleaned or cleaned.fullmatch(pattern))
     if base == "ask":
         entry.ask()
         entry.approve(sorted(named["allow"]))
-    else:
-        entry.ask(_unclean(pattern, cleaned) for pattern in named["ask"])
+    entry.ask(_unclean(pattern, cleaned) for pattern in named["ask"])
     entry.deny(_unclean(pattern, cleaned) for pattern in named["deny"])
     for rule in above:
         if rule.when is not None:

@@ -15,10 +15,12 @@ from host.cli.config_file import check, schema
 from host.cli.confirmations import ask, console
 from host.cli.connect import connect, disconnect
 from host.cli.definitions import definitions
+from host.cli.edit import add, init, remove
 from host.cli.endpoint import call, list_entries, prompt, read
 from host.cli.exit_codes import DONE, INTERRUPTED, CommandFailed
 from host.cli.explain import explain
 from host.cli.grants import grants
+from host.cli.importing import import_servers
 from host.cli.serve import serve
 from host.cli.servers import disable, enable, logs, reload, restart
 from host.cli.status import status
@@ -87,7 +89,8 @@ def show_help(context: click.Context, command: tuple[str, ...]) -> int:
 
 for _command in (
     *(serve, check, schema),
-    *(connect, disconnect),
+    *(init, add, remove),
+    *(import_servers, connect, disconnect),
     *(list_entries, call, read, prompt),
     *(status, logs, restart, enable, disable, reload),
     *(ask, console, definitions, grants, explain, audit),

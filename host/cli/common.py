@@ -95,6 +95,15 @@ def log_level_option(default: str) -> Callable[[AnyCallable], AnyCallable]:
     )
 
 
+def secrets_option(command: AnyCallable) -> AnyCallable:
+    """Add `--secrets`."""
+    return click.option(
+        "--secrets",
+        type=click.Choice(("keyring", "file")),
+        help="Where literal secrets go. Default: the system's keyring if it can be used, else files beside FILE.",
+    )(command)
+
+
 # Types of values
 
 
@@ -197,7 +206,7 @@ def load_config(file: str, *, may_ask: bool = False) -> Config:
     from config import ConfigError, load
 
     try:
-        config = load(file, ask=_ask_for_input) if may_ask and sys.stdin.isatty() else load(file)
+        config = load(file, ask=ask_for_input) if may_ask and sys.stdin.isatty() else load(file)
     except ConfigError as problem:
         print(problem, file=sys.stderr)
         raise click.exceptions.Exit(WRONG) from problem
@@ -206,7 +215,8 @@ def load_config(file: str, *, may_ask: bool = False) -> Config:
     return config
 
 
-def _ask_for_input(id: str, description: str) -> str | None:
+def ask_for_input(id: str, description: str) -> str | None:
+    """An input of a desktop host's file, as the person at the terminal types it; None at the end of the input."""
     from getpass import getpass
 
     from host.sanitize import visible
@@ -230,6 +240,16 @@ def open_state(directory: Path | None) -> State:
         return storage.open_state(directory)
     except StateError as problem:
         raise CommandFailed(str(problem), WRONG) from problem
+
+
+def show_path(path: Path) -> str:
+    """A path for people, with `~` for the user's folder."""
+    from host.sanitize import visible
+
+    try:
+        return visible(f"~/{path.relative_to(Path.home())}")
+    except ValueError:
+        return visible(str(path))
 
 
 def count_servers(config: Config) -> str:

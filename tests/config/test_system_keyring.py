@@ -3,45 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import keyring
-import keyring.backend
-import keyring.errors
 import pytest
 
 from config.system_keyring import KeyringUnavailable, read_secret, store_secret
 from tests.config.kit import lines, load_text, stdio
+from tests.kit.keyring import MemoryKeyring, memory
 
-
-class MemoryKeyring(keyring.backend.KeyringBackend):
-    """A keyring for one test."""
-
-    priority = 1
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # the package leaves it bare
-        self.kept: dict[tuple[str, str], str] = {}
-        self.is_locked = False
-
-    def get_password(self, service: str, username: str) -> str | None:
-        if self.is_locked:
-            raise keyring.errors.KeyringLocked("s3cr3t")
-        return self.kept.get((service, username))
-
-    def set_password(self, service: str, username: str, password: str) -> None:
-        if self.is_locked:
-            raise keyring.errors.PasswordSetError("s3cr3t")
-        self.kept[service, username] = password
-
-
-@pytest.fixture
-def memory() -> Iterator[MemoryKeyring]:
-    former = keyring.get_keyring()
-    keyring.set_keyring(memory := MemoryKeyring())
-    yield memory
-    keyring.set_keyring(former)
+__all__ = ["memory"]
 
 
 def test_a_stored_secret_is_read_by_its_reference(tmp_path: Path, memory: MemoryKeyring) -> None:

@@ -240,8 +240,9 @@ def test_a_server_that_is_off_needs_no_references() -> None:
     entry.apply({"command": program, "env": same, "args": same})
     entry.switch_off()
     entry.finish()
-    assert entry.ours["env"] == {"A": "$${env:B}"}
-    assert (entry.ours["command"], entry.ours["args"], entry.ours["disabled"]) == ("$${env:A}", ["$${env:C}"], "true")
+    assert entry.served["env"] == {"A": "$${env:B}"}
+    assert (entry.served["command"], entry.served["args"]) == ("$${env:A}", ["$${env:C}"])
+    assert (entry.ours["command"], entry.ours["args"], entry.ours["disabled"]) == ("${env:A}", ["${env:C}"], "true")
 
 
 # Values.

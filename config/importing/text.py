@@ -1,0 +1,110 @@
+"""Imported servers as the text of a configuration, with comments on where each is from and how it differs there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from config.document import Plain
+from config.hosts import GENERIC
+from config.importing.found import FoundServer, with_tools
+from config.importing.merge import ImportedServer
+from config.importing.tool_consent import ToolConsent
+from config.problems import clip
+from config.references import mask
+from config.yaml_text import comment, commented_out, entries
+
+ShowPath = Callable[[Path], str]
+
+_HEADER = (
+    "Servers of desktop hosts, written by colonnade import. Change what you like: nothing reads the files of the hosts "
+    "again. colonnade check says whether this file is right; docs/configuration.md has all keys."
+)
+_FIRST_KEYS = ("title", "command", "url", "env", "headers")
+_LAST_KEYS = ("trust", "consent", "disabled")
+_VERDICTS = {"allow": "allowed", "ask": "confirmed", "deny": "denied"}
+INDENT = "  "
+
+
+def whole_text(servers: Iterable[ImportedServer], show: ShowPath) -> str:
+    """The text of a configuration with these servers, at least one of which can be used."""
+    blocks = (server_text(server, show) for server in servers)
+    return f"{comment(_HEADER)}\nservers:\n" + "\n".join(blocks)
+
+
+def pieces(servers: Sequence[ImportedServer], show: ShowPath) -> list[tuple[ImportedServer, str]]:
+    """The servers that can be used, each with its text; the others are comments in the text of a neighbour."""
+    made: list[tuple[ImportedServer, str]] = []
+    before = ""
+    for server in servers:
+        text = server_text(server, show, "")
+        if not server.problems:
+            made.append((server, before + text))
+            before = ""
+        elif made:
+            made[-1] = (made[-1][0], f"{made[-1][1]}\n{text}")
+        else:
+            before += f"{text}\n"
+    return made
+
+
+def server_text(server: ImportedServer, show: ShowPath, indent: str = INDENT) -> str:
+    """A server with its comments below its id, as whole lines. One that cannot be used is a comment as a whole."""
+    remarks = [origin(server, show), *server.remarks]
+    if server.problems:
+        remarks.append(f"It cannot be used: {'; '.join(server.problems)}.")
+    below = indent + "  "
+    lines = f"{indent}{server.id}:\n" + "".join(comment(remark, below) for remark in remarks)
+    lines += entries(server_value(server), below)
+    return commented_out(lines, indent) if server.problems else lines
+
+
+def server_value(server: ImportedServer) -> dict[str, object]:
+    """The keys of a server as a configuration has them, in the order in which people read them."""
+    keys = with_tools(server.ours, server.tools)
+    if server.is_off:
+        keys["disabled"] = Plain("true")
+    order = [*_FIRST_KEYS, *sorted(keys.keys() - {*_FIRST_KEYS, *_LAST_KEYS}), *_LAST_KEYS]
+    return {key: keys[key] for key in order if key in keys}
+
+
+def origin(server: ImportedServer, show: ShowPath) -> str:
+    """The places where a server was found."""
+    places = [
+        ("" if each.host is GENERIC else f"{each.host.title}, ")
+        + show(each.file)
+        + (f' ("{clip(each.name)}")' if each.name != server.id else "")
+        for each in server.found
+    ]
+    return f"From {'; '.join(places)}."
+
+
+def describe_launch(server: FoundServer) -> str:
+    """The program or the host of the URL, without anything that may be secret."""
+    command, url = server.ours.get("command"), server.ours.get("url")
+    if isinstance(url, str):
+        scheme, _, rest = mask(url).partition("://")
+        return clip(f"{scheme}://{re.split('[/?#]', rest)[0].rpartition('@')[2]}")
+    words = command if isinstance(command, list) else [command] if isinstance(command, str) else []
+    if not words:
+        return "neither a command nor a URL"
+    count = len(words) - 1
+    program = mask(str(words[0])).rpartition("/")[2]
+    return f"{clip(program)} ({count} argument{'' if count == 1 else 's'})"
+
+
+def describe_tools(tools: ToolConsent) -> list[str]:
+    """The restrictions of the tools in a sentence; none if there are no restrictions."""
+    named = {word: getattr(tools, verdict) for verdict, word in _VERDICTS.items()}
+    parts = [f"{', '.join(map(_pattern, rules))} {word}" for word, rules in named.items() if rules]
+    if not parts and tools.default == "allow":
+        return []
+    rest = f"{'all others' if parts else 'all'} {_VERDICTS[tools.default]}"
+    return [f"Tools: {'; '.join([*parts, rest])}."]
+
+
+def _pattern(rule: object) -> str:
+    if isinstance(rule, dict):
+        return f"{clip(str(rule.get('name')))} with some arguments"
+    return clip(str(rule))

@@ -1,0 +1,241 @@
+"""Secrets that stand in the keys of a server as they are, and their replacement by references.
+
+A text is a secret, or a part of it is, by its name or by its form:
+
+- The value of a variable, a header, a query parameter, an option (`--api-key X`, `--api-key=X`) or an argument `NAME=X`
+  is a secret if a word of the name is one of `_WORDS`, unless its last word says that the value only leads to a secret
+  or describes it (`_HARMLESS_ENDS`), or the value is true, false or a short number.
+- Behind `Bearer`, `Basic` and the like, the rest is a secret; in a URL with a user, the password is.
+- A text with the prefix of a known kind of token, a private key, or a run of letters and digits that looks random is a
+  secret. Paths and digests of images are none.
+
+In doubt a text is a secret: it does no harm to keep one that is none elsewhere. A text that holds references already is
+left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Iterator
+from typing import NamedTuple
+
+from config.references import is_literal
+
+Keep = Callable[[str, str], str]
+"""Keeps a secret under a name, and gives the reference to it."""
+
+_WORDS = frozenset(
+    {
+        *("key", "keys", "apikey", "token", "tokens", "secret", "secrets", "auth", "authorization", "authentication"),
+        *("credential", "credentials", "creds", "cookie", "cookies", "pat", "jwt", "bearer", "dsn", "signature", "sig"),
+        *("private", "salt", "otp"),
+    }
+)
+_PASSWORDS = frozenset({"password", "passwd", "pwd", "pass", "passphrase", "passcode", "pin"})
+_GLUED = re.compile(r"(?:token|secret|passw(?:or)?d|apikey|accesskey|authkey)$")
+_CONNECTION = frozenset({"connection", "string"})
+_HARMLESS_ENDS = frozenset(
+    {
+        *("file", "path", "dir", "directory", "folder", "url", "uri", "endpoint", "host", "name", "id", "type"),
+        *("limit", "size", "count", "length", "ttl", "timeout", "expiry", "mode", "method", "region", "prefix"),
+        *("header", "env", "var", "scope", "scopes", "user", "username", "email"),
+    }
+)
+_NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_TRIVIAL = re.compile(r"(?i:true|false|yes|no|on|off|none|null)|[0-9]{0,6}")
+
+_SCHEME = re.compile(r"(?i:bearer|basic|token|bot|apikey|api-key|digest|negotiate)[ \t]+(\S{8,})")
+_PASSWORD_IN_URL = re.compile(r"://[^/?#@\s:]*:([^/?#@\s]+)@")
+_PARAMETER = re.compile(r"[?&;]([^=&;#\s]+)=([^&;#\s]*)")
+_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+_TOKEN = re.compile(
+    r"(?<![A-Za-z0-9])(?:gh[pousr]_\w{10,}|github_pat_\w{10,}|glpat-[\w-]{10,}|(?:sk|pk|rk)[-_][\w-]{16,}"
+    r"|xox[a-z]-[\w-]{8,}|xapp-[\w-]{8,}|A(?:KI|SI)A[A-Z0-9]{12,}|AIza[\w-]{20,}|ya29\.[\w-]{10,}|hf_\w{16,}"
+    r"|npm_\w{16,}|pypi-[\w-]{16,}|SG\.[\w-]{8,}\.[\w-]{8,}|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?)"
+)
+# A run of letters and digits that holds both, or a longer one, with dashes too, that holds both cases and digits.
+# Behind `@` or the name of a digest it says which version is meant.
+_RANDOM = re.compile(
+    r"(?<![\w@-])(?<!sha256:)(?<!sha512:)"
+    r"(?:[a-zA-Z]+[_-])*(?:(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{20,}(?![A-Za-z0-9])"
+    r"|(?=[\w-]*[A-Z])(?=[\w-]*[a-z])(?=[\w-]*[0-9])[\w-]{32,}(?![\w-]))"
+)
+_IS_PATH = re.compile(r"(?:~|\.{1,2})?/")
+_OPTION = re.compile(r"--?([A-Za-z][\w.-]*)")
+_ASSIGNMENT = re.compile(r"(?:--?)?([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
+_HEADER = re.compile(r"([A-Za-z][A-Za-z0-9-]*):[ \t]*(.*)", re.DOTALL)
+_HEADER_OPTIONS = frozenset({"-H", "--header", "--headers"})
+
+
+class _Span(NamedTuple):
+    """A secret in a text, and a name for it; empty if the place of the text is name enough."""
+
+    start: int
+    end: int
+    name: str = ""
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether the value under a name is a secret, whatever its form."""
+    words = [word.lower() for word in _NAME_WORD.findall(name)]
+    if not words or words[-1] in _HARMLESS_ENDS:
+        return False
+    found = set(words)
+    return bool(found & (_WORDS | _PASSWORDS)) or found >= _CONNECTION or any(map(_GLUED.search, words))
+
+
+def without_secrets(
+    ours: dict[str, object], id: str, keep: Keep, secret_variables: Container[str] = ()
+) -> dict[str, object]:
+    """The keys of a server in our form with references in the place of literal secrets.
+
+    Args:
+        secret_variables: variables whose values are secrets in any case.
+    """
+    return {
+        key: _REPLACED[key](value, id, keep, secret_variables) if key in _REPLACED else value
+        for key, value in ours.items()
+    }
+
+
+def _variables(value: object, id: str, keep: Keep, secret_variables: Container[str]) -> object:
+    if not isinstance(value, dict):
+        return value
+    made = {}
+    for name, text in value.items():
+        found = _whole(text) if name in secret_variables else _in_value(name, text)
+        made[name] = _replaced(text, found, f"{id}.{name}", keep)
+    return made
+
+
+def _headers(value: object, id: str, keep: Keep, secret_variables: Container[str]) -> object:
+    if not isinstance(value, dict):
+        return value
+    return {name: _replaced(text, _in_value(name, text), f"{id}.{name}", keep) for name, text in value.items()}
+
+
+def _url(value: object, id: str, keep: Keep, secret_variables: Container[str]) -> object:
+    return _replaced(value, _in_text(value), f"{id}.url", keep)
+
+
+def _words(value: object, id: str, keep: Keep, secret_variables: Container[str]) -> object:
+    """The words of a command line."""
+    if not isinstance(value, list):
+        return value
+    made: list[object] = []
+    before = ""
+    for n, word in enumerate(value):
+        made.append(_replaced(word, _in_argument(before, word), f"{id}.argument-{n}", keep))
+        before = word if isinstance(word, str) else ""
+    return made
+
+
+_REPLACED: dict[str, Callable[[object, str, Keep, Container[str]], object]] = {
+    "env": _variables,
+    "headers": _headers,
+    "url": _url,
+    "command": _words,
+    "args": _words,
+    "headers_helper": _words,
+}
+"""The keys that may hold secrets."""
+
+
+def _replaced(value: object, found: list[_Span], name: str, keep: Keep) -> object:
+    """A text with references in the place of the secrets in it."""
+    if not found or not isinstance(value, str):
+        return value
+    text = _unescaped(value)
+    made, at = "", 0
+    for span in found:
+        before = text[at : span.start]
+        if (made + before).endswith("$"):  # `$` and a reference would be an escape
+            return keep(name, text)
+        secret = text[span.start : span.end]
+        made += before.replace("${", "$${") + keep(
+            f"{name.partition('.')[0]}.{span.name}" if span.name else name, secret
+        )
+        at = span.end
+    return made + text[at:].replace("${", "$${")
+
+
+def _unescaped(text: str) -> str:
+    return str(text).replace("$${", "${")
+
+
+def _whole(value: object) -> list[_Span]:
+    return [_Span(0, len(_unescaped(value)))] if isinstance(value, str) and value and is_literal(value) else []
+
+
+def _in_value(name: str, value: object) -> list[_Span]:
+    """The secrets in the value of a variable, a header or an option."""
+    if not isinstance(value, str) or not is_literal(value):
+        return []
+    text = _unescaped(value)
+    if scheme := _SCHEME.fullmatch(text):
+        return [_Span(*scheme.span(1))]
+    if is_secret_name(name) and _is_worth_it(name, text):
+        return [_Span(0, len(text))]
+    found = _in_text(value)
+    if found and "://" not in text and not re.search(r"\s", text):
+        return [_Span(0, len(text))]
+    return found
+
+
+def _is_worth_it(name: str, text: str) -> bool:
+    if not _TRIVIAL.fullmatch(text):
+        return True
+    return bool(text) and any(word.lower() in _PASSWORDS for word in _NAME_WORD.findall(name))
+
+
+def _in_argument(before: str, value: object) -> list[_Span]:
+    """The secrets in an argument that stands behind another one."""
+    if not isinstance(value, str) or not is_literal(value):
+        return []
+    text = _unescaped(value)
+    if before in _HEADER_OPTIONS and (header := _HEADER.fullmatch(text)):
+        return _moved(_in_value(header[1], header[2].replace("${", "$${")), header.start(2), header[1])
+    if assignment := _ASSIGNMENT.fullmatch(text):
+        inner = assignment[2].replace("${", "$${")
+        return _moved(_in_value(assignment[1], inner), assignment.start(2), assignment[1])
+    option = _OPTION.fullmatch(before)
+    if option and is_secret_name(option[1]) and not text.startswith("-") and (found := _in_value(option[1], value)):
+        return _moved(found, 0, option[1])
+    return _in_text(value)
+
+
+def _moved(found: list[_Span], by: int, name: str) -> list[_Span]:
+    return [_Span(span.start + by, span.end + by, span.name or name) for span in found]
+
+
+def _in_text(value: object) -> list[_Span]:
+    """The secrets in a text without a name, by its form."""
+    if not isinstance(value, str) or not is_literal(value):
+        return []
+    text = _unescaped(value)
+    if _PRIVATE_KEY.search(text):
+        return [_Span(0, len(text))]
+    return sorted(_without_overlaps(_candidates(text)))
+
+
+def _candidates(text: str) -> Iterator[_Span]:
+    for password in _PASSWORD_IN_URL.finditer(text):
+        yield _Span(*password.span(1))
+    if "://" in text:
+        for parameter in _PARAMETER.finditer(text):
+            if parameter[2] and is_secret_name(parameter[1]) and _is_worth_it(parameter[1], parameter[2]):
+                yield _Span(*parameter.span(2), parameter[1])
+    for token in _TOKEN.finditer(text):
+        yield _Span(*token.span())
+    if not _IS_PATH.match(text):
+        for run in _RANDOM.finditer(text):
+            yield _Span(*run.span())
+
+
+def _without_overlaps(found: Iterator[_Span]) -> list[_Span]:
+    """The spans without those that overlap an earlier one."""
+    kept: list[_Span] = []
+    for span in found:
+        if all(span.end <= other.start or span.start >= other.end for other in kept):
+            kept.append(span)
+    return kept

@@ -1,0 +1,221 @@
+"""The command `import`: the servers of desktop hosts become a configuration of ours."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from host.cli.common import CONFIG_NAME, FILE, ask_for_input, is_confirmed, secrets_option, show_path
+from host.cli.exit_codes import DONE, FAILED, WRONG, CommandFailed
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from config.importing.found import FoundFile, FoundServer
+    from config.importing.merge import ImportedServer, Merge
+    from host.cli.own_file import OwnFile
+    from host.cli.secret_store import SecretStore
+
+
+class _Source(click.ParamType[str]):
+    """The name of a desktop host, or a file."""
+
+    name = "source"
+
+    def convert(self, value: str, parameter: click.Parameter | None, context: click.Context | None) -> str:
+        from config.hosts import HOSTS
+        from config.problems import did_you_mean
+
+        names = [host.name for host in HOSTS]
+        if value not in names and not Path(value).is_file():
+            meant = did_you_mean(value, names, '"') or f"hosts: {', '.join(names)}"
+            self.fail(f"{value!r} is neither a file nor a host that is known; {meant}", parameter, context)
+        return value
+
+    def shell_complete(
+        self, context: click.Context, parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        from config.hosts import HOSTS
+
+        found = [CompletionItem(host.name, help=host.title) for host in HOSTS if host.name.startswith(incomplete)]
+        return found or [CompletionItem(incomplete, type="file")]
+
+
+@click.command("import")
+@click.argument("sources", metavar="[HOST|FILE]...", nargs=-1, type=_Source())
+@click.option(
+    "--output", "-o", metavar="FILE", type=FILE, default=CONFIG_NAME, show_default=True, help="The file to write."
+)
+@click.option("--merge", is_flag=True, help="Add the servers to the configuration that is there already.")
+@click.option("--keep-approvals", is_flag=True, help="Allow calls that the host passes without asking.")
+@secrets_option
+@click.option("--dry-run", is_flag=True, help="Print the file and write nothing.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask before writing.")
+def import_servers(
+    sources: tuple[str, ...],
+    output: str,
+    merge: bool,
+    keep_approvals: bool,
+    secrets: str | None,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Write a configuration with the servers of desktop hosts.
+
+    Without HOST and FILE: all hosts' files of the user, and those of the current folder's project. The files of the
+    hosts are only read. Literal secrets go to the system's keyring, or to files beside the configuration.
+    """
+    from config.importing.merge import Merge
+    from config.references import Expander
+    from host.cli.own_file import OwnFile
+    from host.cli.secret_store import open_secrets
+
+    file = OwnFile(Path(os.path.abspath(output)))
+    found, descriptions = _read(sources, keep_approvals=keep_approvals)
+    merged = Merge(Expander(os.environ, file.path.parent), file.servers)
+    merged.add(found)
+    usable = [server for server in merged.servers if not server.problems]
+    for server, id in merged.present:
+        print(f"{server.id} is in {output} already, as {id}; it is left as it is.")
+    if not usable:
+        raise CommandFailed("there is no server to import" + (" that is not there yet" if merged.present else ""))
+    if not dry_run:
+        _confirm(file, output, len(usable), merge=merge, yes=yes)
+    store = open_secrets(file.path, secrets)
+    _settle(merged, store, descriptions, dry_run=dry_run)
+    if all(server.problems for server in merged.servers):
+        raise CommandFailed("no server can be used without its input; run it on a terminal")
+    _put(file, merged)
+    if dry_run:
+        print(f"\n{output} would be:\n\n{file.text}", end="")
+        return DONE
+    store.save()
+    file.write()
+    _report(merged.servers, store, output)
+    return DONE
+
+
+def _read(sources: tuple[str, ...], *, keep_approvals: bool) -> tuple[list[FoundServer], dict[str, str]]:
+    """Read and show the servers of all files; also the descriptions of the inputs that their hosts ask for."""
+    from config import ConfigError
+    from config.importing.found import read_servers
+    from host.sanitize import visible
+
+    servers: list[FoundServer] = []
+    descriptions: dict[str, str] = {}
+    files = _files(sources)
+    for file in files:
+        print(f"{file.host.title}: {show_path(file.path)}" if file.host else show_path(file.path))
+        try:
+            found, inputs = read_servers(file, Path.home(), os.environ, keep_approvals=keep_approvals)
+        except ConfigError as problem:
+            for each in problem.problems:
+                print(f"  cannot be read: {visible(each.text)} ({each.line}:{each.column})")
+            continue
+        _show(found)
+        servers += found
+        descriptions |= inputs
+    if not files:
+        raise CommandFailed("no file of a desktop host is found here; name a FILE", FAILED)
+    return servers, descriptions
+
+
+def _files(sources: tuple[str, ...]) -> list[FoundFile]:
+    from config.hosts import HOSTS
+    from config.importing.found import FoundFile, find_files
+
+    project, home = Path.cwd(), Path.home()
+    if not sources:
+        return list(find_files(HOSTS, project, home, os.environ))
+    found: list[FoundFile] = []
+    for source in sources:
+        named = [host for host in HOSTS if host.name == source]
+        if named and not (files := list(find_files(named, project, home, os.environ))):
+            raise CommandFailed(f"no file of {named[0].title} is found here; name a FILE", FAILED)
+        found += files if named else [FoundFile(Path(os.path.abspath(source)))]
+    return found
+
+
+def _show(servers: list[FoundServer]) -> None:
+    """Show the servers of a file, with their restrictions and with what cannot be taken over."""
+    from config.importing.text import describe_launch, describe_tools
+    from host.sanitize import visible
+
+    for server in servers:
+        print(f"  {visible(server.id):<20} {visible(describe_launch(server))}")
+        lines = [f"Cannot be used: {problem}" for problem in server.problems]
+        if not lines:
+            lines = [*describe_tools(server.tools), *server.remarks]
+        for line in lines:
+            print(f"  {'':<20} {visible(line)}")
+    if not servers:
+        print("  no servers")
+
+
+def _confirm(file: OwnFile, output: str, count: int, *, merge: bool, yes: bool) -> None:
+    """Ask whether to write.
+
+    Raises:
+        CommandFailed: the person says no, or nobody can be asked.
+    """
+    servers = f"{count} server{'' if count == 1 else 's'}"
+    can_ask = sys.stdin.isatty() and not yes
+    if file.exists and not merge and not can_ask:
+        raise CommandFailed(f"{output} is there already; --merge adds to it, --output names another file", WRONG)
+    if yes:
+        return
+    if not can_ask:
+        raise CommandFailed("nothing was written, since nobody can be asked here; confirm with --yes", WRONG)
+    question = f"Add {servers} to {output}, which is there already?" if file.exists else f"Write {servers} to {output}?"
+    if not is_confirmed(question):
+        raise CommandFailed("nothing was written")
+
+
+def _settle(merged: Merge, store: SecretStore, descriptions: dict[str, str], *, dry_run: bool) -> None:
+    """Replace inputs and secrets by references."""
+    from config.importing.secrets import replace_inputs, replace_secrets
+
+    answers: dict[str, str | None] = {}
+
+    def ask(id: str) -> str | None:
+        if id not in answers:
+            can_ask = sys.stdin.isatty() and not dry_run
+            answers[id] = ask_for_input(id, descriptions.get(id, "")) or None if can_ask else None
+        return answers[id]
+
+    for server in merged.servers:
+        replace_inputs(server, ask, store.keep)
+        replace_secrets(server, store.keep)
+
+
+def _put(file: OwnFile, merged: Merge) -> None:
+    """Put the servers into the file, with those that cannot be used as comments between them."""
+    from config.importing.text import pieces, server_value, whole_text
+
+    if not file.exists:
+        file.begin(whole_text(merged.servers, show_path))
+        return
+    for server, text in reversed(pieces(merged.servers, show_path)):  # each goes to the front
+        file.put(server.id, server_value(server), text)
+
+
+def _report(servers: list[ImportedServer], store: SecretStore, output: str) -> None:
+    from host.sanitize import visible
+
+    usable = [server for server in servers if not server.problems]
+    print(f"\n{output}: {len(usable)} server{'' if len(usable) == 1 else 's'}")
+    if store.names:
+        print(f"Secrets are kept in {store.place}: {', '.join(map(visible, store.names))}.")
+    for server in servers:
+        for problem in server.problems:
+            print(f"{server.id} is a comment there: {visible(problem)}.")
+    print(
+        f"The files of the hosts are as before, and the hosts start their servers themselves: colonnade connect --move "
+        f"HOST puts Colonnade in their place. Now: colonnade check {output}"
+    )

@@ -1,0 +1,230 @@
+"""Files of hosts are found, and their servers mean the same at another place, and never more."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import config
+from config import ConfigError, HttpServer, StdioServer
+from config.hosts import HOSTS
+from config.importing.found import FoundFile, find_files, read_servers
+from config.importing.tool_consent import ToolConsent
+from host.policy.rules import Rules
+from host.protocol.methods import Kind
+from tests.config.importing.kit import found, merged, written
+
+GEMINI = next(host for host in HOSTS if host.name == "gemini")
+
+
+def test_files_of_the_user_and_of_the_project_are_found_once(tmp_path: Path) -> None:
+    home, project = tmp_path / "home", tmp_path / "home" / "project"
+    for folder in (home, project):
+        (folder / ".gemini").mkdir(parents=True)
+        (folder / ".gemini" / "settings.json").write_text("{}")
+    assert [each.path for each in find_files([GEMINI], project, home, {})] == [
+        home / ".gemini" / "settings.json",
+        project / ".gemini" / "settings.json",
+    ]
+    assert len(list(find_files([GEMINI], home, home, {}))) == 1
+    assert list(find_files([GEMINI], tmp_path, tmp_path, {})) == []
+
+
+def test_a_server_means_the_same_at_another_place(tmp_path: Path) -> None:
+    """The configuration lies in another folder than the host's file."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "secret").write_text("s3cr3t\n")
+    servers = {
+        "a": {"command": "./run", "args": ["x", 8080], "env": {"A": "${file:secret}", "B": "$${x"}, "cwd": "data"},
+        "b": {"command": "npx", "args": ["-y"], "timeout": 1000},
+        "c": {"url": "https://h/mcp?x=${V}", "headers": {"K": "${V:-d}"}},
+    }
+    environ = {"V": "v"}
+    made = found(tmp_path / "here", servers, environ=environ)
+    there = config.load(tmp_path / "here" / "mcp.json", environ, home=tmp_path).servers
+    ours = written(tmp_path, merged(tmp_path, *made).servers, environ).servers
+    assert list(ours) == list(there)
+    for id, server in there.items():
+        again = ours[id]
+        if isinstance(server, StdioServer):
+            assert isinstance(again, StdioServer)
+            assert (again.command, again.env, again.cwd) == (server.command, server.env, server.cwd)
+        else:
+            assert isinstance(again, HttpServer)
+            assert (again.url, again.headers) == (server.url, server.headers)
+
+
+def test_problems_are_kept(tmp_path: Path) -> None:
+    servers = {
+        "odd": {"command": "x", "allowList": []},
+        "unset": {"command": "x", "env": {"A": "${NOT_THERE}"}},
+        "wrong": {"command": "x", "limits": {"calls": "1"}},
+        "good": {"command": "x"},
+    }
+    problems = {each.name: each.problems for each in found(tmp_path, servers)}
+    assert problems["odd"][0].startswith('its key "allowList" is not known here')
+    assert problems["unset"] == (
+        "env.A: the environment variable NOT_THERE is not set; set it or write ${env:NOT_THERE:-default}",
+    )
+    assert problems["wrong"][0].startswith("limits.calls: expected a rate")
+    assert problems["good"] == ()
+
+
+def test_colonnade_itself_is_left_out(tmp_path: Path) -> None:
+    assert [each.name for each in found(tmp_path, {"colonnade": {"command": "colonnade"}, "a": {"command": "x"}})] == [
+        "a"
+    ]
+
+
+def test_a_file_of_ours_or_with_mistakes_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    for text in ("servers: {a: {command: x}}\n", '{"mcpServers": {"a": 1, "a": 2}}', "{"):
+        file.write_text(text)
+        with pytest.raises(ConfigError):
+            read_servers(FoundFile(file), tmp_path, {})
+
+
+def test_a_server_that_is_off_keeps_its_references(tmp_path: Path) -> None:
+    (server,) = found(tmp_path, {"a": {"command": "x", "env": {"K": "${V}"}, "disabled": True}}, environ={"V": "v"})
+    assert server.is_off
+    assert server.ours["env"] == {"K": "${env:V}"}
+    spec = written(tmp_path, merged(tmp_path, server).servers, {"V": "v"}).servers["a"]
+    assert spec.disabled
+
+
+@pytest.mark.parametrize(
+    ("keys", "without", "kept"),
+    [
+        ({}, None, None),
+        ({"autoApprove": []}, "ask", "ask"),
+        ({"autoApprove": ["a"]}, "ask", {"default": "ask", "allow": ["a"]}),
+        ({"trust": True}, "ask", None),
+        ({"trust": False}, "ask", "ask"),
+        ({"disabledTools": ["b"]}, {"deny": ["b"]}, {"deny": ["b"]}),
+        (
+            {"disabledTools": ["b"], "autoApprove": ["a", "b"]},
+            {"default": "ask", "deny": ["b"]},
+            {"default": "ask", "allow": ["a"], "deny": ["b"]},
+        ),
+        (
+            {"includeTools": ["a", "b"], "autoApprove": ["a"]},
+            {"default": "deny", "ask": ["a", "b"]},
+            {"allow": ["a"], "ask": ["b"]},
+        ),
+        ({"includeTools": ["a"], "trust": True}, {"default": "deny", "ask": ["a"]}, {"allow": ["a"]}),
+        ({"consent": "deny", "autoApprove": ["a"]}, "deny", {"default": "deny", "deny": ["a"]}),
+        ({"consent": {"tools": {"allow": ["x*"]}}}, {"allow": ["x*"]}, {"allow": ["x*"]}),
+    ],
+)
+def test_consent(tmp_path: Path, keys: dict[str, object], without: object, kept: object) -> None:
+    """Approvals become rules only with --keep-approvals; where the host asks, a person is asked here."""
+    for keep, expected in ((False, without), (True, kept)):
+        (server,) = found(tmp_path, {"a": {"command": "x", **keys}}, keep_approvals=keep)
+        assert server.problems == ()
+        assert server.tools.written() == expected
+        assert any("--keep-approvals" in remark for remark in server.remarks) is (
+            not keep and bool(keys.get("autoApprove") or keys.get("trust"))
+        )
+
+
+def test_consent_for_other_kinds_stays(tmp_path: Path) -> None:
+    (server,) = found(tmp_path, {"a": {"command": "x", "consent": "ask"}})
+    consent = written(tmp_path, merged(tmp_path, server).servers).servers["a"].consent
+    assert {consent.tools.default, consent.resources.default, consent.prompts.default} == {"ask"}
+
+
+def test_a_host_that_hides_its_switches_asks(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text(
+        json.dumps({"mcpServers": {"a": {"command": "x", "excludeTools": ["t"]}, "b": {"command": "y", "trust": True}}})
+    )
+    host = dataclasses.replace(GEMINI, hides_switches=True)
+    servers, _ = read_servers(FoundFile(path, host), tmp_path, {}, keep_approvals=True)
+    assert [each.tools for each in servers] == [ToolConsent("ask", deny=("t",)), ToolConsent("ask")]
+    assert all("no file shows" in each.remarks[0] for each in servers)
+
+
+def test_variables_of_files_are_known_as_secrets(tmp_path: Path) -> None:
+    (tmp_path / "vars").write_text("A=1\nB=2\n")
+    (server,) = found(tmp_path, {"a": {"command": "x", "envFile": str(tmp_path / "vars"), "env": {"A": "0"}}})
+    assert server.ours["env"] == {"A": "0", "B": "2"}
+    assert server.secret_variables == {"B"}
+
+
+TOOLS = ["a", "b", "c", "d"]
+tools = st.lists(st.sampled_from(TOOLS), unique=True, max_size=3)
+entries = st.fixed_dictionaries(
+    {},
+    optional={
+        "disabledTools": tools | st.just(["*"]) | st.just(["a*"]),
+        "excludeTools": tools,
+        "includeTools": tools,
+        "autoApprove": tools,
+        "alwaysAllow": tools,
+        "trust": st.booleans(),
+        "disabled": st.booleans(),
+        "enabled": st.booleans(),
+        "unknown": st.just(1),
+        "env": st.dictionaries(st.sampled_from(["A", "TOKEN"]), st.sampled_from(["x", "$${x", "${V}", "${NONE}"])),
+        "args": st.lists(st.sampled_from(["-y", "--token", "abc", "a b", "no", "#"])),
+    },
+)
+
+
+def forbids(entry: dict[str, Any], tool: str) -> bool:
+    """Whether the host does not offer a tool, by a reading of the keys that knows nothing of ours."""
+    if entry.get("disabled") is True or entry.get("enabled") is False or "unknown" in entry:
+        return True
+    denied = [*entry.get("disabledTools", []), *entry.get("excludeTools", [])]
+    if tool in denied or "*" in denied or ("a*" in denied and tool == "a"):
+        return True
+    return "includeTools" in entry and tool not in entry["includeTools"]
+
+
+def passes(entry: dict[str, Any], tool: str) -> bool:
+    """Whether the host calls a tool without asking."""
+    return entry.get("trust") is True or tool in [*entry.get("autoApprove", []), *entry.get("alwaysAllow", [])]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.dictionaries(st.sampled_from(["a", "B b", "c", "gh"]), entries, min_size=1), entries, st.booleans())
+def test_what_is_written_permits_no_call_that_the_host_forbids(
+    tmp_path: Path, servers: dict[str, dict[str, Any]], twin: dict[str, Any], keep: bool
+) -> None:
+    """Two files, which have a server in common; what is written is loaded, and evaluated by the rules of the host."""
+    environ = {"V": "v"}
+    first = {name: {"command": name, **keys} for name, keys in servers.items()}
+    name = next(iter(first))
+    second: dict[str, dict[str, Any]] = {
+        "twin": {**twin, **{key: first[name][key] for key in ("command", "env", "args") if key in first[name]}}
+    }
+    for key in ("env", "args"):
+        if key not in first[name]:
+            second["twin"].pop(key, None)
+    hosts = [*found(tmp_path, first, environ=environ, keep_approvals=keep)]
+    hosts += found(tmp_path, second, "second.json", environ=environ, keep_approvals=keep)
+    imported = merged(tmp_path, *hosts, environ=environ).servers
+    if all(server.problems for server in imported):
+        return
+    specs = written(tmp_path, imported, environ).servers
+    by_name: dict[str, dict[str, Any]] = {**first, **second}
+    for server in imported:
+        spec = specs.get(server.id)
+        assert (spec is None) == bool(server.problems)
+        if spec is None or spec.disabled:
+            continue
+        rules = Rules(spec.consent, spec.trust)
+        for each in server.found:
+            entry = by_name[each.name]
+            for tool in [*TOOLS, "other"]:
+                verdict = rules.evaluate(Kind.TOOL, tool).verdict
+                assert not forbids(entry, tool) or verdict == "deny", (each.name, tool)
+                says_that_it_asks = not {"autoApprove", "alwaysAllow", "trust"}.isdisjoint(entry)
+                if says_that_it_asks and not (keep and passes(entry, tool)):
+                    assert verdict != "allow", (each.name, tool)
