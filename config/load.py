@@ -29,6 +29,7 @@ from config.read import read
 from config.references import Expander, Secret, is_literal
 from config.schema import ConfigFile, known_keys
 from config.types import SHORTEST_TOKEN, TOKEN_NAME, is_loopback, sentence
+from config.written import written_sections
 
 # A key that is no word may be a value that slipped to the left of its colon: it is not repeated.
 _WORD = re.compile(r"\w[\w.-]*")
@@ -69,7 +70,8 @@ def load(
     document, host = read_file(file)
     if host is None:
         expander = Expander(environ, file.parent)
-        config = _validate(document, document.root, _Report(document, lambda path: path), expander)
+        root = document.root
+        config = _validate(document, root, _Report(document, lambda path: path), expander)
         notices: tuple[str, ...] = ()
     else:
         desktop = DesktopFile(host, file, document, home or Path.home(), environ)
@@ -83,13 +85,16 @@ def load(
         expander = Expander(environ, file.parent, may_be_empty=True, inputs=answer)
         config = dataclasses.replace(_validate_host_file(document, desktop, expander), answers=given)
         notices = tuple(desktop.notices)
+        root = desktop.root
     notices = (
         *notices,
-        *_token_notices(document.root),
+        *_token_notices(root),
         *_listen_notices(config.listen),
         *_consent_notices(config.servers),
     )
-    return dataclasses.replace(config, source=file, digest=document.digest, notices=notices)
+    return dataclasses.replace(
+        config, source=file, digest=document.digest, notices=notices, written=written_sections(root)
+    )
 
 
 def read_file(file: Path) -> tuple[Document, DesktopHost | None]:

@@ -981,6 +981,10 @@ class Config(_Strict):
     digest: Annotated[SkipJsonSchema[str], _NO_KEY] = field(default="", compare=False)
     notices: Annotated[SkipJsonSchema[tuple[str, ...]], _NO_KEY] = ()
     answers: Annotated[SkipJsonSchema[Mapping[str, Secret]], _NO_KEY] = field(default_factory=_no_secrets, hash=False)
+    written: Annotated[SkipJsonSchema[Mapping[str, Secret]], _NO_KEY] = field(
+        default_factory=_no_secrets, compare=False
+    )
+    """The sections of the file as they are written; see `config.written`."""
     listen: Annotated[Listen, _key("The endpoint: its address, and who may use it.")] = Listen()
     start_grace: Annotated[
         Grace | None,

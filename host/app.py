@@ -7,6 +7,7 @@ keeper, upstreams, admin API, console, session.
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Container
@@ -44,7 +45,7 @@ from host.policy.decision_log import DecisionLog
 from host.policy.gate import Gate
 from host.policy.grants import Grants
 from host.policy.pins import Pins
-from host.policy.widening import widenings, without_widenings
+from host.policy.widening import changes_as_data, widenings, without_widenings
 from host.router.router import Router
 from host.seal import Seal, derive_key
 from host.slices import complete
@@ -85,10 +86,16 @@ class Host:
     stateless: Stateless
     admin: HostAdmin
     memory: Budget
-    _reloading: trio.Lock = field(default_factory=trio.Lock)
+    _reading: trio.Lock = field(default_factory=trio.Lock)
+    """Held while the configuration is read: an older reading of the file must not replace a newer one."""
     _was_rejected: bool = False
     """Whether the file could not be taken over when it was read last."""
     console_sessions: ConsoleSessions = field(default_factory=lambda: ConsoleSessions(trio.current_time))
+    _waiting: tuple[str, Config] = field(init=False)
+    """The configuration that was read last, and the id under which its changes are shown that wait for a person."""
+
+    def __post_init__(self) -> None:
+        self._waiting = ("", self.config)
 
     def status(self) -> bytes:
         return status(
@@ -110,19 +117,38 @@ class Host:
         servers = {**self.config.servers, server: replace(self.config.servers[server], disabled=disabled)}
         self._apply(replace(self.config, servers=MappingProxyType(servers)), {server})
 
-    async def reload(self, *, by_person: bool = True) -> ConfigReloaded:
+    async def reload(self, *, by_person: bool = True, shown: str | None = None) -> ConfigReloaded:
         """Read the configuration again. An invalid one changes nothing; a valid one takes effect at once, and only
         servers whose own configuration changed are restarted.
 
         Args:
             by_person: a person wants all of it. Otherwise what widens waits for a person (`host.policy.widening`).
+            shown: the id of the changes that the person has seen. If the file has others by now, nothing changes.
         """
-        async with self._reloading:  # an older reading of the file must not replace a newer one
-            return await self._reload(by_person=by_person)
+        async with self._reading:
+            config = await self._read()
+            if isinstance(config, ConfigReloaded):
+                return config
+            if shown is not None and not (self._is_waiting(config) and self._waiting[0] == shown):
+                await self._let_wait(config)
+                why = "the file is not the one whose changes were shown; look at them again"
+                return ConfigReloaded(why, accepted=False)
+            return await self._take(config, by_person=by_person)
 
-    async def _reload(self, *, by_person: bool) -> ConfigReloaded:
+    async def compare(self) -> ConfigReloaded | None:
+        """Read the configuration, and show what in it waits for a person. Nothing takes effect. The outcome if the
+        configuration is invalid."""
+        async with self._reading:
+            config = await self._read()
+            if isinstance(config, ConfigReloaded):
+                return config
+            await self._let_wait(config)
+            return None
+
+    async def _read(self) -> Config | ConfigReloaded:
+        """The configuration in the file, or the outcome if it is invalid."""
         try:
-            config = await trio.to_thread.run_sync(partial(load, self.config.source, answers=self.config.answers))
+            return await trio.to_thread.run_sync(partial(load, self.config.source, answers=self.config.answers))
         except ConfigError as problem:
             first, *more = problem.problems
             why = f"{first}" + (f" (and {len(more)} more: colonnade check)" if more else "")
@@ -130,13 +156,15 @@ class Host:
             outcome, self._was_rejected = ConfigReloaded(why, accepted=False), True
             self.runtime.journal.note(outcome)
             return outcome
-        if not by_person and not self._was_rejected and config.digest == self.config.digest:  # a person was faster
+
+    async def _take(self, read: Config, *, by_person: bool) -> ConfigReloaded:
+        """Put a configuration into effect, without what waits for a person."""
+        if not by_person and not self._was_rejected and read.digest == self.config.digest:  # a person was faster
             return ConfigReloaded("nothing has changed", accepted=True)
         self._was_rejected = False
-        wider = {} if by_person else widenings(self.config, config)
+        wider = {} if by_person else widenings(self.config, read)
         waiting = tuple(f"{server}: {each}" if server else each for server, found in wider.items() for each in found)
-        if wider:
-            config = without_widenings(self.config, config)
+        config = without_widenings(self.config, read) if wider else read
         diff, since_start = difference(self.config, config), difference(self.initial_config, config)
         self.runtime.gate.decision_log.record_configuration("config", config.source)
         self._apply(config, diff.restart)
@@ -150,10 +178,23 @@ class Host:
             *diff.applied,
             *since_start.deferred,
         ]
-        self.admin.set_waiting_changes(waiting)
+        await self._let_wait(read)
         outcome = ConfigReloaded("; ".join(changes) or "nothing has changed", accepted=True, waiting=waiting)
         self.runtime.journal.note(outcome)
         return outcome
+
+    def _is_waiting(self, read: Config) -> bool:
+        """Whether this is the configuration whose changes are shown: the same text, and the same values of its
+        references."""
+        _, waiting = self._waiting
+        return waiting == read and waiting.digest == read.digest
+
+    async def _let_wait(self, read: Config) -> None:
+        """Show what of this configuration waits for a person. What has been shown already keeps its id."""
+        if not self._is_waiting(read):
+            self._waiting = (secrets.token_hex(8), read)
+        id, _ = self._waiting
+        self.admin.set_waiting_changes(await trio.to_thread.run_sync(changes_as_data, self.config, read, id))
 
     def _apply(self, config: Config, restarted: Container[str]) -> None:
         """Put a configuration into effect. There is no checkpoint: no request may see half of it."""
@@ -297,6 +338,7 @@ async def serve(
             signals.stop,
             console,
             memory=host.memory,
+            has_console=host.admin.new_console_url is not None,
         ) as app,
     ):
         await serve_http(app, bound, stop=signals.stop)

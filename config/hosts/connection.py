@@ -49,6 +49,8 @@ class Connection:
         variables: The keys that pass variables on to the program; None if it gets few of them, and none can be passed.
         is_list: Whether the servers stand in a list.
         new_file: The beginning of a file that the host accepts.
+        file_name: The name of the file that is made if there is none; the first of the host's files, if empty.
+        variables_from: The place where the host finds variables.
     """
 
     path: tuple[str, ...]
@@ -61,6 +63,8 @@ class Connection:
     variables: Callable[[Sequence[str]], Entry] | None = _no_variables
     is_list: bool = False
     new_file: str = ""
+    file_name: str = ""
+    variables_from: str = "its environment"
 
     def place(self, root: object) -> ValuePath:
         """The path of our entry in a file with these values; in a list, it is the first item."""
@@ -117,6 +121,7 @@ CONNECTIONS: Mapping[str, Connection] = {
         variables=_in_env("${{ secrets.NAME }}"),
         is_list=True,
         new_file="name: Local\nversion: 1.0.0\nschema: v1\n",
+        variables_from="~/.continue/.env",
     ),
     "opencode": Connection(
         ("mcp",),
@@ -124,6 +129,7 @@ CONNECTIONS: Mapping[str, Connection] = {
         command=lambda program, arguments: {"type": "local", "command": [program, *arguments]},
         url=lambda url: {"type": "remote", "url": url, "oauth": False},
         reference="{env:NAME}",
+        file_name="opencode.json",
     ),
     "amp": Connection(("amp.mcpServers",), url=lambda url: {"url": url}, reference="${NAME}"),
     "goose": Connection(

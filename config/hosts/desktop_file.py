@@ -7,6 +7,7 @@ used, with the reasons. No value is quoted, and nothing of the file is written.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,8 @@ from config.problems import KeyPath, clip
 
 OWN_TOP_KEYS = frozenset({"listen", "start_grace", "watch", "ask", "console", "audit", "memory"})
 """Keys of ours that may stand beside the servers in a file at a place of no host."""
+
+_BEGINS_WITH_VOWEL = re.compile("[AEIOaeio]|LM")
 
 
 class DesktopFile:
@@ -46,7 +49,7 @@ class DesktopFile:
                 entry.start_in_base()
             entry.finish()
         self.notices = [
-            f"read as a {host.title} file",
+            f"read as {'an' if _BEGINS_WITH_VOWEL.match(host.title) else 'a'} {host.title} file",
             *context.notices,
             *self._unapproved(),
             *self._renamed(),

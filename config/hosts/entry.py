@@ -17,7 +17,7 @@ from typing import Concatenate, ParamSpec
 from dotenv import dotenv_values
 
 from config.document import Plain, is_null, kind_of
-from config.hosts.patterns import common, covered, covers, overlap, widest
+from config.hosts.patterns import common, covered, overlap, widest
 from config.problems import KeyPath, clip, did_you_mean
 
 OWN_KEYS = frozenset(
@@ -257,8 +257,9 @@ def _check_literal(tool: str) -> None:
 def _asked_within(permitted: set[str], asked: set[str]) -> set[str]:
     """The patterns to confirm, none of which may match a tool that is not permitted: a rule that asks permits too.
 
-    A permitted pattern that overlaps an asked one in part is asked as a whole."""
-    partly = {tool for tool in permitted for other in asked if not covers(tool, other) and overlap(tool, other)}
+    A permitted pattern that overlaps such an asked one in part is asked as a whole."""
+    beyond = {other for other in asked if not covered(other, permitted)}
+    partly = {tool for tool in permitted for other in beyond if overlap(tool, other)}
     return widest(common(permitted, asked) | partly)
 
 

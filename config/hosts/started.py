@@ -20,7 +20,9 @@ from config.read import read
 _REFERENCE = re.compile(r"\$\$\{|\$\{[^}]*\}")
 
 
-def started_by(host: DesktopHost, file: Path, data: bytes | None, home: Path) -> list[ServerEntry]:
+def started_by(
+    host: DesktopHost, file: Path, data: bytes | None, home: Path, environ: Mapping[str, str]
+) -> list[ServerEntry]:
     """The servers of a host's file that are not switched off.
 
     Raises:
@@ -29,7 +31,8 @@ def started_by(host: DesktopHost, file: Path, data: bytes | None, home: Path) ->
     if data is None or not data.strip():
         return []
     document = read(file, lambda root: host.wanted, data)
-    return [entry for entry in DesktopFile(host, file, document, home).entries.values() if not entry.is_off]
+    entries = DesktopFile(host, file, document, home, environ).entries.values()
+    return [entry for entry in entries if not entry.is_off]
 
 
 def is_among(entry: ServerEntry, servers: Mapping[str, object]) -> bool:

@@ -10,8 +10,7 @@ pages and its login.
     GET  /api/v1/events                       the same as lines of JSON: everything, then the sections that change, as
                                               they change, and empty lines as signs of life; while it stands, somebody
                                               is there to answer
-    POST /api/v1/confirmations/answer  /api/v1/definitions/decide  /api/v1/definitions/decide-all
-         /api/v1/grants/revoke  /api/v1/explain                 see schema.py
+    POST /api/v1/confirmations/answer  /api/v1/definitions/decide  and others    see REQUESTS in schema.py
     POST /api/v1/console-links                an address that opens the web console once (the command line only)
 
 A door decides who may come in, and puts an `AdminCaller` into the ASGI scope. docs/openapi.json describes all of it;
@@ -142,6 +141,7 @@ ROUTES = (
         Route("POST", f"{PREFIX}{path}", summary, [result], path, _BODY_ERRORS)
         for path, summary, result in (
             ("confirmations/answer", "Answer a confirmation", Done),
+            ("confirmations/deny-all", "Deny all confirmations of a server that were shown", Done),
             ("definitions/decide", "Approve, reject or revoke a definition", Done),
             ("definitions/decide-all", "Approve or reject all definitions of a server that were shown", Done),
             ("grants/revoke", "Revoke a grant", Done),

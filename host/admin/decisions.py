@@ -58,6 +58,11 @@ class PolicyAdmin:
         yield None
         raise AdminError("no host of this configuration runs, so no confirmation is pending")
 
+    def deny_all(self, server: str, ids: list[str], channel: Channel) -> Steps[Done]:
+        """Always raises: no host runs."""
+        yield None
+        raise AdminError(NO_HOST)
+
     def decide(
         self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel
     ) -> Steps[Done]:
@@ -136,7 +141,7 @@ class PolicyAdmin:
         yield None
         raise AdminError(NO_HOST)
 
-    def reload(self, *, apply: bool) -> Steps[Done]:
+    def reload(self, *, apply: bool, shown: str | None) -> Steps[Done]:
         """Always raises: no host runs."""
         yield None
         raise AdminError(NO_HOST)

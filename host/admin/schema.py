@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from config import Channel
 from host.journal import ConfigReloaded
 from host.jsonrpc.raw import DECODE_ERRORS
-from host.policy.rows import Explanation, GrantRow, HeldRow
+from host.policy.rows import ChangeRow, Explanation, GrantRow, HeldRow
 from host.slices import Steps
 from host.wire.descent import PeerProcess
 
@@ -122,8 +122,10 @@ class EntryRow(TypedDict):
 
 
 class ConfirmationRow(TypedDict):
-    """A call, or a server request, that a person has to confirm. `asked` and `until` are Unix time; `waiting` is the
-    number of equal calls that wait; `claims` is what the definition says of itself; `why` it was refused, if it was."""
+    """A call, or a server request, that a person has to confirm. `asked` and `until`, when it is refused or forgotten,
+    are Unix time; `waiting` is the
+    number of equal calls that wait; `why` it was refused, if it was. `description`, `definition` and `claims` are words
+    of the server. `whole_session`: the entry can be allowed with any arguments for the session, as one step."""
 
     id: str
     state: Literal["waiting", "refused"]
@@ -137,11 +139,14 @@ class ConfirmationRow(TypedDict):
     session: bool
     rule: str
     asked: float
-    until: float | None
+    until: float
     waiting: int
     why: str
     answers: list[str]
+    whole_session: bool
     claims: list[str]
+    description: str
+    definition: str
 
 
 class ActivityRow(TypedDict):
@@ -162,19 +167,21 @@ class StateSections(TypedDict, total=False):
     confirmations: list[ConfirmationRow]
     held: list[HeldRow]
     grants: list[GrantRow]
+    configuration: list[ChangeRow]
     activity: list[ActivityRow]
     problems: list[str]
 
 
 class AdminState(HostInfo):
     """Everything there is to see. `held` are definitions that are new, changed or rejected; those that are not `ready`
-    yet have neither a difference nor a text."""
+    yet have neither a difference nor a text. `configuration` are changes of the file that wait for a person."""
 
     servers: list[ServerRow]
     catalog: list[EntryRow]
     confirmations: list[ConfirmationRow]
     held: list[HeldRow]
     grants: list[GrantRow]
+    configuration: list[ChangeRow]
     activity: list[ActivityRow]
     problems: list[str]
 
@@ -251,8 +258,12 @@ class HostControl(Protocol):
     def set_disabled(self, server: str, *, disabled: bool) -> None:
         """Leave the server out, or take it in again, until a person has the configuration read again."""
 
-    async def reload(self) -> ConfigReloaded:
-        """Read the configuration again."""
+    async def reload(self, *, shown: str | None) -> ConfigReloaded:
+        """Read the configuration again. With `shown`, nothing changes if the file has other changes by now than those
+        that were shown under this id."""
+
+    async def compare(self) -> ConfigReloaded | None:
+        """Read the configuration and show what in it waits for a person; the outcome if it is invalid."""
 
 
 class DecisionApi(Protocol):
@@ -261,6 +272,9 @@ class DecisionApi(Protocol):
     def answer(
         self, id: str, answer: str, seconds: int | None, arguments: str | dict[str, Any], channel: Channel
     ) -> Steps[Done]: ...
+
+    def deny_all(self, server: str, ids: list[str], channel: Channel) -> Steps[Done]:
+        """Deny the confirmations of the server that have these ids, and no others."""
 
     def decide(
         self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel
@@ -275,8 +289,9 @@ class DecisionApi(Protocol):
     def control(self, server: str, action: str) -> Steps[Done]:
         """`restart`, `enable` or `disable` a server."""
 
-    def reload(self, *, apply: bool) -> Steps[Done]:
-        """Read the configuration again, and apply all of it; without `apply`, only tell which changes wait for a
+    def reload(self, *, apply: bool, shown: str | None) -> Steps[Done]:
+        """Read the configuration again, and apply all of it; with `shown`, only if it still has the changes of this id.
+        Without `apply`, nothing takes effect, and the section `configuration` has the changes that wait for a
         person."""
 
     def server_log(self, server: str, after: int) -> Steps[ServerLog]:
@@ -351,6 +366,16 @@ class AnswerRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
         return api.answer(self.id, self.answer, self.seconds, self.arguments, channel)
 
 
+class DenyAllRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
+    """Denies the confirmations of one server that were shown."""
+
+    server: ShortText
+    ids: Annotated[list[ShortText], Meta(min_length=1)]
+
+    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
+        return api.deny_all(self.server, self.ids, channel)
+
+
 class DecideRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
     """A decision about one definition; `fingerprint` is of the one that was shown."""
 
@@ -417,17 +442,20 @@ class ControlRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
 
 
 class ReloadRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
-    """Reads the configuration file again and applies all of it. Without `apply`, it only tells which changes wait for a
-    person; the result is empty if none does."""
+    """Reads the configuration file again and applies all of it; with `shown`, only if the file still has the changes
+    that were shown under this id. Without `apply`, nothing takes effect: the section `configuration` of the state then
+    has the changes that wait for a person."""
 
     apply: bool = True
+    shown: ShortText | None = None
 
     def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
-        return api.reload(apply=self.apply)
+        return api.reload(apply=self.apply, shown=self.shown)
 
 
 REQUESTS: Mapping[str, type[AdminRequest]] = {
     "confirmations/answer": AnswerRequest,
+    "confirmations/deny-all": DenyAllRequest,
     "definitions/decide": DecideRequest,
     "definitions/decide-all": DecideAllRequest,
     "grants/revoke": RevokeRequest,

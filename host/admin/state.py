@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -58,11 +58,17 @@ from host.journal import (
 )
 from host.jsonrpc.raw import members, value
 from host.policy.conditions import conditions_hold
-from host.policy.confirmations import ConfirmationAnswer, ConfirmationQueue, PendingConfirmation, describe_access
-from host.policy.explain import grant_as_data, held_as_data, unmatched_rules
+from host.policy.confirmations import (
+    ConfirmationAnswer,
+    ConfirmationQueue,
+    PendingConfirmation,
+    can_allow_entry,
+    describe_access,
+)
+from host.policy.explain import definition_as_text, description_in, grant_as_data, held_as_data, unmatched_rules
 from host.policy.fingerprint import pretty
 from host.policy.pins import PinStatus
-from host.policy.rows import HeldRow
+from host.policy.rows import ChangeRow, HeldRow
 from host.protocol.methods import Kind
 from host.sanitize import visible
 from host.slices import Steps, Waiting, map_in_steps
@@ -103,15 +109,15 @@ class _Traffic:
 
 
 @final
-class _Reload(Waiting):
-    """A reload of the configuration, as a step."""
+class _Reading(Waiting):
+    """A reading of the configuration, as a step."""
 
-    def __init__(self, host: HostControl) -> None:
-        self._host = host
+    def __init__(self, read: Callable[[], Awaitable[ConfigReloaded | None]]) -> None:
+        self._read = read
         self.outcome: ConfigReloaded | None = None
 
     async def wait(self) -> None:
-        self.outcome = await self._host.reload()
+        self.outcome = await self._read()
 
     def block(self) -> None:
         raise NotImplementedError  # a host runs in an event loop only
@@ -140,7 +146,7 @@ class HostAdmin(PolicyAdmin):
         self.new_console_url: Callable[[], str] | None = None
         self.host: HostControl | None = None
         """The host, once it is open."""
-        self._waiting_changes: tuple[str, ...] = ()
+        self._waiting_changes: list[ChangeRow] = []
         super().__init__(runtime.gate)
         self._started = trio.current_time()
         self._config = config
@@ -204,6 +210,8 @@ class HostAdmin(PolicyAdmin):
             self.mark_changed("grants")
         with suppress(StateError):  # a problem of the grants, which is shown
             await self.run_steps(self._gate.authorizer.grants.store_revocations())
+        if self._confirmations.drop_expired():
+            self.mark_changed("confirmations")
         if self._comparing:
             self.mark_changed("held")
         if self._problems() != self._reported_problems:
@@ -233,8 +241,12 @@ class HostAdmin(PolicyAdmin):
             "servers": servers,
             "confirmations": sum(not each.refused for each in self._confirmations.list_all()),
             "held": sum(server["held"] for server in servers),
-            "waiting_changes": [visible(each) for each in self._waiting_changes],
-            "problems": self._own_problems(),
+            "waiting_changes": [
+                visible(f"{each['server']}: {sentence}" if each["server"] else sentence)
+                for each in self._waiting_changes
+                for sentence in each["widens"]
+            ],
+            "problems": self._problems(),
         }
 
     async def state(self) -> AdminState:
@@ -251,6 +263,7 @@ class HostAdmin(PolicyAdmin):
             "confirmations": lambda: map_in_steps(self._confirmation_as_data, self._confirmations.list_all()),
             "held": self._held,
             "grants": lambda: map_in_steps(partial(grant_as_data, self._gate), self._gate.authorizer.grants.all()),
+            "configuration": lambda: map_in_steps(_copy_change, self._waiting_changes),
             "activity": lambda: map_in_steps(_copy_row, self._activity),
             "problems": lambda: map_in_steps(str, self._problems()),
         }
@@ -336,11 +349,25 @@ class HostAdmin(PolicyAdmin):
         waits = "it goes on now" if not answered.refused else "nothing waits any more; the next call like it passes"
         return {"done": f"{describe_access(answered.access)}: allowed ({answer}); {waits}."}
 
+    def deny_all(self, server: str, ids: list[str], channel: Channel) -> Steps[Done]:
+        if channel not in self._confirmations.spec.answers:
+            raise AdminError(f"the configuration does not let the {channel.value} answer (ask.answers)")
+        wanted = set(ids)
+        shown = [each for each in self._confirmations.list_all() if each.access.server == server and each.id in wanted]
+        denied = 0
+        for each in shown:
+            answered = yield from self._confirmations.answer(each.id, ConfirmationAnswer.DENY, channel)
+            denied += answered is not None
+        if not denied:
+            raise AdminError("none of these confirmations is pending any more: look again")
+        return {"done": f"{denied} confirmation{'' if denied == 1 else 's'} of {server}: denied."}
+
     # The running host
 
-    def set_waiting_changes(self, changes: tuple[str, ...]) -> None:
+    def set_waiting_changes(self, changes: list[ChangeRow]) -> None:
         """Set the changes of the configuration file that wait for a person."""
         self._waiting_changes = changes
+        self.mark_changed("configuration")
 
     def control(self, server: str, action: str) -> Steps[Done]:
         yield None
@@ -362,17 +389,17 @@ class HostAdmin(PolicyAdmin):
         self.mark_changed("servers", "catalog", "held")
         return {"done": f"{server}: {done}."}
 
-    def reload(self, *, apply: bool) -> Steps[Done]:
+    def reload(self, *, apply: bool, shown: str | None) -> Steps[Done]:
         if self.host is None:
             raise AdminError(NO_HOST)
-        if not apply:
-            return {"done": "; ".join(self._waiting_changes)}
-        reloading = _Reload(self.host)
-        yield reloading
-        assert reloading.outcome is not None
-        if not reloading.outcome.accepted:
-            raise AdminError(str(reloading.outcome))
-        return {"done": f"{reloading.outcome}."}
+        reading = _Reading(partial(self.host.reload, shown=shown) if apply else self.host.compare)
+        yield reading
+        if reading.outcome is not None and not reading.outcome.accepted:
+            raise AdminError(str(reading.outcome))
+        if reading.outcome is None:
+            count = len(self._waiting_changes)
+            return {"done": f"changes of the configuration that wait for a person: {count}."}
+        return {"done": f"{reading.outcome}."}
 
     def server_log(self, server: str, after: int) -> Steps[ServerLog]:
         yield None
@@ -488,23 +515,17 @@ class HostAdmin(PolicyAdmin):
             "session": access.session is not None,
             "rule": visible(access.rule),
             "asked": confirmation.created_at,
-            "until": None if confirmation.refused else confirmation.expires_at,
+            "until": confirmation.expires_at,
             "waiting": len(confirmation.waiters),
             "why": confirmation.refused,
             "answers": answers,
+            "whole_session": can_allow_entry(confirmation),
             "claims": [visible(claim) for claim in context.claims],
+            "description": description_in(context.definition),
+            "definition": definition_as_text(context.definition) if context.definition else "",
         }
 
     def _problems(self) -> list[str]:
-        problems = self._own_problems()
-        if self._waiting_changes:
-            changes = "; ".join(self._waiting_changes)
-            problems.append(
-                visible(f"the configuration file has changes that wait for you (colonnade reload): {changes}")
-            )
-        return problems
-
-    def _own_problems(self) -> list[str]:
         """Problems with what the host keeps."""
         problems = [
             self._gate.definitions.pins.problem,
@@ -512,6 +533,10 @@ class HostAdmin(PolicyAdmin):
             self._gate.decision_log.problem,
         ]
         return [visible(problem) for problem in problems if problem]
+
+
+def _copy_change(row: ChangeRow) -> ChangeRow:
+    return {**row}
 
 
 def _copy_row(row: ActivityRow) -> ActivityRow:

@@ -1,6 +1,7 @@
 """The door of the web console: its page, its login, and the admin API for it, over TCP. It stands at the endpoint's own
 listener, or at one of its own.
 
+    GET  /                        leads to the page
     GET  /console  /console/console.js  /console/console.css     the page: the same for everybody, and holds nothing
     POST /console/open            {"code"}: opens a session with the code of a link; {"secret"} and a cookie
     POST /console/leave           ends the session
@@ -150,6 +151,9 @@ class WebDoor:
                 raise method_not_allowed("GET")
             data, kind = self._files[path]
             await respond(send, 200, {**BROWSER_HEADERS, "content-type": kind}, data)
+            return
+        if path == "/" and method == "GET":
+            await respond(send, 303, {**BROWSER_HEADERS, "location": CONSOLE_PATH})
             return
         if path not in self._login and not (path == API_PATH or path.startswith(f"{API_PATH}/")):
             raise Refused(404, "there is nothing here")

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 def ask(selection: Selection, id: str | None, answer: str | None, arguments: str, follow: bool) -> int:
     """List pending confirmations; show or answer one.
 
-    ID shows one in full. ANSWER is once, session, 15m (any time), always or deny. Without ID, on a terminal, the
-    command stays and asks for answers.
+    ID shows one in full. ANSWER is once, tool (any arguments, for this session), session, 15m (any time), always, deny,
+    or deny-all (all that wait of the same server). Without ID, on a terminal, the command stays and asks for answers.
     """
     scope = selection.scope()
     allow_interrupts()
@@ -60,7 +60,7 @@ def ask(selection: Selection, id: str | None, answer: str | None, arguments: str
         for confirmation in target.state()["confirmations"]:
             if confirmation["id"] == id:
                 if answer is None:
-                    _show(confirmation)
+                    _show(confirmation, whole=True)
                 else:
                     print(_answer(target, confirmation, answer, arguments))
                 return DONE
@@ -70,10 +70,19 @@ def ask(selection: Selection, id: str | None, answer: str | None, arguments: str
 def _answer(target: RunningTarget, confirmation: Mapping[str, Any], answer: str, arguments: str) -> str:
     """Send the decision and return what was done, in one sentence. Raises CommandFailed."""
     seconds = None
+    if answer == "deny-all":
+        ids = [each["id"] for each in target.state()["confirmations"] if _waits_with(confirmation, each)]
+        return str(target.post("confirmations/deny-all", server=confirmation["server"], ids=ids)["done"])
+    if answer == "tool":
+        if not confirmation["whole_session"]:
+            raise CommandFailed(f"tool is no answer to this: {', '.join(_choices(confirmation))} are")
+        answer, arguments = "session", "any"
     if answer not in ("deny", "once", "session", "always"):
         match = re.fullmatch(r"([1-9][0-9]{0,6})([smhd])", answer)
         if match is None:
-            raise CommandFailed("an answer is deny, once, session, always, or a time such as 15m, 1h or 7d")
+            raise CommandFailed(
+                "an answer is once, tool, session, always, deny, deny-all, or a time such as 15m, 1h or 7d"
+            )
         answer, seconds = "time", int(match[1]) * UNITS[match[2]]
     scope: object = arguments
     if arguments not in ("exact", "any"):
@@ -87,19 +96,33 @@ def _answer(target: RunningTarget, confirmation: Mapping[str, Any], answer: str,
     return str(done["done"])
 
 
+def _waits_with(confirmation: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether `deny-all` for a confirmation denies the other one, too."""
+    is_same: bool = other["id"] == confirmation["id"]
+    waits_too: bool = other["server"] == confirmation["server"] and other["state"] == "waiting"
+    return is_same or waits_too
+
+
+def _choices(confirmation: Mapping[str, Any]) -> list[str]:
+    """The answers to a confirmation."""
+    given = ["15m" if answer == "time" else answer for answer in confirmation["answers"]]
+    return [*given, *(["tool"] if confirmation["whole_session"] else []), "deny-all"]
+
+
 def _list(targets: Sequence[RunningTarget]) -> int:
     rows = [confirmation for target in targets for confirmation in target.state()["confirmations"]]
     for row in rows:
         state = f"{row['state']}: {row['why']}" if row["why"] else row["state"]
         print(f"{row['id']}  {row['summary']}  ({row['caller']}; {state})")
     if rows:
-        print("\ncolonnade ask ID shows one in full; colonnade ask ID once|session|15m|always|deny answers it")
+        print("\ncolonnade ask ID shows one in full; colonnade ask ID once|tool|session|15m|always|deny answers it")
     else:
         print("Nothing waits.")
     return DONE
 
 
-def _show(confirmation: Mapping[str, Any]) -> None:
+def _show(confirmation: Mapping[str, Any], *, whole: bool = False) -> None:
+    """Print a confirmation; `whole`: with the definition."""
     print(f"Colonnade asks: may this be done?  [{confirmation['id']}]\n")
     fields = {
         "what": confirmation["summary"],
@@ -112,13 +135,19 @@ def _show(confirmation: Mapping[str, Any]) -> None:
         fields["state"] = f"refused, since {confirmation['why']}; an answer is for the next call like it"
     if confirmation["waiting"] > 1:
         fields["waiting"] = f"{confirmation['waiting']} equal calls"
-    if confirmation["claims"]:
-        fields["it says of itself"] = ", ".join(confirmation["claims"])
     for label, text in fields.items():
         print(f"  {label + ':':<19}{text}")
-    print("  arguments:")
-    for line in confirmation["arguments"].splitlines() or ["{}"]:
-        print(f"    {line}")
+    texts = {"arguments": confirmation["arguments"] or "{}"}
+    if confirmation["claims"]:
+        texts["it claims of itself, unchecked"] = "\n".join(confirmation["claims"])
+    if confirmation["description"]:
+        texts["its description, in the server's words"] = confirmation["description"]
+    if whole and confirmation["definition"]:
+        texts["its definition, in the server's words"] = confirmation["definition"]
+    for label, text in texts.items():
+        print(f"  {label}:")
+        for line in text.splitlines():
+            print(f"    {line}")
 
 
 # While new confirmations come
@@ -195,9 +224,7 @@ class _PendingFeed:
 
 def _prompt(feed: _PendingFeed, target: RunningTarget, confirmation: Mapping[str, Any]) -> None:
     """Take the answer from the terminal, unless the confirmation ends before."""
-    choices = [answer for answer in confirmation["answers"] if answer != "time"]
-    if "time" in confirmation["answers"]:
-        choices.append("15m")
+    choices = _choices(confirmation)
     while feed.is_waiting(confirmation["id"]):
         print(f"\n{', '.join(choices)} (or nothing, to leave it)? ", end="", flush=True)
         line = _read_line(feed, confirmation["id"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -91,6 +91,7 @@ class _Choices:
     file: Path
     config: Config
     document: Document
+    servers: Mapping[str, object]
     state: State
     by_url: bool
     token: str | None
@@ -142,8 +143,9 @@ def connect(
     config = load_config(str(source))
     from config.load import read_file
 
-    document, _ = read_file(source)
-    choices = _Choices(source, config, document, state, by_url, token, write_token, move)
+    document, of_host = read_file(source)
+    servers = _servers_of(document, of_host, source)
+    choices = _Choices(source, config, document, servers, state, by_url, token, write_token, move)
     with _failures(), connections.lock():
         edits = [_connected(host, _file_of(host, project, path), project, connections, choices) for host in hosts]
         return _carry_out(edits, connections, _apply_connected, dry_run=dry_run, yes=yes)
@@ -216,13 +218,15 @@ def _file_of(host: DesktopHost, project: bool, path: str | None) -> Path:
 
 
 def _paths(host: DesktopHost, *, project: bool) -> list[Path]:
-    """The files of a host whose names are known."""
+    """The files of a host whose names are known, first the one that is made if there is none."""
+    from config.hosts.connection import CONNECTIONS
+
     found: list[Path] = []
     for file in host.files:
         path = file.path(Path.cwd(), Path.home(), os.environ)
         if file.is_project == project and "*" not in str(path.parent):
             found.append(path.with_name(path.name.replace("*", "colonnade")))
-    return found
+    return sorted(found, key=lambda path: path.name != CONNECTIONS[host.name].file_name)
 
 
 def _list(connections: Connections) -> int:
@@ -269,6 +273,11 @@ def _connected(host: DesktopHost, path: Path, project: bool, connections: Connec
 
     connection = CONNECTIONS[host.name]
     file = open_foreign(path)
+    if os.path.realpath(choices.file) == str(file.real):
+        raise CommandFailed(
+            f"{path} is the configuration itself: Colonnade would start itself. Import it first: colonnade import",
+            WRONG,
+        )
     former = connections.get(file.path)
     base, moved, folders = file.data, frozenset[str](), tuple(map(str, file.folders))
     if former is not None:
@@ -293,6 +302,16 @@ def _connected(host: DesktopHost, path: Path, project: bool, connections: Connec
     return _Edit(host, file, after, record, notes, own.secret)
 
 
+def _servers_of(document: Document, host: DesktopHost | None, file: Path) -> Mapping[str, object]:
+    """The servers of the configuration in our form, which may be the file of another host."""
+    from config.hosts.started import started_by
+
+    if host is not None:
+        return {each.id: each.ours for each in started_by(host, file, file.read_bytes(), Path.home(), os.environ)}
+    servers = document.root.get("servers")
+    return servers if isinstance(servers, dict) else {}
+
+
 def _own_entry(host: DesktopHost, choices: _Choices) -> OwnEntry:
     from host.cli.host_entry import by_command, by_url
 
@@ -311,18 +330,16 @@ def _moves(
     from config.hosts.started import is_among, started_by
 
     try:
-        entries = started_by(host, path, data, Path.home())
+        entries = started_by(host, path, data, Path.home(), os.environ)
     except ConfigError as problem:
         raise CommandFailed(str(problem)) from problem
-    servers = choices.document.root.get("servers")
-    ours = servers if isinstance(servers, dict) else {}
     moves: list[ValuePath] = []
     twice: list[str] = []
     unknown: list[str] = []
     for entry in entries:
-        if entry.name in moved or (is_among(entry, ours) and choices.move):
+        if entry.name in moved or (is_among(entry, choices.servers) and choices.move):
             moves.append(tuple(part for part in entry.path if part is not None))
-        elif is_among(entry, ours):
+        elif is_among(entry, choices.servers):
             twice.append(entry.name)
         elif not entry.problems:
             unknown.append(entry.name)

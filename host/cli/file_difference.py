@@ -15,7 +15,7 @@ from host.sanitize import visible
 
 HIDDEN = "***"
 _MAPS = frozenset({"env", "envs", "environment", "headers", "http_headers"})
-_NAMES = re.compile(r"token|secret|passw|key|credential|auth|pin$", re.IGNORECASE)
+_NAMES = re.compile(r"(?!.*env_var$).*(token|secret|passw|key|credential|auth|pin$)", re.IGNORECASE)
 _REFERENCE = re.compile(r"[A-Za-z]* ?(\$\w+|\$?\{[^}]*\}|\$\{\{[^}]*\}\})")
 _RANDOM = re.compile(r"(?=[^\s/]*\d)(?=[^\s/]*[A-Za-z])[\w.+~=-]{20,}")
 _QUERY = re.compile(r"https?://[^\s/]*@|https?://[^\s?]*\?(.+)")

@@ -102,7 +102,8 @@ def _add_token(
         )
     variable = _token_variable(document.root, name)
     made.entry |= connection.token(connection.reference.replace("NAME", variable))
-    made.notes.append(f"{host.title} needs the variable {variable}, with the token {name}, in its environment")
+    where = connection.variables_from
+    made.notes.append(f"{host.title} needs the variable {variable}, with the token {name}, in {where}")
 
 
 def _token_variable(root: dict[str, Any], name: str) -> str:

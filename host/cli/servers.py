@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +13,7 @@ from host.cli.common import Selection, config_option, is_confirmed, pass_selecti
 from host.cli.exit_codes import DONE, FAILED, CommandFailed
 from host.cli.names import SERVER
 from host.cli.signals import allow_interrupts
+from host.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from host.cli.targets import RunningTarget
@@ -96,19 +98,23 @@ def disable(selection: Selection, server: str) -> int:
 def reload(selection: Selection, yes: bool) -> int:
     """Have the running hosts read their configuration again.
 
-    All changes are applied, also those that permit more. On a terminal, the changes that wait for a person since the
-    file was saved are shown first. An invalid file changes nothing; its first mistake is printed.
+    All changes are applied, also those that permit more. On a terminal, those are shown first, with their differences,
+    and only what was shown is applied. An invalid file changes nothing; its first mistake is printed.
     """
     targets = selection.scope().running()
     allow_interrupts()
     code = DONE
     for target in targets:
         try:
-            waiting = target.post("configuration/reload", apply=False)["done"]
-            if waiting and not yes and sys.stdin.isatty() and not _confirmed(target.config, waiting):
-                code = FAILED
-                continue
-            done = target.post("configuration/reload")["done"]
+            shown = None
+            if not yes and sys.stdin.isatty():
+                target.post("configuration/reload", apply=False)
+                if changes := target.state()["configuration"]:
+                    if not _confirmed(target.config, changes):
+                        code = FAILED
+                        continue
+                    shown = changes[0]["id"]
+            done = target.post("configuration/reload", shown=shown)["done"]
             print(f"{target.config}: {done}")
         except CommandFailed as problem:
             print(f"colonnade: {target.config}: {problem}", file=sys.stderr)
@@ -116,10 +122,14 @@ def reload(selection: Selection, yes: bool) -> int:
     return code
 
 
-def _confirmed(config: str, waiting: str) -> bool:
+def _confirmed(config: str, changes: Sequence[Mapping[str, Any]]) -> bool:
     print(f"{config}: these changes permit more:")
-    for change in waiting.split("; "):
-        print(f"  {change}")
+    for change in changes:
+        name = f"{change['server']}: " if change["server"] else ""
+        print(f"\n  {name}{'; '.join(change['widens'])}")
+        for line in Terminal(sys.stdout).difference(change["diff"]):
+            print(f"      {line}")
+    print()
     return is_confirmed("Apply them?")
 
 

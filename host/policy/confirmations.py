@@ -27,6 +27,7 @@ from host.exchange import ClientHandle
 from host.jsonrpc.raw import encode, members, string
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.policy.grants import AccessRequest, Grant, Grants, Scope, new_id
+from host.protocol.methods import Kind
 from host.protocol.server_requests import ELICIT
 from host.sanitize import visible
 from host.slices import Steps, run_inline
@@ -36,13 +37,15 @@ MAX_OF_SERVER = 10
 MAX_OF_CALLER = 5
 """Confirmations that may wait at once for one server, and for one caller. Nobody reads a longer list."""
 MAX_REFUSED = 50
-REFUSED_LIFE = 3600.0
-"""Refused confirmations that are kept, and for how many seconds. A grant for the next call lives as long."""
+REFUSED_LIFE = 600.0
+"""Refused confirmations that are kept, and for how many seconds. A grant for the next call lives as long. Later, a
+person would not expect the call any more."""
 MAX_CONFIRMABLE_BYTES = 16 * 1024
 """Bytes of arguments that a person can read before confirming them."""
 MAX_FORM_TEXT = 8 * 1024
 """Characters of arguments that fit into a client's form; longer ones can be confirmed only where they are shown in
 full."""
+_ENTRY_KINDS = frozenset(kind.value for kind in Kind)
 HOW_TO_ANSWER = "on the console (`colonnade console` opens it) or with `colonnade ask`"
 
 
@@ -65,6 +68,10 @@ class ConfirmationContext:
     raw_arguments: bytes
     claims: tuple[str, ...] = ()
     """Claims of the definition about itself, which are not verified."""
+    definition: bytes = b""
+    """The definition of the entry as the server wrote it; empty if it has none."""
+    conditional: bool = False
+    """Whether the rule asks because of the arguments."""
 
 
 @dataclass(eq=False)
@@ -112,10 +119,16 @@ class ConfirmationQueue:
 
     def list_all(self) -> list[PendingConfirmation]:
         """All confirmations, the waiting ones first, each in the order in which they came."""
-        now = time.time()
-        for key in [key for key, confirmation in self._refused.items() if confirmation.expires_at <= now]:
-            del self._refused[key]
+        self.drop_expired()
         return [*self._open.values(), *self._refused.values()]
+
+    def drop_expired(self) -> bool:
+        """Drop the refused confirmations whose time is over; return whether there were any."""
+        now = time.time()
+        expired = [key for key, confirmation in self._refused.items() if confirmation.expires_at <= now]
+        for key in expired:
+            del self._refused[key]
+        return bool(expired)
 
     @contextmanager
     def attach(self, channel: Channel) -> Iterator[None]:
@@ -311,8 +324,12 @@ class ConfirmationQueue:
             mine == ((None, each.access.session) if each.access.caller is None else each.access.caller)
             for each in self._open.values()
         )
-        if of_server >= MAX_OF_SERVER or of_caller >= MAX_OF_CALLER:
-            text = f"too many confirmations about {access.server} wait for a person's answer already; try again later"
+        if of_caller >= MAX_OF_CALLER or of_server >= MAX_OF_SERVER:
+            if of_caller >= MAX_OF_CALLER:
+                limit = f"{MAX_OF_CALLER} confirmations of this client"
+            else:
+                limit = f"{MAX_OF_SERVER} confirmations about the server {access.server}"
+            text = f"{limit} wait for a person's answer already, which is the most; try again later"
             raise TooManyRequests(text, data=encode({"retryAfterMs": int(self.spec.timeout * 1000)}))
         now = time.time()
         former = self._refused.pop(key, None)  # a person may have read the former id, and can still answer with it
@@ -398,6 +415,16 @@ class ConfirmationQueue:
         what = describe_access(access)
         text = f"{what} needs a person's consent, {why}. It can be given {HOW_TO_ANSWER}; then try again."
         return Unconfirmed(access.server, text)
+
+
+def can_allow_entry(confirmation: PendingConfirmation) -> bool:
+    """Whether a person can be offered, as one step, to allow the entry with any arguments for the session.
+
+    A rule with conditions asks because of the arguments, so an answer for any arguments would undo it; a person can
+    still choose that answer by name. A server request has no entry whose next use would be like this one.
+    """
+    access = confirmation.access
+    return access.kind in _ENTRY_KINDS and access.session is not None and not confirmation.context.conditional
 
 
 def describe_access(access: AccessRequest) -> str:

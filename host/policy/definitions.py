@@ -241,6 +241,10 @@ class Definitions:
         """The fingerprint of an entry's definition; empty if it has none."""
         return self.pins.fingerprint(server, *self._pinned_item(server, kind, name)) or ""
 
+    def offered_definition(self, server: str, kind: Kind, name: str) -> bytes | None:
+        """The definition of an entry as the server wrote it; None if it has none."""
+        return self.pins.offered_definition(server, *self._pinned_item(server, kind, name))
+
     def _pinned_item(self, server: str, kind: Kind, name: str) -> tuple[str, str]:
         """The kind and name under which an entry's definition is pinned."""
         if kind is not Kind.RESOURCE or self.pins.status(server, kind.value, name) is not PinStatus.UNKNOWN:

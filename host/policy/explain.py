@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from config import Verdict
 from host.catalog import Catalog
-from host.jsonrpc.raw import EMPTY_OBJECT
+from host.jsonrpc.raw import EMPTY_OBJECT, members, value
 from host.policy.conditions import decode_arguments
 from host.policy.fingerprint import Diff, difference, pretty
 from host.policy.gate import Gate
@@ -25,6 +25,9 @@ from host.slices import Steps
 
 LONGEST_KEPT = 32 * 1024
 """Bytes of a definition whose difference is cached."""
+
+LONGEST_DESCRIPTION = 8 * 1024
+"""Characters of a description beside a call; the definition has all of them."""
 
 _STATUS_TEXTS = {
     PinStatus.NEW: "its definition was never approved, so it is not listed and does not exist for any client",
@@ -111,6 +114,23 @@ _cached_pretty = lru_cache(maxsize=1000)(pretty)
 
 def _pretty(definition: bytes) -> str:
     return _cached_pretty(definition) if len(definition) <= LONGEST_KEPT else pretty(definition)
+
+
+def definition_as_text(definition: bytes) -> str:
+    """A definition for the person who confirms a call. One that nobody would read to its end is cut."""
+    if len(definition) <= LONGEST_KEPT:
+        return _cached_pretty(definition)
+    start = visible(definition[:LONGEST_KEPT].decode(errors="replace"), lines=True)
+    return f"{start}\n⋯ ({len(definition)} bytes in all)"
+
+
+def description_in(definition: bytes) -> str:
+    """The description in a definition, with invisible characters made visible; empty if it has none."""
+    try:
+        text = value(members(definition)["description"])
+    except (KeyError, ValueError):
+        return ""
+    return visible(text[:LONGEST_DESCRIPTION], lines=True) if isinstance(text, str) else ""
 
 
 def held_as_data(gate: Gate, held: Held, until: float = inf) -> HeldRow:

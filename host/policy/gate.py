@@ -256,6 +256,8 @@ class Gate:
             self.policies.trust(server),
             bytes(raw_arguments),
             self.definitions.claims(server, kind, name),
+            self.definitions.offered_definition(server, kind, name) or b"",
+            decision.conditional,
         )
         client = exchange.client if self.authorizer.client_can_confirm(exchange.caller) else None
         denied = self._audit_record(exchange, server, kind, name, decision)

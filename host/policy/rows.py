@@ -45,6 +45,17 @@ class HeldRow(TypedDict):
     text: str
 
 
+class ChangeRow(TypedDict):
+    """A change of the configuration that waits for a person, because it permits more: of one server, or with an empty
+    `server` of the host. `widens` are sentences; `diff` is the difference of what the file says, with secrets left out.
+    `id` is the same for all changes of one reading of the file."""
+
+    id: str
+    server: str
+    widens: list[str]
+    diff: list[DiffPiece]
+
+
 class TriedRule(TypedDict):
     """A rule that was tried on a call."""
 

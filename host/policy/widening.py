@@ -14,6 +14,9 @@ from types import MappingProxyType
 from typing import Any
 
 from config import Config, Isolation, KindConsent, Limits, ServerSpec, Trust, Verdict
+from config.written import shown_change
+from host.policy.fingerprint import difference
+from host.policy.rows import ChangeRow
 from host.policy.rules import COSTLY_DEFAULTS, ENTRY_DEFAULTS, HARMLESS_DEFAULTS, default_verdict
 
 _STRICTNESS = {Verdict.ALLOW: 0, Verdict.ASK: 1, Verdict.DENY: 2}
@@ -37,9 +40,37 @@ def widenings(old: Config, new: Config) -> dict[str, tuple[str, ...]]:
 
 def without_widenings(old: Config, new: Config) -> Config:
     """The new configuration, as far as it widens nothing: what would get wider stays as it is, part by part."""
-    compared = {id: _compare_servers(old.servers.get(id), spec)[1] for id, spec in new.servers.items()}
-    servers = {id: spec for id, spec in compared.items() if spec is not None}
-    return dataclasses.replace(_compare_hosts(old, new)[1], servers=MappingProxyType(servers))
+    compared = {id: _compare_servers(old.servers.get(id), spec) for id, spec in new.servers.items()}
+    servers = {id: spec for id, (_, spec) in compared.items() if spec is not None}
+    found, host = _compare_hosts(old, new)
+    # What is compared next is what a person has accepted as a whole.
+    kept = {"": found, **{id: sentences for id, (sentences, _) in compared.items()}}
+    written = {
+        id: old.written.get(id) if kept.get(id) else text for id, text in new.written.items() if id in servers or not id
+    }
+    return dataclasses.replace(
+        host,
+        servers=MappingProxyType(servers),
+        written=MappingProxyType({id: text for id, text in written.items() if text is not None}),
+    )
+
+
+def changes_as_data(old: Config, new: Config, id: str) -> list[ChangeRow]:
+    """The changes that widen, each with its difference, for the person who decides about them."""
+    rows: list[ChangeRow] = []
+    for server, sentences in widenings(old, new).items():
+        after = new.written.get(server)
+        before, now = (None, b"{}") if after is None else shown_change(old.written.get(server), after)
+        pieces = [] if before == now else difference(before, now)
+        rows.append(
+            {
+                "id": id,
+                "server": server,
+                "widens": list(sentences),
+                "diff": [{"op": op, "text": text} for op, text in pieces],
+            }
+        )
+    return rows
 
 
 def _compare_hosts(old: Config, new: Config) -> tuple[list[str], Config]:

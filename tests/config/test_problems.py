@@ -131,7 +131,9 @@ def as_desktop_file(root: Any) -> str:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("written", [as_yaml, as_json, as_desktop_file])
+@pytest.mark.parametrize(
+    "written", [as_yaml, *(pytest.param(each, marks=pytest.mark.slow) for each in (as_json, as_desktop_file))]
+)
 def test_no_planted_secret_is_in_an_error(tmp_path: Path, written: Callable[[Any], str], change: str) -> None:
     """Each place of the file is spoilt in turn."""
     (tmp_path / "key").write_text(FROM_FILE)

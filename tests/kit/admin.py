@@ -48,7 +48,10 @@ def confirmation(id: str = "q1", **more: Any) -> dict[str, Any]:
         "waiting": 1,
         "why": "",
         "answers": ["deny", "once", "session", "time", "always"],
+        "whole_session": True,
         "claims": [],
+        "description": "Opens a new issue.",
+        "definition": '{\n  "description": "Opens a new issue.",\n  "name": "create_issue"\n}',
         **more,
     }
 
@@ -142,6 +145,22 @@ def grant(id: str, **more: Any) -> dict[str, Any]:
     }
 
 
+def change(server: str = "github", **more: Any) -> dict[str, Any]:
+    """A change of the configuration that waits."""
+    return {
+        "id": "c1",
+        "server": server,
+        "widens": ["command has changed"],
+        "diff": [
+            {"op": "same", "text": '{\n  "command": [\n    "python3",\n    '},
+            {"op": "removed", "text": '"old.py"'},
+            {"op": "added", "text": '"new.py"'},
+            {"op": "same", "text": "\n  ]\n}"},
+        ],
+        **more,
+    }
+
+
 class FakeAdminApi:
     """Everything that is asked of it is kept in `requests`; `present` says who is there."""
 
@@ -217,6 +236,13 @@ class FakeAdminApi:
             self.add("grants", grant(f"g-{id}", scope=answer, arguments=bound, name=found["name"]))
         return {"done": f"{answer}: {found['name']}"}
 
+    def deny_all(self, server: str, ids: list[str], channel: Channel) -> Steps[Done]:
+        yield None
+        self._record("deny_all", server, ids, channel.value)
+        for id in ids:
+            self._take("confirmations", lambda each, id=id: each["id"] == id, "none of these is open any more")
+        return {"done": f"{len(ids)} denied"}
+
     def decide(
         self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel
     ) -> Steps[Done]:
@@ -248,9 +274,11 @@ class FakeAdminApi:
             raise AdminError(f"there is no server {server} in the configuration; did you mean time?")
         return {"done": f"{server}: {action}"}
 
-    def reload(self, *, apply: bool) -> Steps[Done]:
+    def reload(self, *, apply: bool, shown: str | None) -> Steps[Done]:
         yield None
-        self._record("reload", apply)
+        self._record("reload", apply, shown)
+        if apply:
+            self.replace("configuration", [])
         return {"done": "configuration read again: nothing has changed."}
 
     def server_log(self, server: str, after: int) -> Steps[ServerLog]:

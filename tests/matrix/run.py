@@ -1,6 +1,7 @@
 """Every revision as a client against every revision as a server, over every transport on both sides, for every feature.
 
-    python -m tests.matrix.run             prints the table and writes it to docs/matrix.md, and its sum to README.md
+    python -m tests.matrix.run             prints the table and writes it to docs/matrix.md, its sum to
+                                           docs/revisions.md
     python -m tests.matrix.run --check     fails if one of them says something else, or if anything else went over the
                                            wire than what transcripts.json says
     python -m tests.matrix.run --keep 5    writes transcripts.json, from so many runs
@@ -51,9 +52,9 @@ from tests.matrix.transcripts import FILE, normalised, transcript
 from tests.real.running import BARE_PYTHON, COLONNADE, ROOT, SERVERS, Running, listening, serving, write_config
 
 DOCUMENT = ROOT / "docs" / "matrix.md"
-README = ROOT / "README.md"
+REVISIONS_PAGE = ROOT / "docs" / "revisions.md"
 BEGIN, END = "<!-- from make matrix -->", "<!-- until here -->"
-"""Lines of README.md between which this run writes."""
+"""Lines of docs/revisions.md between which this run writes."""
 CELL_PATIENCE = 15.0
 LIMIT = 170.0
 """Seconds for all cells: what has not been run by then has failed."""
@@ -451,7 +452,7 @@ def main() -> int:
     if chosen.check and (others := twice_different(results, partial(run, features))):
         print(*others, f"{len(others)} transcripts are not as they were kept", sep="\n\n")
         return 1
-    pages = {DOCUMENT: document(results), README: with_summary(README.read_text(), results)}
+    pages = {DOCUMENT: document(results), REVISIONS_PAGE: with_summary(REVISIONS_PAGE.read_text(), results)}
     return max([_keep(file, page, check=chosen.check) for file, page in pages.items()])
 
 

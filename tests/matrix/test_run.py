@@ -12,7 +12,7 @@ from tests.matrix.expectations import REVISIONS, Cell, Feature, cells
 from tests.matrix.run import (
     BEGIN,
     END,
-    README,
+    REVISIONS_PAGE,
     Results,
     block,
     directly_wanted,
@@ -61,7 +61,7 @@ def test_the_sum_shows_all_that_there_is_between_two_kinds() -> None:
 def test_the_sum_has_its_place_in_the_readme() -> None:
     results = Results(dict.fromkeys(cells()))
     assert with_summary(f"a\n{BEGIN}\nold\n{END}\nb\n", results) == f"a\n{BEGIN}\n{summary(results)}\n{END}\nb\n"
-    assert with_summary(README.read_text(), results) == README.read_text()
+    assert with_summary(REVISIONS_PAGE.read_text(), results) == REVISIONS_PAGE.read_text()
 
 
 def test_the_page_is_the_same_for_the_same_verdicts() -> None:

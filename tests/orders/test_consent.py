@@ -833,7 +833,7 @@ class Machine:
             each for each in self.world.gate.authorizer.confirmations.list_all() if each.id == question["id"]
         )
         seconds = 100 if answer == "time" else None
-        expires = self.now() + 100 if answer == "time" else self.now() + 3600 if answer == "once" else None
+        expires = self.now() + 100 if answer == "time" else self.now() + 600 if answer == "once" else None
         self.said[question["id"]] = (answer, arguments, pending, expires, question["state"] == "refused")
         with suppress(AdminError):
             told: Any = {"n": {"in": [2, 3]}} if arguments == "some" else arguments
@@ -841,6 +841,27 @@ class Machine:
             self.read_audit()
             self.tally["answered"] += 1
         self.said.pop(question["id"], None)
+
+    def deny_all(self, one: int, two: int) -> None:
+        """A person denies all that they see of one server, while more may come."""
+        questions = run_inline(self.admin.sections_in_steps(["confirmations"]))["confirmations"]
+        if not questions:
+            return
+        server = questions[one % len(questions)]["server"]
+        shown = [each["id"] for each in questions if each["server"] == server][: 1 + two % 5]
+        before = {each.id: list(each.waiters) for each in self.world.gate.authorizer.confirmations.list_all()}
+        with suppress(AdminError):
+            run_inline(self.admin.deny_all(server, shown, Channel.CONSOLE))
+            self.tally["denied all"] += 1
+        after = {each.id for each in self.world.gate.authorizer.confirmations.list_all()}
+        self.must(set(before) - after == set(shown), "not exactly the confirmations that were shown are denied")
+        self.must(
+            all(waiter.refusal is not None for id in shown for waiter in before[id]), "a call waits though it is denied"
+        )
+        self.must(
+            all(waiter.refusal is None for id in after for waiter in before[id] if not waiter.settled.is_set()),
+            "a call is denied that was not shown",
+        )
 
     def decide(self, one: int, two: int) -> None:
         held = sorted(
@@ -924,7 +945,7 @@ class Machine:
             self.broken = False
 
     def time(self, one: int, two: int) -> None:
-        self.clock.jump((1, 20, 60, 30, 5, 110, 2, 4000)[two % 8])
+        self.clock.jump((1, 20, 60, 30, 5, 110, 700, 4000)[two % 8])
 
     def rest(self, one: int, two: int) -> None:
         """Nothing; sometimes long enough for all to see what happened."""
@@ -933,6 +954,7 @@ class Machine:
 STEPS = {
     "call": 14,
     "answer": 10,
+    "deny_all": 2,
     "change": 3,
     "decide": 3,
     "cancel": 2,

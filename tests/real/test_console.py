@@ -23,7 +23,9 @@ from host.admin.web import allowed_hosts, console_app, console_url
 from host.wire.asgi import Receive, Scope, Send
 from host.wire.listener import serve_http
 from host.wire.port import bind
-from tests.kit.admin import FakeAdminApi, confirmation, entry, grant, held, server
+from tests.kit.admin import FakeAdminApi, change, confirmation, entry, grant, held, server
+
+from .running import until
 
 CHROMIUM = shutil.which("chromium")
 SWITCHES = [
@@ -137,6 +139,7 @@ async def test_what_lasts_says_what_it_is_for() -> None:
         page = browser.new_page()
         page.goto(host.link())
         card = page.get_by_role("article", name="create_issue")
+        card.get_by_text("Allow for longer").click()
         expect(card.get_by_label("exactly these arguments")).to_be_checked()
         card.get_by_label("any arguments").check()
         expect(card.get_by_text("What will be stored")).to_contain_text(
@@ -155,6 +158,263 @@ async def test_what_lasts_says_what_it_is_for() -> None:
         expect(granted).to_have_count(0)
 
     async with serving(FakeAdminApi(confirmations=[confirmation()])) as host:
+        await in_browser(host, act)
+
+
+async def test_the_words_of_the_server_are_shown_as_its_words() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        short = page.get_by_role("article", name="create_issue").locator(".theirs")
+        expect(short).to_contain_text("In the words of the server, which nobody has checked")
+        expect(short.get_by_text("Opens a new issue.")).to_be_visible()
+        expect(short.get_by_text("readOnlyHint: true")).to_be_visible()
+        expect(short.get_by_role("region", name="The definition")).to_have_count(0)
+        short.get_by_text("Its definition").click()
+        expect(short.get_by_role("region", name="The definition")).to_contain_text('"name": "create_issue"')
+        long = page.get_by_role("article", name="other").locator(".theirs")
+        expect(long.get_by_text("word word")).to_be_hidden()
+        long.get_by_text("Its description (5000 characters)").click()
+        expect(long.get_by_text("word word")).to_be_visible()
+
+    waiting = [
+        confirmation(claims=["readOnlyHint: true"]),
+        confirmation("q2", name="other", description="word " * 1000),
+    ]
+    async with serving(FakeAdminApi(confirmations=waiting)) as host:
+        await in_browser(host, act)
+
+
+async def test_a_tool_is_allowed_for_the_session_in_one_step_and_of_an_untrusted_server_in_two() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        trusted = page.get_by_role("article", name="create_issue")
+        trusted.get_by_role("button", name="Allow this tool for this session").click()
+        expect(trusted).to_have_count(0)
+        shady = page.get_by_role("article", name="shady")
+        shady.get_by_role("button", name="Allow this tool for this session").click()
+        expect(shady).to_contain_text("You do not trust this server. Allow shady with any arguments")
+        assert len(host.admin.requests) == 1
+        shady.get_by_role("button", name="Allow it").click()
+        expect(shady).to_have_count(0)
+        by_arguments = page.get_by_role("article", name="by_arguments")
+        expect(by_arguments.get_by_role("button", name="Allow once")).to_be_visible()
+        expect(by_arguments.get_by_role("button", name="Allow this tool")).to_have_count(0)
+        assert host.admin.requests == [("answer", id, "session", None, "any", "console") for id in ("q1", "q2")]
+
+    waiting = [
+        confirmation(trust="standard"),
+        confirmation("q2", name="shady"),
+        confirmation("q3", name="by_arguments", whole_session=False),
+    ]
+    async with serving(FakeAdminApi(confirmations=waiting)) as host:
+        await in_browser(host, act)
+
+
+async def test_all_that_waits_of_a_server_is_denied_and_nothing_of_another() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        first, other = (page.get_by_role("article", name=name, exact=True) for name in ("a", "other"))
+        expect(other.get_by_role("button", name="Deny all")).to_have_count(0)
+        host.do(host.admin.add, "confirmations", confirmation("q4", name="c"))  # the count follows
+        first.get_by_role("button", name="Deny all 3 of this server").click()
+        expect(page.locator("#confirmations article")).to_have_count(1)
+        assert host.admin.requests == [("deny_all", "github", ["q1", "q2", "q4"], "console")]
+
+    waiting = [
+        confirmation("q1", name="a"),
+        confirmation("q2", name="b"),
+        confirmation("q3", name="other", server="notes"),
+        confirmation("q5", name="late", state="refused", why="nobody answered"),
+    ]
+    async with serving(FakeAdminApi(confirmations=waiting)) as host:
+        await in_browser(host, act)
+
+
+async def test_a_refused_call_is_one_line_that_opens() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        line = page.locator("#refused details.line")
+        expect(line).to_contain_text("create_issue")
+        assert page.evaluate("document.querySelector('#refused details').offsetHeight") < 60
+        expect(page).to_have_title("Colonnade")
+        expect(line.get_by_role("article")).to_have_count(0)
+        line.locator("summary").first.click()
+        expect(line).to_contain_text('"title": "The login page is slow"')
+        expect(line).to_contain_text("exactly these arguments and this definition")
+        line.get_by_role("button", name="Allow the next identical call once").click()
+        expect(line).to_have_count(0)
+        assert host.admin.requests == [("answer", "q1", "once", None, "exact", "console")]
+
+    late = confirmation(state="refused", why="nobody answered within 50 s")
+    async with serving(FakeAdminApi(confirmations=[late])) as host:
+        await in_browser(host, act)
+
+
+def many() -> FakeAdminApi:
+    """A page that is longer than the window."""
+    return FakeAdminApi(catalog=[entry(f"tool_{number}") for number in range(40)], servers=[server()])
+
+
+async def test_what_arrives_is_brought_into_view_and_takes_nothing_from_who_writes() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page(reduced_motion="reduce")
+        page.goto(host.link())
+        words = page.get_by_label("Name or words")
+        words.fill("tool")
+        words.scroll_into_view_if_needed()
+        page.evaluate("scrollTo(0, document.body.scrollHeight)")
+        at = page.evaluate("scrollY")
+        assert at > 500
+        host.do(host.admin.add, "confirmations", confirmation())
+        elsewhere = page.get_by_role("button", name="create_issue of github waits for you")
+        expect(elsewhere).to_be_visible()
+        assert page.evaluate("document.activeElement.id") == "filter-text"
+        card = page.get_by_role("article", name="create_issue")
+        expect(card).not_to_be_in_viewport()
+        page.keyboard.type("_1")
+        expect(words).to_have_value("tool_1")
+        elsewhere.click()
+        expect(card).to_be_in_viewport()
+        expect(elsewhere).to_be_hidden()
+        assert page.evaluate("document.activeElement.tagName") == "H3"
+        host.do(host.admin.replace, "confirmations", [])
+        page.evaluate("document.activeElement.blur(); scrollTo(0, document.body.scrollHeight)")
+        host.do(host.admin.add, "confirmations", confirmation("q2", name="second"))
+        expect(page.get_by_role("article", name="second")).to_be_in_viewport()
+        assert page.evaluate("document.activeElement === document.body")
+
+    async with serving(many()) as host:
+        await in_browser(host, act)
+
+
+# The page gets a browser's notifications that a person has not been asked about, and whether it is in front.
+NOTIFICATIONS = """
+  window.shown = []; window.inFront = false; window.asked = 0;
+  window.Notification = class {
+    static permission = "default";
+    static async requestPermission() { window.asked++; return (this.permission = "granted"); }
+    constructor(title, options) { Object.assign(this, options, { title, closed: false }); window.shown.push(this); }
+    close() { this.closed = true; }
+  };
+  document.hasFocus = () => window.inFront;
+"""
+
+
+async def test_a_person_is_notified_where_the_page_is_not_in_front_and_asked_once() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.add_init_script(NOTIFICATIONS)
+        page.goto(host.link())
+        host.do(host.admin.add, "confirmations", confirmation("q0", name="before"))
+        expect(page.get_by_role("article", name="before")).to_be_visible()
+        assert page.evaluate("[shown.length, asked]") == [0, 0]  # nothing is asked without a press
+        page.get_by_role("button", name="Turn on notifications").click()
+        expect(page.get_by_role("button", name="Turn on notifications")).to_be_hidden()
+        host.do(host.admin.add, "confirmations", confirmation())
+        until(lambda: page.evaluate("shown.length === 1"), "it is notified")
+        told = page.evaluate("({ title: shown[0].title, body: shown[0].body })")
+        assert told == {"title": "A call waits for you", "body": "create_issue of github, for laptop"}
+        host.do(host.admin.replace, "confirmations", [])
+        until(lambda: page.evaluate("shown[0].closed"), "it is taken back")
+        page.evaluate("inFront = true")
+        host.do(host.admin.add, "confirmations", confirmation("q2", name="second"))
+        expect(page.get_by_role("article", name="second")).to_be_visible()
+        assert page.evaluate("[shown.length, asked]") == [1, 1]
+        page.evaluate("Notification.permission = 'default'")
+        page.reload()
+        expect(page.get_by_role("article", name="second")).to_be_visible()
+        expect(page.get_by_role("button", name="Turn on notifications")).to_be_hidden()
+
+    async with serving(FakeAdminApi()) as host:
+        await in_browser(host, act)
+
+
+async def test_who_wants_no_notifications_is_not_asked_again() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.add_init_script(NOTIFICATIONS)
+        page.goto(host.link())
+        page.locator("#notify").get_by_role("button", name="No", exact=True).click()
+        expect(page.locator("#notify")).to_be_hidden()
+        page.reload()
+        expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
+        expect(page.locator("#notify")).to_be_hidden()
+        assert page.evaluate("asked") == 0
+
+    async with serving(FakeAdminApi()) as host:
+        await in_browser(host, act)
+
+
+async def test_many_definitions_are_rows_that_open_and_can_be_searched() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        rows = page.locator("#held details.definition")
+        expect(rows).to_have_count(200)
+        assert page.evaluate("document.getElementById('held').scrollHeight") < 200 * 60
+        expect(page.locator("#held article")).to_have_count(0)
+        page.locator("#held-text").fill("tool_19")
+        expect(rows).to_have_count(11)  # tool_19 and tool_190 to tool_199
+        expect(page.get_by_text("11 of 200 definitions")).to_be_visible()
+        page.locator("#held-standing").select_option("changed")
+        expect(page.get_by_text("Nothing matches.")).to_be_visible()
+        page.locator("#held-standing").select_option("new")
+        rows.first.locator("summary").first.click()
+        expect(page.get_by_role("article", name="tool_19", exact=True)).to_contain_text("says 19.")
+        page.get_by_role("button", name="Approve all 11 shown").click()
+        page.get_by_role("button", name="Approve them").click()
+        page.locator("#held-text").fill("")
+        page.locator("#held-standing").select_option("")
+        expect(rows).to_have_count(189)
+        assert len(host.admin.requests[0][2]) == 11
+
+    news = [held(f"tool_{at}", standing="new", diff=[], text=f'{{"description": "says {at}."}}') for at in range(200)]
+    async with serving(FakeAdminApi(held=news)) as host:
+        await in_browser(host, act)
+
+
+async def test_a_change_of_the_configuration_is_shown_and_applied_as_it_was_shown() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        expect(page.locator("#configuration")).to_be_hidden()
+        host.do(host.admin.replace, "configuration", [change(), change("", widens=["audit has changed"], diff=[])])
+        card = page.get_by_role("article", name="Changes of the configuration")
+        expect(card.get_by_role("region", name="The change of github").locator("ins")).to_contain_text('"new.py"')
+        expect(card.locator("del")).to_contain_text('"old.py"')
+        expect(card).to_contain_text("command has changed")
+        expect(card).to_contain_text("The host itself")
+        card.get_by_role("button", name="Apply these changes").click()
+        expect(page.locator("#configuration")).to_be_hidden()
+        assert host.admin.requests == [("reload", True, "c1")]
+
+    async with serving(FakeAdminApi()) as host:
+        await in_browser(host, act)
+
+
+async def test_the_log_of_a_server_is_shown_on_demand_and_stays_while_its_row_changes() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        expect(page.get_by_text("it said: no API key")).to_be_visible()
+        log = page.get_by_role("log", name="The log of time")
+        assert host.admin.requests == []
+        page.locator("#servers").get_by_text("Its log").click()
+        expect(log).to_contain_text("no API key given")
+        expect(log.locator("div")).to_have_count(2)
+        host.do(host.admin.replace, "servers", [server("time", state="failed", detail="it said: another")])
+        expect(page.get_by_text("it said: another")).to_be_visible()
+        expect(log.locator("div")).to_have_count(2)
+        page.get_by_role("button", name="Restart time").click()
+        expect(page.locator("#toast")).to_contain_text("time: restart")
+        assert host.admin.requests[0] == ("server_log", "time", 0)
+
+    failed = server("time", state="failed", detail="it said: no API key")
+    async with serving(FakeAdminApi(servers=[failed])) as host:
         await in_browser(host, act)
 
 
@@ -345,7 +605,7 @@ async def test_hostile_text_is_text() -> None:
         page.on("console", lambda message: faults.append(message.text))
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.goto(host.link())
-        expect(page.get_by_role("article", name="<img")).to_have_count(3)
+        expect(page.get_by_role("article", name="<img")).to_have_count(4)
         page.get_by_role("button", name="Explain").first.click()
         page.get_by_role("button", name="Deny").first.click()
         expect(page.locator("#toast")).to_contain_text("<img src=x")
@@ -369,8 +629,10 @@ async def test_hostile_text_is_text() -> None:
             confirmation(
                 EVIL_ID, server=EVIL, trust=EVIL, name=EVIL, summary=EVIL, arguments=EVIL, caller=EVIL, rule=EVIL
             )
-            | {"claims": [EVIL], "why": EVIL}
+            | {"claims": [EVIL], "why": EVIL, "description": EVIL, "definition": EVIL},
+            confirmation("late", state="refused", server=EVIL, name=EVIL, caller=EVIL, why=EVIL, description=EVIL),
         ],
+        configuration=[change(EVIL, widens=[EVIL], diff=[{"op": "added", "text": EVIL}])],
         held=[
             held(**definition)
             | {"text": EVIL, "diff": [{"op": "added", "text": EVIL}, {"op": "removed", "text": EVIL}]},

@@ -167,7 +167,8 @@ def test_a_call_waits_for_a_person_at_the_console(
 
         second = call()  # the same again is another question
         expect(asked(page)).to_be_visible()
-        press(asked(page), "For this session")
+        asked(page).get_by_text("Allow for longer").click()
+        asked(page).get_by_role("button", name="For this session", exact=True).click()
         assert json.loads(text_of(second.result(PATIENCE))) == ISSUE
         assert json.loads(text_of(call().result(PATIENCE))) == ISSUE  # and now nobody is asked
         expect(page.locator("#grants")).to_contain_text("for one session")
@@ -203,6 +204,7 @@ def test_a_client_without_a_session_is_not_offered_one(
         client = Client(here.host.url, mode="auto", cache=None, read_timeout_seconds=PATIENCE)
         with portal.wrap_async_context_manager(client) as connected:
             call = portal.start_task_soon(connected.call_tool, "tracker__create_issue", ISSUE)
+            asked(page).get_by_text("Allow for longer").click()
             expect(asked(page).get_by_role("button", name="Allow for")).to_be_visible()
             expect(asked(page).get_by_role("button", name="For this session")).to_have_count(0)
             press(asked(page), "Always")
@@ -472,6 +474,7 @@ def test_a_hostile_server_runs_no_script(tmp_path: Path, context: BrowserContext
         page.on("dialog", lambda dialog: faults.append(dialog.message))
         page.on("popup", lambda popup: sent.append(popup.url))
         page.goto(here.link())
+        page.get_by_role("button", name="Open all").first.click()
         expect(page.locator("#held")).to_contain_text("<img src=x")
         expect(page.locator("#catalog")).to_contain_text("<img src=x")
 
@@ -486,6 +489,7 @@ def test_a_hostile_server_runs_no_script(tmp_path: Path, context: BrowserContext
             for name in ("bad__say", "bad__fail", strangest):
                 call = portal.start_task_soon(connected.call_tool, name, {EVIL: EVIL, "x": SCRIPT_URL})
                 expect(page.locator("#confirmations article")).to_contain_text("<img src=x")
+                page.locator("#confirmations article").get_by_text("Allow for longer").click()
                 press(page.locator("#confirmations article"), "Always")
                 with suppress(MCPError):
                     call.result(PATIENCE)
@@ -499,6 +503,9 @@ def test_a_hostile_server_runs_no_script(tmp_path: Path, context: BrowserContext
                 call.cancel()
 
         offer(script, **hostile("Harmless."))
+        page.locator("#held").get_by_text("changed", exact=True).first.wait_for()
+        for each in page.get_by_role("button", name="Open all").all():
+            each.click()
         expect(page.locator("#held").get_by_role("region", name="The difference").first).to_contain_text("Harmless.")
         expect(page.locator("#grants")).to_contain_text("<img src=x")
         expect(page.locator("#activity")).to_contain_text("<img src=x")
@@ -512,14 +519,14 @@ def test_a_hostile_server_runs_no_script(tmp_path: Path, context: BrowserContext
         assert page.locator("svg").count() == 1
         assert page.locator("[style], [onerror], [onload], [onclick], [src*='script:']:not(script)").count() == 0
         assert {each.get_attribute("href") or "" for each in page.locator("a").all()} == {
-            "#waiting", "#changes", "#servers", "#catalog", "#grants", "#activity"
+            "#waiting", "#configuration", "#changes", "#servers", "#catalog", "#grants", "#activity"
         }  # fmt: skip
         expect(page).to_have_title("Colonnade")
         assert {url.partition("#")[0] for url in sent} == {
             f"{here.origin}{path}"
             for path in (
                 *("/console", "/console/console.css", "/console/console.js", "/console/open"),
-                *(f"/api/v1/{each}" for each in ("events", "confirmations/answer", "explain")),
+                *(f"/api/v1/{each}" for each in ("events", "confirmations/answer", "explain", "servers/log")),
             )
         }
         assert faults == []

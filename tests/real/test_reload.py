@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 import trio
 
+from host.cli.admin_client import find_hosts
+from host.cli.exit_codes import CommandFailed
+
 from .clients import HandClient, by_hand, line_client
 from .running import COLONNADE, ROOT, Running, beside, heard_method, pid_of, recorder, serving, until, write_config
 
@@ -126,7 +129,19 @@ def test_a_saved_file_narrows_at_once_and_widens_only_for_a_person(tmp_path: Pat
         save({**stricter, "b": {**servers["b"], "trust": "trusted"}}, "b: trust rises from standard to trusted")
         assert {name: pid_of(host.process.pid, log.name) for name, log in logs.items()} == pids
         assert not (tmp_path / "evil.log").exists()
-        reload(host, "b restarts")
+        (admin,) = find_hosts(tmp_path / "state")
+        (change,) = admin.get("state")["configuration"]
+        assert (change["server"], change["widens"]) == ("b", ["trust rises from standard to trusted"])
+        assert "trusted" in "".join(piece["text"] for piece in change["diff"] if piece["op"] == "added")
+        # A change that came after a person has looked is not applied with it, whether the watch has seen it or not.
+        write_config(tmp_path, {**stricter, "b": {**servers["b"], "trust": "trusted", "timeout": "5s"}}, **watched)
+        with pytest.raises(CommandFailed, match="look at them again"):
+            admin.post("configuration/reload", shown=change["id"])
+        assert {name: pid_of(host.process.pid, log.name) for name, log in logs.items()} == pids
+        admin.post("configuration/reload", apply=False)
+        (again,) = admin.get("state")["configuration"]
+        assert "b restarts" in admin.post("configuration/reload", shown=again["id"])["done"]
+        assert admin.get("state")["configuration"] == []
 
 
 async def test_calls_in_flight_keep_their_verdict_and_new_ones_are_evaluated_by_the_new_rules(tmp_path: Path) -> None:

@@ -73,6 +73,23 @@ function say(text) {
   setTimeout(() => { if (secret !== null) $("say").textContent = text; }, 50);
 }
 
+/** Something that opens. What is in it is built when it is opened first: there may be hundreds. */
+function folded(look, part, summary, build) {
+  const made = h("details", { class: look, "data-part": part, on: { toggle: () => { if (made.open) fill(); } } }, h("summary", {}, summary));
+  const fill = () => {
+    if (made.childNodes.length > 1) return;
+    made.append(...[build()].flat());
+    disableUntilSettled();
+  };
+  made.fill = fill;
+  return made;
+}
+
+function unfold(details) {
+  if (details.fill) details.fill();
+  details.open = true;
+}
+
 /** Keep the children of a box in step with items: what did not change stays as it is, with its focus and its fields. */
 function keep(box, items, keyOf, build, empty) {
   const before = box.kept || new Map();
@@ -86,11 +103,11 @@ function keep(box, items, keyOf, build, empty) {
     if (old && old.form === form) { after.set(key, old); continue; }
     const made = build(item, key);
     if (old) {
+      const opened = new Set([old.element, ...old.element.querySelectorAll("details")].filter((each) => each.open).map((each) => each.dataset.part));
+      for (const each of [made, ...made.querySelectorAll("details[data-part]")])
+        if (each.dataset.part && opened.has(each.dataset.part)) unfold(each);
       const part = old.element.contains(active) ? active.dataset.part : undefined;
       if (part) focus = [...made.querySelectorAll("[data-part]")].find((each) => each.dataset.part === part);
-      for (const opened of old.element.querySelectorAll("details[open][data-part]"))
-        for (const each of made.querySelectorAll("details[data-part]"))
-          if (each.dataset.part === opened.dataset.part) each.open = true;
     }
     after.set(key, { form, element: made });
   }
@@ -233,7 +250,7 @@ function online(now) {
 
 // ---- Showing ----
 
-const SHOW = { confirmations: showConfirmations, held: showHeld, servers: showServers, catalog: showCatalog, grants: showGrants,
+const SHOW = { confirmations: showConfirmations, configuration: showConfiguration, held: () => showHeld(), servers: showServers, catalog: showCatalog, grants: showGrants,
   activity: showActivity, problems: showProblems };
 
 function show(sections) {
@@ -241,9 +258,10 @@ function show(sections) {
   $("main").hidden = false;
   $("closed").hidden = true;
   $("leave").hidden = false;
+  offerNotifications();
   if (state.config !== undefined) $("host").replaceChildren(foreign(state.config), h("span", { class: "soft" }, ` · process ${state.pid} · ${state.colonnade}`));
   for (const section of sections) if (SHOW[section]) SHOW[section](state[section] || []);
-  for (const [id, section] of [["n-confirmations", waiting()], ["n-held", state.held], ["n-servers", state.servers], ["n-catalog", state.catalog], ["n-grants", state.grants]])
+  for (const [id, section] of [["n-confirmations", waiting()], ["n-held", state.held], ["n-configuration", state.configuration], ["n-servers", state.servers], ["n-catalog", state.catalog], ["n-grants", state.grants]])
     $(id).textContent = section && section.length ? String(section.length) : "";
   $("n-confirmations").classList.toggle("hot", waiting().length > 0);
   $("n-held").classList.toggle("hot", (state.held || []).some((each) => !each.rejected));
@@ -273,7 +291,7 @@ function meant() {
   return false;
 }
 
-const answerButtons = () => document.querySelectorAll("#confirmations button, #refused button, #held button");
+const answerButtons = () => document.querySelectorAll("#confirmations button, #refused button, #change-list button, #held button");
 
 /** Take no answer for a moment, since cards have moved. */
 function settle() {
@@ -295,16 +313,114 @@ function showConfirmations(confirmations) {
   const fresh = open.filter((each) => !announced.has(each.id));
   const movedOpen = keep($("confirmations"), open, (each) => each.id, confirmationCard,
     nothing("Nothing waits for you.", "When a call needs a person, it appears here by itself. Leave this page open."));
-  const movedRefused = keep($("refused"), refused, (each) => each.id, confirmationCard);
+  const movedRefused = keep($("refused"), refused, (each) => each.id, refusedRow);
+  for (const each of open) offerToDenyAll(cardOf(each.id), open.filter((other) => other.server === each.server).length);
   if (fresh.length || movedOpen || movedRefused) settle();
   disableUntilSettled();
   for (const each of fresh) announced.add(each.id);
+  watchCards();
+  if (fresh.length) {
+    if (!open.some((each) => isInView(cardOf(each.id))) && !isTyping()) cardOf(fresh[0].id).scrollIntoView({ block: "start" });
+    notify(fresh);
+  }
+  closeNotices(open);
   if (fresh.length) say(`${plural(fresh.length, "new confirmation")}: ${fresh.map((each) => `${each.server}, ${each.name}`).join("; ")}`);
   if (hadFocus && document.activeElement === document.body) {
     const next = document.querySelector("#confirmations h3, #refused h3") || $("waiting");
     next.focus({ preventScroll: true });
   }
   for (const id of memory.keys()) if (!confirmations.some((each) => each.id === id)) memory.delete(id);
+}
+
+const cardOf = (id) => { const kept = $("confirmations").kept; return kept && kept.get(id) ? kept.get(id).element : null; };
+
+/** Whether somebody is writing, so that nothing may move away from under their hands. */
+function isTyping() {
+  const active = document.activeElement;
+  return active instanceof HTMLElement && active.matches("textarea, select, input:not([type=radio])");
+}
+
+function isInView(element) {
+  const box = element.getBoundingClientRect();
+  return box.height > 0 && box.top < innerHeight - 40 && box.bottom > 40;
+}
+
+// A line that leads to the first card while no card is in view.
+
+const seen = new Set();
+const watcher = new IntersectionObserver((entries) => {
+  for (const each of entries) if (each.isIntersecting) seen.add(each.target); else seen.delete(each.target);
+  showElsewhere();
+});
+
+function watchCards() {
+  watcher.disconnect();
+  seen.clear();
+  for (const each of waiting()) if (cardOf(each.id)) watcher.observe(cardOf(each.id));
+  if (!waiting().length) showElsewhere();
+}
+
+function showElsewhere() {
+  const [first, ...more] = waiting();
+  const hidden = !first || seen.size > 0;
+  $("elsewhere").hidden = hidden;
+  $("elsewhere").replaceChildren();
+  if (!hidden) $("elsewhere").append(h("span", {}, foreign(first.name || kindName(first.kind), "strong name"), " of ", foreign(first.server, "strong"),
+    more.length ? ` and ${more.length} more wait for you` : " waits for you"), h("span", { class: "show" }, "Show"));
+}
+
+function goTo(id) {
+  const card = cardOf(id);
+  if (!card) return;
+  card.scrollIntoView({ block: "start" });
+  card.querySelector("h3").focus({ preventScroll: true });
+}
+
+// Notifications of the browser: asked for once, by a press, and shown while the page is not in front. They hold names
+// only, since they may be shown on a locked screen.
+
+const REFUSES_NOTICES = "colonnade-no-notifications";
+const notices = new Map();
+const clipped = (text, most) => (String(text ?? "").length > most ? `${String(text).slice(0, most)}…` : String(text ?? ""));
+
+function offerNotifications() {
+  let refused = true;
+  try { refused = sessionStorage.getItem(REFUSES_NOTICES) !== null; } catch { /* then nothing is remembered, and nothing asked */ }
+  $("notify").hidden = refused || !("Notification" in window) || Notification.permission !== "default";
+}
+
+function refuseNotifications() {
+  try { sessionStorage.setItem(REFUSES_NOTICES, "1"); } catch { /* it is asked again */ }
+  $("notify").hidden = true;
+  $("waiting").focus({ preventScroll: true });
+}
+
+async function turnOnNotifications() {
+  const answer = await Notification.requestPermission();
+  toast(answer === "granted" ? "You will be notified of calls that wait." : "The browser does not permit notifications of this page.", answer === "granted" ? "good" : "bad");
+  refuseNotifications(); // asked once, whatever the answer
+}
+
+function notify(fresh) {
+  if (!("Notification" in window) || Notification.permission !== "granted" || (document.visibilityState === "visible" && document.hasFocus())) return;
+  const [first, ...more] = fresh;
+  const who = nameless(first.caller) ? "" : `, for ${clipped(first.caller, 60)}`;
+  const body = more.length ? `${plural(fresh.length, "call")} of ${clipped([...new Set(fresh.map((each) => each.server))].join(", "), 120)}`
+    : `${clipped(first.name || kindName(first.kind), 80)} of ${clipped(first.server, 60)}${who}`;
+  try {
+    const notice = new Notification(more.length ? "Calls wait for you" : "A call waits for you", { body, tag: `colonnade-${first.id}` });
+    notice.onclick = () => { window.focus(); goTo(first.id); notice.close(); };
+    for (const each of fresh) notices.set(each.id, notice);
+  } catch { /* a browser that only lets service workers notify */ }
+}
+
+/** Take back the notifications of what waits no more. */
+function closeNotices(open) {
+  for (const [id, notice] of notices) {
+    if (open.some((each) => each.id === id)) continue;
+    notices.delete(id);
+    if (![...notices.values()].includes(notice)) notice.close();
+  }
 }
 
 const ASKED = {
@@ -336,7 +452,7 @@ function confirmationCard(q) {
   const card = h("article", { class: late ? "card late" : "card ask", "aria-labelledby": title });
   const waits = q.waiting > 1 ? ` ${plural(q.waiting, "call waits", "calls wait")} for this.` : "";
   const words = lead(q, back);
-  words.append(late ? "It was refused, and the client has been told. You may allow the next one like it." : `It waits for your answer.${waits}`);
+  words.append(late ? "It was refused, and the client has been told." : `It waits for your answer.${waits}`);
   card.append(
     h("header", { class: "card-head" }, words,
       !late && q.until ? h("p", { class: "left", "data-until": q.until, title: `Refused at ${clock(q.until)}` }, left(q.until)) : null),
@@ -348,12 +464,12 @@ function confirmationCard(q) {
   const fact = (name, ...value) => facts.append(h("div", {}, h("dt", {}, name), h("dd", {}, value)));
   fact("Why you are asked", foreign(q.rule, "mono"));
   fact(late ? "Refused because" : "Asked", late ? foreign(q.why) : time(q.asked));
-  if ((q.claims || []).length) fact("It claims, unchecked", h("ul", { class: "claims" }, q.claims.map((each) => h("li", {}, foreign(each, "mono")))));
   card.append(facts);
   if (q.arguments) {
     card.append(h("p", { class: "label", id: `${title}-a` }, `${back ? "What it asks" : "Arguments"}, in full`),
       h("pre", { class: "args", tabindex: "0", role: "region", "aria-labelledby": `${title}-a`, "data-part": "args" }, foreign(q.arguments)));
   } else card.append(h("p", { class: "label" }, back ? "Nothing else was sent with it." : "There are no arguments."));
+  card.append(...serversWords(q));
 
   const answer = (what, seconds) => async () => {
     if (!meant()) return;
@@ -367,13 +483,59 @@ function confirmationCard(q) {
 
   card.append(h("div", { class: "answers" },
     answers.has("deny") && button(late ? "Leave it refused" : "Deny", "deny", answer("deny"), { "data-part": "deny" }),
-    answers.has("once") && button(late ? "Allow the next one" : "Allow once", "go", answer("once"), { "data-part": "once" })));
+    answers.has("once") && button(late ? "Allow the next identical call once" : "Allow once", "go", answer("once"), { "data-part": "once" }),
+    !late && q.whole_session && button(`Allow this ${kindName(q.kind)} for this session`, "plain", () => { if (meant()) allowEntry(); }, { "data-part": "entry" }),
+    !late && answers.has("deny") && button("", "deny-all", () => denyAll(card, q.server), { "data-part": "deny-all", hidden: true })));
+  if (late) card.append(h("p", { class: "stored" }, "It is for the same client, exactly these arguments and this definition, and holds for ten minutes from your answer."));
+  const sure = h("div", { class: "sure", hidden: true },
+    h("span", {}, "You do not trust this server. Allow ", foreign(q.name, "strong name"), " with any arguments until the session ends?"),
+    button("Allow it", "go", () => { if (meant()) allowForSession(); }, { "data-part": "entry-sure" }),
+    button("Not yet", "quiet", () => { sure.hidden = true; card.querySelector("[data-part=entry]").focus(); }));
+  const allowForSession = () => act(card, "/api/v1/confirmations/answer", { id: q.id, answer: "session", arguments: "any" });
+  const allowEntry = () => {
+    if (q.trust !== "untrusted") { allowForSession(); return; }
+    sure.hidden = false;
+    sure.querySelector("button").focus();
+  };
+  if (!late && q.whole_session) card.append(sure);
 
-  if (["session", "time", "always"].some((each) => answers.has(each))) {
-    const more = lasting(q, answers, chosen, answer, back);
-    card.append(late ? h("details", { class: "more", "data-part": "longer" }, h("summary", {}, "Allow for longer"), more) : more);
-  }
+  if (["session", "time", "always"].some((each) => answers.has(each)))
+    card.append(folded("more longer", "longer", "Allow for longer", () => lasting(q, answers, chosen, answer, back)));
   return card;
+}
+
+/** A call that was refused, in one line. */
+function refusedRow(q) {
+  const back = Object.hasOwn(ASKED_BACK, q.kind);
+  return folded("line", `refused-${q.id}`, [foreign(q.name || kindName(q.kind), "name strong"),
+    h("span", { class: "soft" }, "of ", foreign(q.server)), h("span", { class: "soft grow" }, back ? null : ["for ", nameless(q.caller) ? "a client without a name" : foreign(q.caller)]),
+    h("span", { class: "soft" }, "refused"), h("span", { class: "left", "data-until": q.until }, left(q.until))], () => confirmationCard(q));
+}
+
+/** What the server says about the entry: plain text, folded if it is long. */
+function serversWords(q) {
+  const words = String(q.description || "");
+  const isLong = words.length > 400 || words.split("\n").length > 6;
+  const text = () => h("pre", { class: "words" }, foreign(words));
+  const parts = [];
+  if (words) parts.push(isLong ? folded("more", "description", `Its description (${words.length} characters)`, text) : text());
+  if ((q.claims || []).length) parts.push(h("p", { class: "soft" }, "It claims: ", q.claims.map((each, at) => [at ? ", " : "", foreign(each, "mono")])));
+  if (q.definition) parts.push(folded("more", "definition", "Its definition, with the schema of its arguments", () =>
+    h("pre", { class: "args", tabindex: "0", role: "region", "aria-label": "The definition", "data-part": "definition-text" }, foreign(q.definition))));
+  return parts.length ? [h("div", { class: "theirs" }, h("p", { class: "label" }, "In the words of the server, which nobody has checked"), parts)] : [];
+}
+
+function offerToDenyAll(card, count) {
+  const each = card && card.querySelector("[data-part=deny-all]");
+  if (!each) return;
+  each.hidden = count < 2;
+  each.textContent = `Deny all ${count} of this server`;
+}
+
+/** Deny what is shown of a server, and nothing that comes meanwhile. */
+async function denyAll(card, server) {
+  if (!meant()) return;
+  await act(card, "/api/v1/confirmations/deny-all", { server, ids: waiting().filter((each) => each.server === server).map((each) => each.id) });
 }
 
 /** The answers that are kept, with what will be kept. */
@@ -393,7 +555,7 @@ function lasting(q, answers, chosen, answer, back) {
   const seconds = h("select", { "aria-label": "How long", "data-part": "seconds", on: { change: (event) => { chosen.seconds = Number(event.target.value); } } },
     [[900, "15 minutes"], [3600, "1 hour"], [86400, "1 day"]].map(([value, label]) => h("option", { value, selected: chosen.seconds === value }, label)));
   tell();
-  return h("fieldset", { class: "lasting" }, h("legend", {}, "Or allow for longer"),
+  return h("fieldset", { class: "lasting" }, h("legend", { class: "unseen" }, "Allow for longer"),
     h("div", { class: "choices" }, choice("exact", "exactly these arguments"), choice("any", "any arguments")),
     stored,
     h("div", { class: "answers small" },
@@ -404,14 +566,26 @@ function lasting(q, answers, chosen, answer, back) {
 
 // Definitions
 
+const FEW = 3; // definitions that are shown opened
 let heldBefore = "";
+const pieces = (diff) => (diff || []).map((part) =>
+  part.op === "added" ? h("ins", {}, foreign(part.text)) : part.op === "removed" ? h("del", {}, foreign(part.text)) : foreign(part.text));
 const heldKey = (each) => JSON.stringify([each.server, each.kind, each.name]);
 
-function showHeld(all) {
+function showHeld() {
+  const every = state.held || [];
+  const words = $("held-text").value.trim().toLowerCase();
+  const standing = $("held-standing").value;
+  const all = every.filter((each) => (!standing || (each.rejected ? "rejected" : each.standing) === standing)
+    && (!words || [each.server, each.kind, each.name, each.text].some((text) => String(text || "").toLowerCase().includes(words))));
+  const filtered = Boolean(words || standing);
+  $("held-filter").hidden = !filtered && every.length <= FEW;
+  $("held-count").textContent = filtered ? `${all.length} of ${plural(every.length, "definition")}` : plural(every.length, "definition");
   const hadFocus = $("held").contains(document.activeElement);
   const servers = [...new Set(all.map((each) => each.server))].map((server) => ({ server, items: all.filter((each) => each.server === server) }));
-  const moved = keep($("held"), servers, (each) => each.server, heldGroup,
+  const moved = keep($("held"), servers, (each) => each.server, (each) => heldGroup(each, every.length <= FEW), filtered ? null :
     nothing("Every definition in use is one you approved or took over.", "A definition that changes is held back, and stands here until you have looked at it."));
+  if (filtered && !all.length) $("held").replaceChildren(nothing("Nothing matches.")());
   const now = JSON.stringify(all);
   if (now !== heldBefore) settle();
   disableUntilSettled();
@@ -419,29 +593,40 @@ function showHeld(all) {
   if ((moved || hadFocus) && hadFocus && document.activeElement === document.body) $("changes").focus({ preventScroll: true });
 }
 
-function heldGroup({ server, items }) {
-  const open = items.filter((each) => !each.rejected);
+function heldGroup({ server, items }, opened) {
+  const undecided = items.filter((each) => !each.rejected);
   const rejected = items.filter((each) => each.rejected);
   const group = h("div", { class: "group" });
   const head = h("div", { class: "group-head" }, h("h3", {}, foreign(server)), trustBadge(items[0].trust),
     h("span", { class: "soft grow" }, `${plural(items.length, "definition")} held back: not listed, not callable`));
-  if (open.length > 1) {
-    const all = button(`Approve all ${open.length} shown`, "plain", () => {
+  if (undecided.length > FEW) head.append(button("Open all", "quiet tiny", () => { for (const each of group.querySelectorAll(":scope > details.definition")) unfold(each); }, { "data-part": "open-all" }));
+  if (undecided.length > 1) {
+    const all = button(`Approve all ${undecided.length} shown`, "plain", () => {
       if (!meant()) return;
       sure.hidden = false;
       sure.querySelector("button").focus();
     }, { "data-part": "all" });
-    const sure = h("div", { class: "sure", hidden: true }, h("span", {}, `Have you looked at all ${open.length}?`),
+    const sure = h("div", { class: "sure", hidden: true }, h("span", {}, `Have you looked at all ${undecided.length}?`),
       button("Approve them", "go", async () => {
         if (!meant()) return;
-        await act(group, "/api/v1/definitions/decide-all", { server, fingerprints: open.map((each) => each.fingerprint), decision: "approve" });
+        await act(group, "/api/v1/definitions/decide-all", { server, fingerprints: undecided.map((each) => each.fingerprint), decision: "approve" });
       }), button("Not yet", "quiet", () => { sure.hidden = true; all.focus(); }));
     head.append(all, sure);
   }
-  group.append(head, ...open.map(heldCard));
-  if (rejected.length) group.append(h("details", { class: "more", "data-part": `rejected-${server}` },
-    h("summary", {}, `${plural(rejected.length, "rejected one", "rejected ones")}`), rejected.map(heldCard)));
+  group.append(head, ...undecided.map((each) => heldRow(each, opened)));
+  if (rejected.length) group.append(folded("more", `rejected-${server}`, plural(rejected.length, "rejected one", "rejected ones"),
+    () => rejected.map((each) => heldRow(each, false))));
   return group;
+}
+
+const heldLabel = (each) => each.name || (each.kind === "launch" ? "the program that is started" : "the server's instructions");
+
+/** A definition as a row that opens. */
+function heldRow(each, opened) {
+  const row = folded("line definition", `row-${heldKey(each)}`, [foreign(heldLabel(each), "name strong"), badge(kindName(each.kind), "kind"),
+    badge(each.rejected ? "rejected" : each.standing === "changed" ? "changed" : "new", "standing"), h("span", { class: "soft grow" }, "since ", time(each.since))], () => heldCard(each));
+  if (opened) unfold(row);
+  return row;
 }
 
 function heldCard(each) {
@@ -451,15 +636,10 @@ function heldCard(each) {
   };
   const changed = each.standing === "changed";
   const key = heldKey(each);
-  const label = each.name || (each.kind === "launch" ? "the program that is started" : "the server's instructions");
+  const label = heldLabel(each);
   const diff = h("pre", { class: "diff", tabindex: "0", role: "region", "aria-label": changed ? "The difference" : "The definition" },
-    changed ? (each.diff || []).map((part) =>
-      part.op === "added" ? h("ins", {}, foreign(part.text)) : part.op === "removed" ? h("del", {}, foreign(part.text)) : foreign(part.text))
-    : foreign(each.text));
+    changed ? pieces(each.diff) : foreign(each.text));
   const card = h("article", { class: "card held", "aria-label": label },
-    h("div", { class: "what" }, h("h4", {}, foreign(label, "name")),
-      h("p", { class: "marks" }, badge(kindName(each.kind), "kind"), badge(each.rejected ? "rejected" : changed ? "changed" : "new", "standing"),
-        h("span", { class: "soft" }, "since ", time(each.since)))),
     h("p", { class: "label" }, changed ? "Approved before, offered differently now" : "Never approved. This is all of it"),
     diff,
     changed && each.text ? h("details", { class: "more", "data-part": `whole-${key}` }, h("summary", {}, "The whole definition as offered now"),
@@ -471,25 +651,90 @@ function heldCard(each) {
   return card;
 }
 
+// Changes of the configuration
+
+let changesBefore = "";
+
+function showConfiguration(changes) {
+  $("configuration").hidden = $("to-configuration").hidden = !changes.length;
+  const all = changes.length ? [{ id: changes[0].id, changes }] : [];
+  keep($("change-list"), all, () => "changes", changesCard);
+  const now = JSON.stringify(changes);
+  if (now !== changesBefore) settle();
+  disableUntilSettled();
+  changesBefore = now;
+}
+
+function changesCard({ id, changes }) {
+  const card = h("article", { class: "card ask", "aria-label": "Changes of the configuration that wait" },
+    h("p", { class: "lead" }, "The configuration file was changed so that it permits more. That waits for you, because a program that can write the file must not raise its own rights."));
+  for (const each of changes) card.append(h("div", { class: "change" },
+    h("h3", {}, each.server ? foreign(each.server, "name") : "The host itself"),
+    h("ul", { class: "reasons" }, (each.widens || []).map((text) => h("li", {}, foreign(text)))),
+    (each.diff || []).length ? h("pre", { class: "diff", tabindex: "0", role: "region", "aria-label": `The change of ${each.server || "the host"}`, "data-part": `diff-${each.server}` }, pieces(each.diff))
+    : h("p", { class: "soft" }, "The text of the file is the same here: what a reference in it gives has changed.")));
+  card.append(h("div", { class: "answers" },
+    button("Apply these changes", "go", () => { if (meant()) act(card, "/api/v1/configuration/reload", { apply: true, shown: id }); }, { "data-part": "apply" }),
+    h("span", { class: "soft" }, "To refuse them, change the file back. Secrets are not shown.")));
+  return card;
+}
+
 // Servers
 
+const LOG_INTERVAL = 2000; // ms between two looks at a log that is open
 const STATES = { ready: "good", starting: "busy", held: "busy", failed: "bad", stopped: "off", disabled: "off" };
 
 function showServers(servers) {
-  keep($("server-list"), servers, (each) => each.id, serverRow, nothing("No servers are configured."));
+  keep($("server-list"), servers.map(({ id }) => ({ id })), (each) => each.id, serverPlace, nothing("No servers are configured."));
+  for (const each of servers) keep($("server-list").kept.get(each.id).element.firstChild, [each], () => "row", serverRow);
+}
+
+/** The place of a server: its row, which changes all the time, and its log, which a person may be reading. */
+const serverPlace = ({ id }) => h("div", { class: "row" }, h("div", {}), serverLog(id));
+
+function serverLog(id) {
+  const text = h("pre", { class: "args log", tabindex: "0", role: "log", "aria-label": `The log of ${id}` });
+  const none = h("p", { class: "soft" }, "It wrote nothing to its standard error.");
+  let last = 0;
+  const read = async () => {
+    if (!log.open || !log.isConnected || secret === null) return;
+    try {
+      if (document.visibilityState === "visible" && isOnline) {
+        const answer = await post("/api/v1/servers/log", { server: id, after: last });
+        if (answer.ok) add(answer.said.lines || []);
+      }
+    } catch { /* it is tried again */ }
+    setTimeout(read, LOG_INTERVAL);
+  };
+  const add = (lines) => {
+    const atEnd = text.scrollTop + text.clientHeight >= text.scrollHeight - 8;
+    for (const each of lines) {
+      text.append(h("div", {}, h("span", { class: "soft" }, clock(each.t), " "), foreign(each.line)));
+      last = each.n;
+    }
+    while (text.childNodes.length > 200) text.firstChild.remove();
+    none.hidden = text.childNodes.length > 0;
+    text.hidden = !none.hidden;
+    if (atEnd) text.scrollTop = text.scrollHeight;
+  };
+  const log = folded("more", `log-${id}`, "Its log", () => { none.hidden = text.hidden = true; return [none, text]; });
+  log.addEventListener("toggle", () => { if (log.open) read(); });
+  return log;
 }
 
 function serverRow(s) {
   const entries = Object.entries(s.entries || {}).filter(([, count]) => count)
     .map(([kind, count]) => plural(count, kind === "resourceTemplates" ? "template" : kind.replace(/s$/, ""))).join(", ");
   const number = (label, value, look) => h("div", { class: look }, h("dt", {}, label), h("dd", {}, value));
-  return h("article", { class: "row server" },
+  const failed = s.state === "failed";
+  const row = h("article", { class: "server", "aria-label": s.id },
     h("div", { class: "row-head" },
       h("h3", {}, foreign(s.id), s.title && s.title !== s.id ? h("span", { class: "title" }, foreign(s.title)) : null),
       h("span", { class: `state ${STATES[s.state] || "busy"}` }, h("span", { class: "dot", "aria-hidden": "true" }), foreign(s.state)),
       trustBadge(s.trust)),
     h("p", { class: "soft" }, foreign([s.transport, s.revision, `${s.isolation}`, entries].filter(Boolean).join(" · "))),
-    s.detail ? h("p", { class: "detail" }, foreign(s.detail)) : null,
+    s.detail && s.state !== "ready" ? h("p", { class: failed ? "detail bad" : "detail" }, foreign(s.detail), failed ? " " : null,
+      failed ? button("Restart it", "quiet tiny", () => act(row, "/api/v1/servers/control", { server: s.id, action: "restart" }), { "data-part": "restart", "aria-label": `Restart ${s.id}` }) : null) : null,
     h("dl", { class: "numbers" },
       number("Latency", s.latency_ms === null || s.latency_ms === undefined ? "–" : `${Math.round(s.latency_ms)} ms`),
       number("Calls", s.calls), number("Failed", s.failed, s.failed ? "some-bad" : null), number("In flight", s.in_flight),
@@ -497,6 +742,7 @@ function serverRow(s) {
     (s.warnings || []).map((text) => h("p", { class: "warn" }, foreign(text))),
     (s.unmatched || []).length ? h("p", { class: "warn" }, plural(s.unmatched.length, "rule matches", "rules match"), " nothing it offers: ",
       s.unmatched.map((rule, at) => [at ? ", " : "", foreign(rule, "mono")])) : null);
+  return row;
 }
 
 // Catalog
@@ -617,11 +863,13 @@ function close(why) {
   state = {};
   isOnline = null;
   memory = new Map();
-  for (const id of ["confirmations", "refused", "held", "server-list", "catalog-list", "grant-list", "activity-list", "problems", "host", "say"]) {
+  for (const id of ["confirmations", "refused", "change-list", "held", "server-list", "catalog-list", "grant-list", "activity-list", "problems", "host", "say"]) {
     $(id).replaceChildren();
     $(id).kept = undefined;
   }
   if ($("toast")) $("toast").remove();
+  $("elsewhere").hidden = true;
+  closeNotices([]);
   document.body.classList.remove("offline");
   $("link").dataset.state = "off";
   $("link-text").textContent = "closed";
@@ -663,6 +911,11 @@ $("leave").addEventListener("click", async () => {
   try { await post("/console/leave", {}); } catch { /* it is over here in any case */ }
   close("You have signed out.");
 });
+$("held-text").addEventListener("input", showHeld);
+$("held-standing").addEventListener("change", showHeld);
+$("notify-yes").addEventListener("click", turnOnNotifications);
+$("notify-no").addEventListener("click", refuseNotifications);
+$("elsewhere").addEventListener("click", () => { if (waiting().length) goTo(waiting()[0].id); });
 $("filter-text").addEventListener("input", showCatalog);
 $("filter-verdict").addEventListener("change", showCatalog);
 window.addEventListener("hashchange", () => { if (/^#[A-Za-z0-9_-]{43}$/.test(location.hash)) begin(); });

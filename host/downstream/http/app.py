@@ -4,7 +4,8 @@
     /sse  /message                the transport of 2024-11-05 (sse.py); for one server: /sse/<server>
     GET  /status                  the servers and their states
     /console  /api                the web console, if it is served here; it has checks of its own and takes no token
-    GET  /healthz                 reports that this process serves; the only path besides that needs no token
+    GET  /                        a page for browsers: what this is, and how to use it (front_page.py); needs no token
+    GET  /healthz                 reports that this process serves; needs no token
 
 When all connections are in use, /healthz still answers: a full host is alive, and a restart would not help.
 
@@ -21,6 +22,7 @@ import trio
 
 from config import Listen
 from host.downstream.charge import RequestCharge
+from host.downstream.http import front_page
 from host.downstream.http.open_streams import OpenStreams
 from host.downstream.http.replies import Replies
 from host.downstream.http.request import JSON, HttpRequest, Rejected
@@ -62,10 +64,15 @@ async def open_http_endpoint(
     console: ASGIApp | None = None,
     *,
     memory: Budget,
+    has_console: bool = False,
 ) -> AsyncIterator[ASGIApp]:
-    """The app, for the block. `console` answers paths below CONSOLE_PREFIX, and paths below API_PREFIX that are no
-    endpoint. At the end no session, stream or call is left. Setting `stop` ends the standing streams, which would not
-    end otherwise; calls continue."""
+    """The app, for the block. At the end no session, stream or call is left.
+
+    Args:
+        stop: ends the standing streams, which would not end otherwise; calls continue.
+        console: answers paths below CONSOLE_PREFIX, and paths below API_PREFIX that are no endpoint.
+        has_console: there is a console, here or at another address.
+    """
     async with trio.open_nursery() as nursery:
         replies = Replies(nursery, lambda problem: journal.note(InternalError("an answer's event stream", problem)))
         streams = OpenStreams()
@@ -79,7 +86,8 @@ async def open_http_endpoint(
         nursery.start_soon(replies.run)
         nursery.start_soon(streamable.sweep)
         try:
-            yield HttpApp(listen, router, journal, status, streamable, http_sse, console, memory).serve
+            has_console = has_console or console is not None
+            yield HttpApp(listen, router, journal, status, streamable, http_sse, console, memory, has_console).serve
         finally:
             nursery.cancel_scope.cancel()
 
@@ -95,8 +103,11 @@ class HttpApp:
         http_sse: HttpSse | None,
         console: ASGIApp | None,
         memory: Budget,
+        has_console: bool,
     ) -> None:
         self._console = console
+        self._has_console = has_console
+        self._listen = listen
         self._memory = memory
         self._doors = {listen.path: streamable.serve}
         if http_sse is not None:
@@ -137,6 +148,9 @@ class HttpApp:
         if path == "/healthz" and method in ("GET", "HEAD"):
             await respond(send, 200, {"content-type": "text/plain"}, b"ok\n")
             return
+        if path == "/" and method in ("GET", "HEAD") and self._find_handler(path) is None and _is_browser(headers):
+            await respond(send, 200, front_page.HEADERS, self._front_page(headers))
+            return
         if method == "OPTIONS":  # browsers send no token with a preflight
             await self._preflight(headers, send)
             return
@@ -156,6 +170,10 @@ class HttpApp:
         query = scope.get("query_string", b"").decode("latin-1")
         with RequestCharge(self._memory, client_owner(identity)) as charge:
             await serve(HttpRequest(method, endpoint, query, headers, identity, cors_headers, receive, send, charge))
+
+    def _front_page(self, headers: Headers) -> bytes:
+        console = None if not self._has_console else CONSOLE_PREFIX if self._console is not None else ""
+        return front_page.front_page(self._listen, headers.one("host") or "", console=console)
 
     def _is_of_console(self, path: str) -> bool:
         # `listen.path` may be /api or below it; then the endpoint has precedence.
@@ -177,6 +195,11 @@ class HttpApp:
         if isinstance(preflight, Refusal):
             raise Rejected(preflight)
         await respond(send, 204, preflight)
+
+
+def _is_browser(headers: Headers) -> bool:
+    """Whether the request is that of a person who looks: a client that takes anything is no browser."""
+    return any("text/html" in each.lower() for each in headers.all("accept"))
 
 
 def _is_below(path: str, base: str) -> bool:

@@ -16,7 +16,7 @@ OURS = {"command": "/x/colonnade", "args": ["serve", "--stdio"]}
 
 
 @given(json_texts())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_what_is_inserted_and_cut_out_leaves_every_byte(text: str) -> None:
     before = values(FILE, text)
     insertion = insert(FILE, text, ("servers", "colonnade"), OURS)
@@ -29,7 +29,7 @@ def test_what_is_inserted_and_cut_out_leaves_every_byte(text: str) -> None:
 
 
 @given(json_texts(), st.data())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_a_server_that_is_cut_and_put_back_has_its_values(text: str, data: st.DataObject) -> None:
     before = values(FILE, text)
     if not before.get("servers"):

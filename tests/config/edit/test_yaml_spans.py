@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config.edit import CannotEdit, cut, has, insert, paste, values
@@ -139,6 +139,7 @@ ENTRIES = [
 ]
 
 
+@settings(max_examples=40)
 @given(
     st.permutations(ENTRIES), st.lists(st.sampled_from(["", "\n", "# note\n"]), min_size=5, max_size=5), st.booleans()
 )

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from config.globs import Globs
-from tests.config.hosts.kit import Home, state
+from config.hosts.amp import AMP
+from tests.config.hosts.kit import Home, places, state
 from tests.config.kit import http, stdio
 
 USER = "~/.config/amp/settings.json"
@@ -50,6 +51,16 @@ SETTINGS = """
 def one(entry: dict[str, object] | None = None, **settings: object) -> str:
     more = {"amp." + key.replace("__", "."): value for key, value in settings.items()}
     return json.dumps({"amp.mcpServers": {"notes": entry or {"command": "notes-mcp", "args": ["-x"]}}, **more})
+
+
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_places(system: str) -> None:
+    assert places(AMP, system) == {
+        "/u/.config/amp/settings.json",
+        "/u/.config/amp/settings.jsonc",
+        "/p/.amp/settings.json",
+        "/p/.amp/settings.jsonc",
+    }
 
 
 @pytest.mark.parametrize("where", [USER, "~/.config/amp/settings.jsonc", "~/copies/amp.json"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.config.hosts.kit import Home, state
+from config.hosts.codex import CODEX
+from tests.config.hosts.kit import Home, places, state
 from tests.config.kit import http, stdio
 
 USER = "~/.codex/config.toml"
@@ -49,6 +50,14 @@ SETTINGS = """
 
 def one(keys: str, before: str = "") -> str:
     return f'{before}\n[mcp_servers.docs]\ncommand = "docs-mcp"\n{keys}\n'
+
+
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_places(system: str) -> None:
+    assert places(CODEX, system) == {
+        "/u/.codex/config.toml",
+        "/p/.codex/config.toml",
+    }
 
 
 @pytest.mark.parametrize("where", [USER, "~/copies/codex.toml"])

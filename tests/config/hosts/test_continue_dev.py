@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from tests.config.hosts.kit import Home, state
+from config.hosts.continue_dev import CONTINUE
+from tests.config.hosts.kit import Home, places, state
 from tests.config.kit import http, stdio
 
 USER = "~/.continue/config.yaml"
@@ -49,6 +50,19 @@ SETTINGS = """
 
 def one(keys: str = "") -> str:
     return f"name: x\nmcpServers:\n  - {{name: My Notes, command: notes-mcp, {keys}}}\n"
+
+
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_places(system: str) -> None:
+    assert places(CONTINUE, system) == {
+        "/u/.continue/config.yaml",
+        "/u/.continue/mcpServers/*.yaml",
+        "/u/.continue/mcpServers/*.yml",
+        "/u/.continue/mcpServers/*.json",
+        "/p/.continue/mcpServers/*.yaml",
+        "/p/.continue/mcpServers/*.yml",
+        "/p/.continue/mcpServers/*.json",
+    }
 
 
 @pytest.mark.parametrize("where", [USER, "~/copies/continue.yaml"])

@@ -51,7 +51,7 @@ def test_ids_and_problems(tmp_path: Path) -> None:
     assert [entry.name for entry in made.entries.values()] == ["My App", "my-app", "日本", "d"]
     assert made.root == {"servers": {"my-app": {"command": "x", "args": []}}}
     assert [bool(entry.problems) for entry in made.entries.values()] == [False, True, True, True]
-    assert made.notices == ["read as a App file", "My App is served as my-app"]
+    assert made.notices == ["read as an App file", "My App is served as my-app"]
 
 
 def test_places_in_the_file(tmp_path: Path) -> None:

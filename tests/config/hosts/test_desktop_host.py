@@ -9,7 +9,7 @@ import pytest
 
 from config.document import Document
 from config.hosts import GENERIC, HOSTS, recognize
-from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, at, literal, rewrite
+from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, at, literal, merged, rewrite
 from config.hosts.entry import CannotUse
 
 U, P = Path("/u"), Path("/p")
@@ -53,6 +53,8 @@ def test_a_projects_file_is_in_the_project() -> None:
         (APP, "mcp.json", False),
         (PROFILE, "/u/.config/App/profiles/1a2b/mcp.json", True),
         (PROFILE, "/u/.config/App/mcp.json", False),
+        (HostFile("~/.app/servers/*.yaml"), "/u/.app/servers/a.yaml", True),
+        (HostFile("~/.app/servers/*.yaml"), "/u/.app/servers/a.json", False),
         (HostFile(".mcp.json", is_project=True), "/any/.mcp.json", True),
         (HostFile("~/.app.json"), "/any/my.app.json", False),
     ],
@@ -187,3 +189,37 @@ def test_a_shape_with_keys_of_ours_is_no_hosts(key: str) -> None:
 
 def test_a_file_of_ours_is_no_hosts() -> None:
     assert recognize(Path("/x.yaml"), {"servers": {"a": {"command": "x"}}}) is None
+
+
+def test_settings_of_two_files_in_one() -> None:
+    """Values of the second replace those of the first, and a key keeps the first place."""
+    below: dict[str, object] = {"a": {"x": "1", "y": "2"}, "b": ["1"], "c": {"z": "1"}}
+    above: dict[str, object] = {"d": "3", "c": "none", "b": ["2"], "a": {"y": "3", "w": "4"}}
+    made = merged(below, above)
+    assert made == {"a": {"x": "1", "y": "3", "w": "4"}, "b": ["2"], "c": "none", "d": "3"}
+    assert list(made) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(("platform", "key"), [("linux", "linux"), ("darwin", "macos")])
+def test_files_of_the_machine(tmp_path: Path, platform: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("config.hosts.desktop_host.SYSTEM", tmp_path)
+    monkeypatch.setattr("sys.platform", platform)
+    for name in ("linux", "macos"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.json").write_text(f'{{"system": "{name}"}}')
+    context = FileContext(tmp_path / "x.json", Document("x"), tmp_path)
+    assert context.system_wide("linux/a.json", "macos/a.json") == {"system": key}
+    assert context.system_wide("linux/b.json", "macos/b.json") == {}
+
+
+def test_a_file_of_the_user_may_have_moved(tmp_path: Path) -> None:
+    context = FileContext(tmp_path / "x.json", Document("x"), U, {"APP_HOME": "/moved"})
+    assert context.users(APP) == Path("/moved/mcp.json")
+
+
+def test_a_file_of_servers_alone_needs_no_key_of_its_host() -> None:
+    place = Path("/p/.continue/mcpServers/a.json")
+    known = recognize(place, {"command": "x"})
+    assert known is not None
+    assert known.name == "continue"
+    assert recognize(Path("/p/a.json"), {"command": "x"}) is None

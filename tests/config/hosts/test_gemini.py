@@ -7,7 +7,8 @@ import json
 import pytest
 
 from config import Verdict
-from tests.config.hosts.kit import Home, state
+from config.hosts.gemini import GEMINI
+from tests.config.hosts.kit import Home, places, state
 from tests.config.kit import http, stdio
 
 USER = "~/.gemini/settings.json"
@@ -42,6 +43,14 @@ SETTINGS = """
 
 def server(**keys: object) -> dict[str, object]:
     return {"mcpServers": {"notes": {"command": "notes-mcp", **keys}}}
+
+
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_places(system: str) -> None:
+    assert places(GEMINI, system) == {
+        "/u/.gemini/settings.json",
+        "/p/.gemini/settings.json",
+    }
 
 
 def test_a_usual_file(home: Home) -> None:

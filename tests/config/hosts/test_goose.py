@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.config.hosts.kit import Home, state
+from config.hosts.goose import GOOSE
+from tests.config.hosts.kit import Home, places, state
 from tests.config.kit import http, stdio
 
 USER = "~/.config/goose/config.yaml"
@@ -47,6 +48,13 @@ SETTINGS = """
 
 def one(keys: str = "", mode: str = "auto") -> str:
     return f"GOOSE_MODE: {mode}\nextensions:\n  My Notes: {{enabled: true, type: stdio, cmd: x, args: [], {keys}}}\n"
+
+
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_places(system: str) -> None:
+    assert places(GOOSE, system) == {
+        "/u/.config/goose/config.yaml",
+    }
 
 
 @pytest.mark.parametrize("where", [USER, "~/copies/goose.yaml"])

@@ -23,7 +23,7 @@ def test_a_usual_file(home: Home, place: str) -> None:
             }
         },
     )
-    assert made.notices == ("read as a LM Studio file",)
+    assert made.notices == ("read as an LM Studio file",)
     assert [state(made, id) for id in made.servers] == [ALLOW] * 3
     assert http(made, "hf").headers["Authorization"].reveal() == "Bearer ${env:TOKEN}"
     assert (stdio(made, "browser").cwd, stdio(made, "slow").timeout) == (home.path, 60.0)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from config import Protocol
 from config.globs import Globs
-from tests.config.hosts.kit import Home, state
+from config.hosts.opencode import OPENCODE
+from tests.config.hosts.kit import Home, places, state
 from tests.config.kit import http, stdio
 
 USER = "~/.config/opencode/opencode.jsonc"
@@ -61,6 +62,19 @@ V2 = """
 def one(**more: object) -> str:
     server = {"type": "local", "command": ["notes-mcp"]}
     return json.dumps({"mcp": {"notes": server}, **more})
+
+
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_places(system: str) -> None:
+    assert places(OPENCODE, system) == {
+        "/u/.config/opencode/config.json",
+        "/u/.config/opencode/opencode.json",
+        "/u/.config/opencode/opencode.jsonc",
+        "/p/opencode.json",
+        "/p/opencode.jsonc",
+        "/p/.opencode/opencode.json",
+        "/p/.opencode/opencode.jsonc",
+    }
 
 
 @pytest.mark.parametrize("where", [USER, "~/.config/opencode/opencode.json", "~/copies/oc.json"])

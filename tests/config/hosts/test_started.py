@@ -21,7 +21,7 @@ SERVERS = {
 
 def entries(folder: Path, **more: object) -> dict[str, object]:
     data = json.dumps({"mcpServers": SERVERS, **more}).encode()
-    found = started_by(GEMINI, folder / ".gemini" / "settings.json", data, folder)
+    found = started_by(GEMINI, folder / ".gemini" / "settings.json", data, folder, {})
     return {entry.name: entry for entry in found}
 
 
@@ -31,8 +31,8 @@ def test_a_server_that_is_switched_off_is_not_started(tmp_path: Path) -> None:
 
 
 def test_an_empty_or_missing_file_starts_nothing(tmp_path: Path) -> None:
-    assert started_by(GEMINI, tmp_path / "settings.json", None, tmp_path) == []
-    assert started_by(GEMINI, tmp_path / "settings.json", b" \n", tmp_path) == []
+    assert started_by(GEMINI, tmp_path / "settings.json", None, tmp_path, {}) == []
+    assert started_by(GEMINI, tmp_path / "settings.json", b" \n", tmp_path, {}) == []
 
 
 @pytest.mark.parametrize(

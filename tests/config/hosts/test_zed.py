@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.config.hosts.kit import Home, state
+from config.hosts.zed import ZED
+from tests.config.hosts.kit import Home, places, state
 from tests.config.kit import http, stdio
 
 USER = "~/.config/zed/settings.json"
@@ -58,6 +59,14 @@ SETTINGS = """
 def one(agent: object = None, **more: object) -> str:
     made = {"context_servers": {"wiki": {"command": "wiki-mcp"}}, **more}
     return json.dumps(made if agent is None else {**made, "agent": agent})
+
+
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_places(system: str) -> None:
+    assert places(ZED, system) == {
+        "/u/.config/zed/settings.json",
+        "/p/.zed/settings.json",
+    }
 
 
 @pytest.mark.parametrize("where", [USER, "~/copies/zed.json"])

@@ -113,6 +113,8 @@ REQUESTS: list[tuple[str, str, Any, int]] = [
     ("POST", f"{PREFIX}servers/control", {"server": "none", "action": "restart"}, 409),
     ("POST", f"{PREFIX}servers/control", {"server": "time", "action": "start"}, 400),
     ("POST", f"{PREFIX}configuration/reload", {}, 200),
+    ("POST", f"{PREFIX}confirmations/deny-all", {"server": "github", "ids": ["q1"]}, 200),
+    ("POST", f"{PREFIX}confirmations/deny-all", {"server": "github", "ids": ["q9"]}, 409),
     ("GET", ANSWER, None, 405),
     ("POST", f"{PREFIX}state", {}, 405),
     ("PUT", f"{PREFIX}state", None, 405),

@@ -12,7 +12,7 @@ import pytest
 from config import Channel
 from host.admin.schema import MAX_GRANT_SECONDS, REQUESTS, AdminError, MalformedRequest, carry_out
 from host.slices import run_inline
-from tests.kit.admin import FakeAdminApi, confirmation, held
+from tests.kit.admin import FakeAdminApi, change, confirmation, held
 from tests.test_layers import SOURCES, imports, parsed
 
 DECISION = {"server": "github", "kind": "tool", "name": "get_issue", "fingerprint": "sha256:get_issue"}
@@ -36,6 +36,20 @@ async def test_answers_reach_the_admin(given: dict[str, Any], reaches: tuple[Any
     admin = FakeAdminApi(confirmations=[confirmation()])
     assert ask(admin, "confirmations/answer", id="q1", **given)["done"]
     assert admin.requests == [("answer", "q1", *reaches, "console")]
+
+
+async def test_all_of_a_server_that_was_shown_is_denied() -> None:
+    admin = FakeAdminApi(confirmations=[confirmation(), confirmation("q2"), confirmation("q3")])
+    assert ask(admin, "confirmations/deny-all", server="github", ids=["q1", "q3"])["done"]
+    assert admin.requests == [("deny_all", "github", ["q1", "q3"], "console")]
+    assert [each["id"] for each in admin.section("confirmations")] == ["q2"]
+
+
+async def test_a_reload_reaches_the_admin_with_what_was_shown() -> None:
+    admin = FakeAdminApi(configuration=[change()])
+    ask(admin, "configuration/reload", apply=False)
+    ask(admin, "configuration/reload", shown="c1")
+    assert admin.requests == [("reload", False, None), ("reload", True, "c1")]
 
 
 async def test_decisions_reach_the_admin() -> None:
@@ -68,6 +82,9 @@ async def test_decisions_reach_the_admin() -> None:
         ("confirmations/answer", {"id": "q1", "answer": "once", "seconds": 60}),
         ("confirmations/answer", {"id": "q1", "answer": "once", "arguments": "all"}),
         ("confirmations/answer", {"id": "q1", "answer": "once", "arguments": []}),
+        ("confirmations/deny-all", {"server": "github"}),
+        ("confirmations/deny-all", {"server": "github", "ids": []}),
+        ("confirmations/deny-all", {"server": "github", "ids": "q1"}),
         ("definitions/decide", {**DECISION, "decision": "allow"}),
         ("definitions/decide", {**DECISION, "decision": "approve", "command": ["sh"]}),
         ("definitions/decide", {"server": "github", "decision": "approve"}),
@@ -95,6 +112,7 @@ def test_no_request_names_what_runs() -> None:
     fields = {path: set(request.__struct_fields__) for path, request in REQUESTS.items()}
     assert fields.keys() == {
         "confirmations/answer",
+        "confirmations/deny-all",
         "definitions/decide",
         "definitions/decide-all",
         "grants/revoke",

@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import AskSpec, Channel, Config, Consent, Listen, Trust
+from config import AskSpec, Channel, Check, Condition, Config, Consent, KindConsent, Listen, Rule, Trust
 from host.admin.schema import SECTIONS, AdminError, ConfirmationRow
 from host.admin.state import MAX_ACTIVITY, HostAdmin
 from host.journal import (
@@ -27,10 +27,18 @@ from host.journal import (
 )
 from host.policy.confirmations import MAX_CONFIRMABLE_BYTES
 from host.policy.explain import unmatched_rules
+from host.policy.rows import ChangeRow
 from host.slices import run_inline
 from tests.kit.gates import SOURCE, kind
 from tests.kit.openapi import conforms
 from tests.kit.world import Later, ScriptedServer, World, later, open_world, tool
+
+CHANGE: ChangeRow = {
+    "id": "c1",
+    "server": "gh",
+    "widens": ["command has changed"],
+    "diff": [{"op": "added", "text": "{}"}],
+}
 
 
 async def done(params: dict[str, Any]) -> object:
@@ -119,6 +127,7 @@ async def test_everything_there_is_to_see_is_as_the_api_describes_it() -> None:
             run_inline(admin.answer(question["id"], "always", None, "exact", Channel.CONSOLE))
             await call.comes()
             await host.asked({"owner": "other"})
+            admin.set_waiting_changes([CHANGE])
             state: dict[str, Any] = {**await admin.state()}
             conforms("GET", "/api/v1/state", 200, state)
             assert [each["state"] for each in state["servers"]] == ["ready", "ready", "failed", "starting", "disabled"]
@@ -258,6 +267,52 @@ async def test_the_longest_arguments_that_a_person_can_agree_to_are_shown_in_ful
         assert "isError" not in await call.comes()
 
 
+async def test_a_question_shows_the_definition_as_the_server_wrote_it() -> None:
+    listed = tool("create", description="Creates.\nAt once\u202e.", inputSchema={"type": "object", "title": "T"})
+    async with opened(server(tools=[listed])) as host:
+        _, question = await host.asked()
+        assert question["description"] == "Creates.\nAt once⟨U+202E⟩."
+        assert '"title": "T"' in question["definition"]
+        assert "⟨U+202E⟩" in question["definition"]
+        assert question["whole_session"]
+        assert question["until"] > question["asked"]
+
+
+async def test_a_rule_about_arguments_is_not_undone_in_one_step() -> None:
+    """The answer for any arguments is then not offered for the session."""
+    when = (Condition("/owner", (Check("eq", "acme"),)),)
+    consent = Consent(tools=KindConsent(ask=(Rule("create", when),)))
+    async with opened(server(consent=consent)) as host:
+        _, question = await host.asked({"owner": "acme"})
+        assert not question["whole_session"]
+        assert "session" in question["answers"]
+
+
+async def test_all_that_was_shown_of_a_server_is_denied_and_nothing_else() -> None:
+    async with opened() as host:
+        calls = [(await host.asked({"owner": owner}))[0] for owner in ("a", "b")]
+        ids = [each["id"] for each in (await host.admin.state())["confirmations"]]
+        later, question = await host.asked({"owner": "later"})
+        with pytest.raises(AdminError, match="none of these"):
+            run_inline(host.admin.deny_all("other", ids, Channel.CONSOLE))
+        done = run_inline(host.admin.deny_all("gh", [*ids, "feedbeef"], Channel.CONSOLE))["done"]
+        assert done == "2 confirmations of gh: denied."
+        for call in calls:
+            assert "a person said no" in json.dumps(await call.comes())
+        assert [each["id"] for each in (await host.admin.state())["confirmations"]] == [question["id"]]
+        assert not later.done
+        with pytest.raises(AdminError, match="none of these"):
+            run_inline(host.admin.deny_all("gh", ids, Channel.CONSOLE))
+
+
+async def test_a_channel_that_may_not_answer_denies_nothing() -> None:
+    async with opened(ask=AskSpec((Channel.CONSOLE,))) as host:
+        _, question = await host.asked()
+        with pytest.raises(AdminError, match=r"ask\.answers"):
+            run_inline(host.admin.deny_all("gh", [question["id"]], Channel.TERMINAL))
+        assert len((await host.admin.state())["confirmations"]) == 1
+
+
 async def test_a_refused_question_stays_and_can_be_granted_for_the_next_call(autojump_clock: MockClock) -> None:
     async with opened() as host:
         call, question = await host.asked()
@@ -373,9 +428,13 @@ class FakeHost:
     def set_disabled(self, server: str, *, disabled: bool) -> None:
         self.done.append(("set_disabled", server, disabled))
 
-    async def reload(self) -> ConfigReloaded:
-        self.done.append("reload")
+    async def reload(self, *, shown: str | None) -> ConfigReloaded:
+        self.done.append(("reload", shown))
         return ConfigReloaded("gh restarts" if self._accepts else "line 1: no", accepted=self._accepts)
+
+    async def compare(self) -> ConfigReloaded | None:
+        self.done.append("compare")
+        return None if self._accepts else ConfigReloaded("line 1: no", accepted=False)
 
 
 async def test_a_person_controls_the_servers_of_a_host() -> None:
@@ -394,25 +453,27 @@ async def test_a_person_controls_the_servers_of_a_host() -> None:
 
 async def test_a_reload_says_what_came_of_it() -> None:
     async with opened() as host:
-        host.admin.host = FakeHost()
-        assert (await host.admin.run_steps(host.admin.reload(apply=True)))[
-            "done"
-        ] == "configuration read again: gh restarts."
+        host.admin.host = control = FakeHost()
+        said = await host.admin.run_steps(host.admin.reload(apply=True, shown="c1"))
+        assert (said["done"], control.done) == ("configuration read again: gh restarts.", [("reload", "c1")])
         host.admin.host = FakeHost(accepts=False)
-        with pytest.raises(AdminError, match="configuration kept: line 1: no"):
-            await host.admin.run_steps(host.admin.reload(apply=True))
+        for apply in (True, False):
+            with pytest.raises(AdminError, match="configuration kept: line 1: no"):
+                await host.admin.run_steps(host.admin.reload(apply=apply, shown=None))
 
 
 async def test_changes_that_wait_for_a_person_are_shown_until_they_are_applied() -> None:
     async with opened() as host:
         host.admin.host = FakeHost()
-        host.admin.set_waiting_changes(("gh: command has changed",))
-        assert (await host.admin.run_steps(host.admin.reload(apply=False)))["done"] == "gh: command has changed"
-        (problem,) = (await host.admin.state())["problems"]
-        assert problem.endswith("wait for you (colonnade reload): gh: command has changed")
+        before = host.admin.versions()
+        host.admin.set_waiting_changes([CHANGE])
+        assert host.admin.versions()["configuration"] > before["configuration"]
+        said = await host.admin.run_steps(host.admin.reload(apply=False, shown=None))
+        assert said["done"] == "changes of the configuration that wait for a person: 1."
+        assert (await host.admin.state())["configuration"] == [CHANGE]
         assert (await host.admin.status())["waiting_changes"] == ["gh: command has changed"]
-        host.admin.set_waiting_changes(())
-        assert (await host.admin.state())["problems"] == []
+        host.admin.set_waiting_changes([])
+        assert (await host.admin.state())["configuration"] == []
 
 
 async def test_the_standard_error_of_a_server_is_shown_from_a_line_on() -> None:

@@ -141,6 +141,13 @@ async def test_other_paths_are_nothing(path: str) -> None:
         assert (await page.connection.get("POST", path)).status == 404
 
 
+async def test_the_address_alone_leads_to_the_page() -> None:
+    async with open_page() as page:
+        answer = await page.connection.get("GET", "/")
+        assert (answer.status, answer.headers["location"]) == (303, "/console")
+        assert (await page.connection.get("POST", "/")).status == 404
+
+
 @pytest.mark.parametrize("method", ["HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"])
 @pytest.mark.parametrize("path", ["/console", "/api/v1/state", "/api/v1/confirmations/answer", "/console/open"])
 async def test_other_methods_are_refused_and_no_preflight_is_granted(method: str, path: str) -> None:

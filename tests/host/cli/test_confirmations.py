@@ -64,6 +64,19 @@ def test_confirmations_are_listed_shown_and_answered(
     assert capsys.readouterr().out == "Nothing waits.\n"
 
 
+def test_a_tool_is_allowed_for_the_session_and_all_of_a_server_is_denied(
+    host: RunningHost, state: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["ask", "q1", "--state", state]) == DONE
+    shown = capsys.readouterr().out
+    assert "its description, in the server's words:\n    Opens a new issue." in shown
+    assert "its definition, in the server's words:\n    {" in shown
+    assert run(["ask", "q1", "tool", "--state", state]) == DONE
+    assert capsys.readouterr().out == "session: create_issue\n"
+    assert run(["ask", "q2", "deny-all", "--state", state]) == DONE
+    assert capsys.readouterr().out == "1 denied\n"
+
+
 def test_what_is_no_answer_is_refused_and_answers_nothing(host: RunningHost, state: str) -> None:
     for words in (["never"], ["0m"], ["always", "--arguments", "some"], ["once", "--arguments", "[]"]):
         assert run(["ask", "q1", *words, "--state", state]) == FAILED
@@ -117,9 +130,9 @@ def test_on_a_terminal_each_confirmation_is_answered_where_it_is_shown(host: Run
     with subprocess.Popen([COLONNADE, "ask", "--state", state], stdin=theirs, stdout=theirs, stderr=theirs) as asking:
         try:
             os.close(theirs)
-            read_until(ours, "[q1]", "deny, once, session, always, 15m (or nothing, to leave it)? ")
+            read_until(ours, "[q1]", "deny, once, session, 15m, always, tool, deny-all (or nothing, to leave it)? ")
             os.write(ours, b"perhaps\n")
-            read_until(ours, "an answer is deny, once", "to leave it)? ")
+            read_until(ours, "an answer is once, tool", "to leave it)? ")
             os.write(ours, b"once\n")
             read_until(ours, "once: create_issue", "[q2]", "to leave it)? ")
             os.write(ours, b"\n")

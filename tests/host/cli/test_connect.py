@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from config.edit import values
+from config.edit import insert, values
 from config.hosts import HOSTS, DesktopHost
 from config.hosts.connection import CONNECTIONS
+from config.hosts.started import started_by
 from host.cli.command_line import run
 from host.cli.exit_codes import DONE, FAILED, WRONG
 
@@ -226,6 +227,14 @@ def test_an_unknown_host_and_a_missing_configuration(home: Home, capsys: pytest.
     assert "there is no configuration" in capsys.readouterr().err
 
 
+def test_another_hosts_file_as_the_configuration(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["connect", "cursor", "--config", str(gemini(home)), "--yes"]) == DONE
+    assert run(["connect", "gemini", "--config", str(gemini(home)), "--yes"]) == WRONG
+    assert "Colonnade would start itself" in capsys.readouterr().err
+    assert run(["connect", "gemini", "--config", str(home / ".cursor" / "mcp.json"), "--yes"]) == DONE
+    assert "still starts words, clock by itself, which mcp.json does not have" in capsys.readouterr().err
+
+
 def test_a_read_only_file_is_an_error_with_a_sentence(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     gemini(home).chmod(0o444)
     assert run(["connect", "gemini", "--yes"]) == FAILED
@@ -251,3 +260,41 @@ def test_every_host_is_connected_and_leaves_no_trace(host: DesktopHost, project:
     assert run(["disconnect", host.name, "--yes", *more]) == DONE
     assert {path for path in home.rglob("*") if "connections" not in path.parts} == before
     assert os.getcwd() == str(home / "work")
+
+
+def test_the_file_that_is_made_is_the_usual_one(home: Home) -> None:
+    assert run(["connect", "opencode", "--yes"]) == DONE
+    assert [each.name for each in (home / ".config" / "opencode").iterdir()] == ["opencode.json"]
+
+
+def _file_with_words(host: DesktopHost, path: Path) -> bytes:
+    """A file of a host, with comments where the syntax has them, in which `words` and `clock` are servers."""
+    connection = CONNECTIONS[host.name]
+    texts = {".toml": '# mine\nmodel = "x"\n', ".yaml": f"# mine\n{connection.new_file}"}
+    text = texts.get(path.suffix, '{\n\t"x": [1]\n}')
+    for name in ("clock", "words"):
+        place = (*connection.path, 0 if connection.is_list else name)
+        entry = connection.command("uvx", [name])
+        text = insert(path, text, place, {**entry, "name": name} if "name" in entry else entry).text
+    return text.replace("\n", "\r\n").encode()
+
+
+@pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)
+@pytest.mark.parametrize("move", [False, True])
+def test_every_hosts_file_is_given_back_byte_for_byte(
+    host: DesktopHost, move: bool, home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With `--move`, the host's reader then finds no server but Colonnade and the one that it does not have."""
+    first = next(file for file in host.files if not file.is_project)  # old names are found too
+    path = first.path(home, home, os.environ)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = _file_with_words(host, path)
+    path.write_bytes(data)
+    assert run(["connect", host.name, "--yes", *(["--move"] if move else [])]) == DONE
+    found = {entry.name for entry in started_by(host, path, path.read_bytes(), home, os.environ)}
+    assert found == {"colonnade", "clock"} | (set() if move else {"words"})
+    err = capsys.readouterr().err
+    assert (f"still starts words by itself, past all rules: colonnade connect {host.name} --move" in err) is not move
+    assert f"{host.title} still starts clock by itself, which colonnade.yaml does not have" in err
+    assert run(["disconnect", host.name, "--yes"]) == DONE
+    assert path.read_bytes() == data

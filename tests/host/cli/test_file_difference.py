@@ -43,6 +43,7 @@ def test_what_is_no_secret_stays() -> None:
         "command": "/opt/a-long-folder-0123456789/colonnade",
         "args": ["serve", "--stdio", "/home/kim/0123456789abcdef0123/c.yaml"],
         "url": "https://x.example/mcp",
+        "bearer_token_env_var": "TOKEN",
         "headers": {"Authorization": "Bearer ${env:TOKEN}", "X": "{env:TOKEN}", "Y": "$TOKEN"},
     }
     assert "***" not in shown(root)

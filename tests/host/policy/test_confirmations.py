@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -27,6 +28,7 @@ from host.policy.confirmations import (
     ConfirmationContext,
     ConfirmationQueue,
     PendingConfirmation,
+    can_allow_entry,
     describe_access,
 )
 from host.policy.grants import AccessRequest, Grant, Grants, Scope
@@ -270,7 +272,8 @@ async def test_a_caller_has_five_questions_and_a_server_ten() -> None:
             assert [each.refusal for each in mine] == [None] * MAX_OF_CALLER
         many = await queue.asks(replace(ACCESS, caller="laptop", server="other", digest="sha256:x"))
         busy = await queue.asks(replace(ACCESS, caller="third"))
-        for each in (many, busy):
+        for each, limit in ((many, "5 confirmations of this client"), (busy, "10 confirmations about the server gh")):
+            assert limit in str(each.refusal)
             assert isinstance(each.refusal, TooManyRequests)
             assert (each.refusal.code, json.loads(bytes(each.refusal.data or b""))) == (429, {"retryAfterMs": 50_000})
         assert len(queue.queue.list_all()) == MAX_OF_SERVER
@@ -329,6 +332,64 @@ async def test_after_the_time_it_is_refused_and_stays_to_be_granted_for_the_next
         assert granted is not None
         assert queue.queue.grants.use(granted, ACCESS)
         assert queue.queue.grants.find(ACCESS) is None
+
+
+async def test_a_refused_confirmation_and_its_grant_end_after_ten_minutes(autojump_clock: MockClock) -> None:
+    async with table() as queue:
+        await queue.asks()
+        await trio.sleep(60)
+        (pending,) = queue.queue.list_all()
+        assert 500 < pending.expires_at - time.time() <= 600
+        assert not queue.queue.drop_expired()
+        await queue.answers(ConfirmationAnswer.ONCE)
+        granted = queue.queue.grants.find(ACCESS)
+        assert granted is not None
+        assert granted.expires == granted.made + 600
+
+
+async def test_a_refused_confirmation_whose_time_is_over_cannot_be_answered(autojump_clock: MockClock) -> None:
+    async with table() as queue:
+        await queue.asks()
+        await trio.sleep(60)
+        (pending,) = queue.queue.list_all()
+        pending.expires_at = time.time()
+        assert await queue.answers(ConfirmationAnswer.ONCE, pending.id) is None
+        assert queue.queue.list_all() == []
+
+
+async def test_an_entry_allowed_for_a_session_is_this_entry_in_this_session_by_this_rule() -> None:
+    """Row P2: the answer for any arguments is wide; this is all that it covers."""
+    fields = ("session", "rule", "name", "fingerprint", "launch")
+    others_by_field: list[dict[str, Any]] = [{field: "other"} for field in fields]
+    async with table() as queue:
+        first = await queue.asks()
+        more = await queue.asks(replace(ACCESS, digest="sha256:4"))
+        assert await queue.answers(ConfirmationAnswer.SESSION, queue.queue.list_all()[0].id, exact=False) is not None
+        assert queue.goes(first)
+        assert queue.goes(more)  # the same tool with other arguments, in the same session
+        assert queue.goes(first, replace(ACCESS, digest="sha256:5"))
+        others = [replace(ACCESS, **other) for other in others_by_field]
+        assert [queue.queue.grants.find(each) for each in others] == [None] * len(fields)
+        queue.queue.end_session("s1")
+        assert queue.queue.grants.find(ACCESS) is None
+
+
+@pytest.mark.parametrize(
+    ("access", "conditional", "offered"),
+    [
+        ({}, False, True),
+        ({"kind": "prompt"}, False, True),
+        ({"kind": "sampling"}, False, False),
+        ({"session": None}, False, False),
+        ({}, True, False),
+    ],
+)
+def test_an_entry_is_offered_for_the_session_where_one_step_cannot_undo_a_rule(
+    access: dict[str, Any], conditional: bool, offered: bool
+) -> None:
+    about = replace(ABOUT, conditional=conditional)
+    pending = PendingConfirmation("q", replace(ACCESS, **access), about, 0.0, 1.0)
+    assert can_allow_entry(pending) is offered
 
 
 async def test_what_joined_later_waits_its_own_time(autojump_clock: MockClock) -> None:

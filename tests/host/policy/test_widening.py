@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from config import Config, Consent, KindConsent, Rule, Secret, StdioServer, Trust, Verdict, load
 from host.policy.rules import ENTRY_DEFAULTS, Rules
-from host.policy.widening import permits_more, widenings, without_widenings
+from host.policy.widening import changes_as_data, permits_more, widenings, without_widenings
 from host.protocol.methods import Kind
 
 NAMES = ("a", "ab", "b", "ba", "c", "")
@@ -133,6 +133,40 @@ def test_what_is_applied_has_no_laxer_verdict_on_any_name(
     for name in NAMES:
         verdicts = [each.evaluate(Kind.TOOL, name).verdict for each in (before, after)]
         assert STRICTNESS[verdicts[1]] >= STRICTNESS[verdicts[0]], name
+
+
+def test_a_change_is_shown_as_the_file_has_it(tmp_path: Path) -> None:
+    old = config(tmp_path, BASE)
+    new = config(
+        tmp_path,
+        BASE.replace("command: [x, y]", "command: [z, '${env:HOME}']").replace("{A: b}", "{A: b, T: abc}"),
+        audit="{arguments: full}",
+    )
+    of_server, of_host = changes_as_data(old, new, "c1")
+    assert (of_server["id"], of_server["server"], of_server["widens"]) == (
+        "c1",
+        "s",
+        ["command has changed", "env has changed"],
+    )
+    text = "".join(piece["text"] for piece in of_server["diff"] if piece["op"] != "removed")
+    assert '"${env:HOME}"' in text
+    assert "abc" not in text
+    assert [piece["text"].strip() for piece in of_server["diff"] if piece["op"] == "removed"] == ["x", "y"]
+    assert (of_host["server"], of_host["widens"]) == ("", ["audit has changed"])
+    assert "full" in str(of_host["diff"])
+    applied = without_widenings(old, new)
+    assert applied.written["s"] == old.written["s"]
+    assert changes_as_data(applied, new, "c2") == [{**each, "id": "c2"} for each in (of_server, of_host)]
+
+
+def test_another_value_of_a_reference_has_no_difference_to_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_PROGRAM", "x")
+    old = config(tmp_path, "command: ['${env:A_PROGRAM}']")
+    monkeypatch.setenv("A_PROGRAM", "y")
+    (row,) = changes_as_data(old, config(tmp_path, "command: ['${env:A_PROGRAM}']"), "c1")
+    assert (row["widens"], row["diff"]) == (["command has changed"], [])
 
 
 def test_a_new_server_waits_and_a_removed_one_does_not(tmp_path: Path) -> None:

@@ -338,6 +338,33 @@ async def test_a_full_server_is_alive() -> None:
         assert (await connection.get("GET", "/healthz")).status == 200
 
 
+HTML: dict[str, str | None] = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+async def test_a_browser_at_the_address_alone_is_told_what_this_is() -> None:
+    async with open_http_app(listen=GUARDED) as (_, connection):
+        answer = await connection.get("GET", "/", headers=HTML)
+        assert (answer.status, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert b"gateway for MCP" in answer.body
+        assert LAPTOP.encode() not in answer.body
+        for other in ({"host": "evil.com"}, {"origin": "http://evil.com"}):
+            assert (await connection.get("GET", "/", headers=HTML | other)).status in (403, 421)
+        assert (await connection.get("POST", "/", PING, headers=HTML)).status == 401
+        assert (await connection.get("GET", "/", headers={"accept": "*/*"})).status == 401
+        assert (await connection.get("GET", "/status", headers=HTML)).status == 401
+    async with open_http_app() as (_, connection):
+        assert (await connection.get("GET", "/", headers={"accept": "*/*"})).status == 404
+
+
+async def test_the_page_leads_to_the_console_and_never_into_it() -> None:
+    async with open_http_app(console=of_console) as (_, connection):
+        page = (await connection.get("GET", "/", headers=HTML)).body
+        assert b'href="/console"' in page
+        assert b"/console#" not in page
+    async with open_http_app() as (_, connection):
+        assert b"colonnade console" not in (await connection.get("GET", "/", headers=HTML)).body
+
+
 async def of_console(scope: Scope, receive: Receive, send: Send) -> None:
     await respond(send, 200, {}, b"the console")
 
