@@ -23,6 +23,8 @@ WORDS = {
     "colonnade serve --log-level wa": ["warning"],
     "colonnade completion f": ["fish"],
     "colonnade connect gem": ["gemini"],
+    "colonnade import gem": ["gemini"],
+    "colonnade im": ["import"],
     "colonnade disconnect --dry": ["--dry-run"],
 }
 """What is typed, and what is offered."""
