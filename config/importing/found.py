@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -53,13 +54,17 @@ class FoundServer:
 
 
 def find_files(
-    hosts: Iterable[DesktopHost], project: Path, home: Path, environ: Mapping[str, str]
+    hosts: Iterable[DesktopHost],
+    project: Path,
+    home: Path,
+    environ: Mapping[str, str],
+    platform: str = sys.platform,
 ) -> Iterator[FoundFile]:
     """The files of these hosts for the user, and for the project in a folder. Each is given once."""
     seen: set[Path] = set()
     for host in hosts:
         for file in sorted(host.files, key=lambda file: file.is_project):
-            for path in file.found(project, home, environ):
+            for path in file.found(project, home, environ, platform):
                 if (real := path.resolve()) not in seen:
                     seen.add(real)
                     yield FoundFile(path, host)

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 import config
 from config import ConfigError, HttpServer, StdioServer
+from config.edit import insert, values
 from config.globs import Globs
-from config.hosts import HOSTS
+from config.hosts import HOSTS, DesktopHost
+from config.hosts.connection import CONNECTIONS
 from config.hosts.ordered import ToolRule, apply_ordered
 from config.importing.found import FoundFile, find_files, read_servers
 from config.importing.tool_consent import ToolConsent
@@ -250,3 +252,33 @@ def test_what_is_written_permits_no_call_that_the_host_forbids(
                 says_that_it_asks = not {"autoApprove", "alwaysAllow", "trust"}.isdisjoint(entry)
                 if says_that_it_asks and not (keep and passes(entry, tool)):
                     assert verdict != "allow", (each.name, tool)
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+@pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)
+def test_every_host_is_found_and_its_server_is_the_same_elsewhere(
+    tmp_path: Path, host: DesktopHost, platform: str
+) -> None:
+    """Its usual file, as `connect` would write an entry of another name into it."""
+    connection = CONNECTIONS[host.name]
+    file = host.files[0].path(tmp_path, tmp_path, {}, platform)
+    file = file.with_name(file.name.replace("*", "x"))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = connection.new_file
+    *above, last = connection.place(values(file, text))
+    entry = {**connection.command("/bin/cat", ["a b", "--token", "t0ken"])}
+    if isinstance(last, str):
+        last = "files"
+    else:
+        entry["name"] = "files"
+    file.write_text(insert(file, text, (*above, last), entry).text)
+    (found_file,) = find_files([host], tmp_path / "project", tmp_path, {}, platform)
+    assert found_file.path == file
+    servers, _ = read_servers(found_file, tmp_path, {})
+    (server,) = servers
+    assert (server.name, server.problems) == ("files", ())
+    spec = written(tmp_path, merged(tmp_path, server).servers).servers["files"]
+    assert isinstance(spec, StdioServer)
+    assert [word.reveal() for word in spec.command] == ["/bin/cat", "a b", "--token", "t0ken"]
+    verdict = Rules(spec.consent, spec.trust).evaluate(Kind.TOOL, "any").verdict
+    assert (verdict == "ask") or not host.hides_switches

@@ -49,7 +49,6 @@ Home = Path
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: MemoryKeyring) -> Home:
     """The user's folder with files of three hosts, an empty current folder, and a machine without a keyring."""
     memory.is_locked = True
-    monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("XDG_CONFIG_HOME", "CLINE_MCP_SETTINGS_PATH"):
         monkeypatch.delenv(name, raising=False)
