@@ -31,6 +31,7 @@ _OUTCOMES = {
 }
 
 
+_ALIKE = "several names look like this one: rename them, or deny them by a rule"
 NO_HOST = "no host of this configuration runs (colonnade serve)"
 
 
@@ -80,7 +81,7 @@ class PolicyAdmin:
         known += [(each.server, each.kind, each.name) for each in pins.pinned()]
         matches = {each[2] for each in known if each[:2] == (server, kind) and visible(each[2]) == name}
         if len(matches) > 1:
-            raise AdminError("several names look like this one: rename them, or deny them by a rule")
+            raise AdminError(_ALIKE)
         exact_name = next(iter(matches), name)
         with _as_admin_errors():
             yield from decide(server, kind, exact_name, fingerprint, channel.value)
@@ -123,16 +124,26 @@ class PolicyAdmin:
             raise AdminError(f"there is no server {visible(server)!r} in the configuration; {remedy}")
         if kind not in {each.value for each in Kind}:
             raise AdminError(f"there is no kind {visible(kind)!r}: known are tool, prompt, resource and template")
-        self._check_offered(server, Kind(kind), name)
-        return explain(self._gate, server, Kind(kind), name, None if arguments is None else encode(arguments))
+        exact_name = self._offered_name(server, Kind(kind), name)
+        return explain(self._gate, server, Kind(kind), exact_name, None if arguments is None else encode(arguments))
 
-    def _check_offered(self, server: str, kind: Kind, name: str) -> None:
-        """Raises AdminError if the lists of the server are known and name no such entry. A resource need not be listed
-        where templates are: they name more resources than the list."""
+    def _offered_name(self, server: str, kind: Kind, name: str) -> str:
+        """The entry's own name. The page knows names made visible only.
+
+        A resource need not be listed where templates are: they name more resources than the list.
+
+        Raises:
+            AdminError: the lists of the server are known and name no such entry, or several that look like it.
+        """
         pins = self._gate.definitions.pins
         names = {each: pins.names(server, each.value) for each in Kind}
-        if name in names[kind] or not any(names.values()) or (kind is Kind.RESOURCE and names[Kind.TEMPLATE]):
-            return
+        alike = [each for each in names[kind] if each == name or visible(each) == name]
+        if len(alike) > 1:
+            raise AdminError(_ALIKE)
+        if alike:
+            return alike[0]
+        if not any(names.values()) or (kind is Kind.RESOURCE and names[Kind.TEMPLATE]):
+            return name
         remedy = did_you_mean(name, names[kind]) or "colonnade list shows its entries"
         raise AdminError(f"{server} has no {kind.value} {visible(name)[:200]!r}; {visible(remedy)}")
 

@@ -278,6 +278,22 @@ async def test_a_question_shows_the_definition_as_the_server_wrote_it() -> None:
         assert question["until"] > question["asked"]
 
 
+async def test_an_entry_is_explained_by_the_name_that_the_page_shows() -> None:
+    async with opened(server(tools=["get_\u202ex"])) as host:
+        shown = [each["name"] for each in (await host.admin.state())["catalog"]]
+        assert "get_⟨U+202E⟩x" in shown
+        explained = run_inline(host.admin.explain("gh", "tool", "get_⟨U+202E⟩x", None))
+        assert (explained["verdict"], explained["rule"]) == ("allow", "tools.allow: get_*")
+        with pytest.raises(AdminError, match="has no tool"):
+            run_inline(host.admin.explain("gh", "tool", "get_x", None))
+
+
+async def test_two_names_that_look_alike_are_not_explained() -> None:
+    async with opened(server(tools=["get_⟨U+202E⟩", "get_\u202e"])) as host:
+        with pytest.raises(AdminError, match="several names look like this one"):
+            run_inline(host.admin.explain("gh", "tool", "get_⟨U+202E⟩", None))
+
+
 async def test_a_rule_about_arguments_is_not_undone_in_one_step() -> None:
     """The answer for any arguments is then not offered for the session."""
     when = (Condition("/owner", (Check("eq", "acme"),)),)
