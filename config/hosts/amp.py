@@ -21,7 +21,7 @@ from config.hosts.entry import (
     same,
 )
 from config.hosts.ordered import ToolRule, apply_ordered, of_server
-from config.hosts.patterns import after_prefix
+from config.patterns import after_prefix
 
 _USERS = (HostFile("~/.config/amp/settings.json"), HostFile("~/.config/amp/settings.jsonc"))
 _PROJECTS = (HostFile(".amp/settings.json", is_project=True), HostFile(".amp/settings.jsonc", is_project=True))

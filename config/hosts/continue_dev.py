@@ -27,7 +27,7 @@ from config.hosts.entry import (
     same,
     truth,
 )
-from config.hosts.patterns import after_prefix
+from config.patterns import after_prefix
 
 _USER = HostFile("~/.continue/config.yaml")
 _FOLDERS = tuple(HostFile(f"~/.continue/mcpServers/*.{end}", is_all_servers=True) for end in ("yaml", "yml", "json"))

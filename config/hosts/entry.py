@@ -17,7 +17,7 @@ from typing import Concatenate, ParamSpec
 from dotenv import dotenv_values
 
 from config.document import Plain, is_null, kind_of
-from config.hosts.patterns import common, covered, overlap, widest
+from config.patterns import common, covered, overlap, widest
 from config.problems import KeyPath, clip, did_you_mean
 
 OWN_KEYS = frozenset(

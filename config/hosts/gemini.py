@@ -25,7 +25,7 @@ from config.hosts.entry import (
     same,
 )
 from config.hosts.ordered import STRICTNESS, ToolRule, apply_ordered
-from config.hosts.patterns import after_prefix
+from config.patterns import after_prefix
 
 _USER = HostFile("~/.gemini/settings.json")
 _PROJECT = HostFile(".gemini/settings.json", is_project=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from config.hosts.entry import CannotUse, ServerEntry
-from config.hosts.patterns import after_prefix, covers, overlap
+from config.patterns import after_prefix, covers, overlap
 
 MAX_RULES = 1000
 """Longer lists are refused, because each rule is compared with each other one."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from config import Config, Isolation, KindConsent, Limits, ServerSpec, Trust, Verdict
+from config import Config, Isolation, KindConsent, Limits, Rule, ServerSpec, Trust, Verdict
+from config.patterns import covers
 from config.written import shown_change
 from host.policy.fingerprint import difference
 from host.policy.rows import ChangeRow
@@ -128,10 +129,13 @@ def _compare_consents(old: ServerSpec, new: ServerSpec) -> tuple[list[str], dict
     kept: dict[str, Any] = {}
     kept_elicitation: dict[str, Any] = {}
 
-    def compare_rules(name: str, before: KindConsent, after: KindConsent, by_trust: _ByTrust) -> bool:
-        widens = permits_more((before, old.trust), (after, trust), by_trust)
-        found.extend([f"the rules for {name} permit more"] if widens else [])
-        return widens
+    def compare_rules(name: str, before: KindConsent, after: KindConsent, by_trust: _ByTrust) -> KindConsent | None:
+        """The later rules without what they permit more; None if that is nothing."""
+        uris = name not in ("tools", "prompts")
+        if not permits_more((before, old.trust), (after, trust), by_trust, uris=uris):
+            return None
+        found.append(f"the rules for {name} permit more")
+        return _narrowed((before, old.trust), (after, trust), by_trust, uris=uris)
 
     def compare_words(name: str, before: Verdict | None, after: Verdict | None, by_trust: _ByTrust) -> bool:
         widens = _STRICTNESS[after or by_trust[trust]] < _STRICTNESS[before or by_trust[old.trust]]
@@ -141,10 +145,11 @@ def _compare_consents(old: ServerSpec, new: ServerSpec) -> tuple[list[str], dict
     before, after = old.consent, new.consent
     for name in ("tools", "resources", "prompts", "roots"):
         by_trust = HARMLESS_DEFAULTS if name == "roots" else ENTRY_DEFAULTS
-        if compare_rules(name, getattr(before, name), getattr(after, name), by_trust):
-            kept[name] = getattr(before, name)
-    if compare_rules("elicitation.url", before.elicitation.url, after.elicitation.url, COSTLY_DEFAULTS):
-        kept_elicitation["url"] = before.elicitation.url
+        if (rules := compare_rules(name, getattr(before, name), getattr(after, name), by_trust)) is not None:
+            kept[name] = rules
+    pages = compare_rules("elicitation.url", before.elicitation.url, after.elicitation.url, COSTLY_DEFAULTS)
+    if pages is not None:
+        kept_elicitation["url"] = pages
     if compare_words("sampling", before.sampling, after.sampling, COSTLY_DEFAULTS):
         kept["sampling"] = before.sampling
     if compare_words("elicitation.form", before.elicitation.form, after.elicitation.form, HARMLESS_DEFAULTS):
@@ -154,7 +159,9 @@ def _compare_consents(old: ServerSpec, new: ServerSpec) -> tuple[list[str], dict
     return found, {"consent": dataclasses.replace(after, **kept)} if kept else {}
 
 
-def permits_more(before: tuple[KindConsent, Trust], after: tuple[KindConsent, Trust], by_trust: _ByTrust) -> bool:
+def permits_more(
+    before: tuple[KindConsent, Trust], after: tuple[KindConsent, Trust], by_trust: _ByTrust, *, uris: bool
+) -> bool:
     """Whether the later rules may permit something that the former ones do not, or ask where those did not deny less.
 
     False only if it is certain: no name and no arguments have a laxer verdict.
@@ -162,16 +169,49 @@ def permits_more(before: tuple[KindConsent, Trust], after: tuple[KindConsent, Tr
     (old, old_trust), (new, new_trust) = before, after
     old_default, _ = default_verdict("", old, old_trust, by_trust)
     new_default, _ = default_verdict("", new, new_trust, by_trust)
-    old_allow, new_allow = set(map(repr, old.allow or ())), set(map(repr, new.allow or ()))
-    old_ask, new_ask = set(map(repr, old.ask)), set(map(repr, new.ask))
-    old_deny, new_deny = set(map(repr, old.deny)), set(map(repr, new.deny))
+    old_allow, new_allow = old.allow or (), new.allow or ()
     return not (
         _STRICTNESS[new_default] >= _STRICTNESS[old_default]
-        and old_deny <= new_deny
-        and old_ask <= new_ask | new_deny
-        and (new_ask <= old_ask or old_default is not Verdict.DENY)
-        and (new_allow <= old_allow or old_default is Verdict.ALLOW)
+        and all(_is_within(rule, new.deny, uris=uris) for rule in old.deny)
+        and all(_is_within(rule, (*new.ask, *new.deny), uris=uris) for rule in old.ask)
+        and (
+            old_default is not Verdict.DENY
+            or all(_is_within(rule, (*old.ask, *old_allow), uris=uris) for rule in new.ask)
+        )
+        and (old_default is Verdict.ALLOW or all(_is_within(rule, old_allow, uris=uris) for rule in new_allow))
     )
+
+
+def _is_within(rule: Rule, rules: Iterable[Rule], *, uris: bool) -> bool:
+    """Whether one of the rules holds wherever the rule does. False for some where that is so."""
+    # 1 and true are equal to Python and not to JSON, so rules are compared as they are written.
+    return any(
+        repr(rule) == repr(each) or (not uris and not each.when and covers(each.pattern, rule.pattern))
+        for each in rules
+    )
+
+
+def _narrowed(
+    before: tuple[KindConsent, Trust], after: tuple[KindConsent, Trust], by_trust: _ByTrust, *, uris: bool
+) -> KindConsent:
+    """The former rules, with all that the later ones deny or ask more."""
+    (old, old_trust), (new, _) = before, after
+    denies = default_verdict("", old, old_trust, by_trust)[0] is Verdict.DENY
+    known = (*old.ask, *(old.allow or ()))
+    # Where the default denies, a rule that asks permits.
+    asks = [rule for rule in new.ask if not denies or _is_within(rule, known, uris=uris)]
+    narrowed = dataclasses.replace(old, ask=_joined(old.ask, asks), deny=_joined(old.deny, new.deny))
+    if old.allow is None or new.allow is None:
+        return narrowed
+    permitted = (*new.allow, *new.ask)
+    return dataclasses.replace(
+        narrowed, allow=tuple(rule for rule in old.allow if _is_within(rule, permitted, uris=uris))
+    )
+
+
+def _joined(rules: tuple[Rule, ...], more: Iterable[Rule]) -> tuple[Rule, ...]:
+    known = set(map(repr, rules))
+    return (*rules, *(each for each in more if repr(each) not in known))
 
 
 def _tighter(old: Limits, new: Limits) -> Limits:

@@ -36,7 +36,7 @@ def test_what_permits_no_more_has_no_laxer_verdict_on_any_name(
 ) -> None:
     if near:  # a small change of the former one
         new = dataclasses.replace(old, deny=new.deny)
-    if permits_more((old, old_trust), (new, new_trust), ENTRY_DEFAULTS):
+    if permits_more((old, old_trust), (new, new_trust), ENTRY_DEFAULTS, uris=False):
         return
     before, after = Rules(Consent(tools=old), old_trust), Rules(Consent(tools=new), new_trust)
     for name in NAMES:
@@ -46,7 +46,7 @@ def test_what_permits_no_more_has_no_laxer_verdict_on_any_name(
 
 @given(consents, trusts)
 def test_rules_that_stay_permit_no_more(consent: KindConsent, trust: Trust) -> None:
-    assert not permits_more((consent, trust), (consent, trust), ENTRY_DEFAULTS)
+    assert not permits_more((consent, trust), (consent, trust), ENTRY_DEFAULTS, uris=False)
 
 
 BASE = (
@@ -69,6 +69,8 @@ CHANGES: dict[str, tuple[str, list[str]]] = {
     "a lower trust": (BASE.replace("standard", "untrusted"), []),
     "a tighter limit": (BASE.replace("60/min", "1/s").replace("1/s", "1/h"), []),
     "one more that is denied": (BASE.replace("ask: [b]", "ask: [b], deny: [c]"), []),
+    "from allowed to asked": (BASE.replace("[a], ask: [b]", "[], ask: [a, b]"), []),
+    "a question about another one": (BASE.replace("ask: [b]", "ask: [b, c]"), ["the rules for tools permit more"]),
     "a title": (f"{BASE}, title: T, timeout: 5s, idle: 10m", []),
     "more at once, though fewer in all": (BASE.replace("60/min", "100/h"), ["limits permit more"]),
     "more isolation": (f"{BASE}, isolation: per-call", []),
@@ -133,6 +135,40 @@ def test_what_is_applied_has_no_laxer_verdict_on_any_name(
     for name in NAMES:
         verdicts = [each.evaluate(Kind.TOOL, name).verdict for each in (before, after)]
         assert STRICTNESS[verdicts[1]] >= STRICTNESS[verdicts[0]], name
+
+
+ALLOW, ASK, DENY = Verdict
+
+
+@pytest.mark.parametrize(
+    ("former", "saved", "waits", "verdicts"),
+    [
+        ("{allow: ['git_*']}", "{allow: ['git_*'], ask: [git_log], deny: [git_show]}", False, {}),
+        ("{allow: [git_log, git_show]}", "{allow: [git_show], ask: [git_log]}", False, {}),
+        ("{allow: ['git_*']}", "{allow: [git_log]}", False, {}),
+        ("{deny: [a]}", "{deny: ['a*']}", False, {}),
+        (
+            "{allow: [log, show, status, stash]}",
+            "{allow: [show, commit], ask: [status], deny: [log]}",
+            True,
+            {"log": DENY, "show": ALLOW, "status": ASK, "stash": DENY, "commit": DENY},
+        ),
+        ("{allow: [log], deny: [x]}", "{ask: [log, add], deny: [y]}", True, {"log": ASK, "add": DENY, "y": DENY}),
+        ("allow", "{default: allow, ask: [a]}", False, {}),
+        ("ask", "{default: allow, deny: [a]}", True, {"a": DENY, "b": ASK}),
+    ],
+)
+def test_the_stricter_half_of_an_edit_holds(
+    tmp_path: Path, former: str, saved: str, waits: bool, verdicts: dict[str, Verdict]
+) -> None:
+    """`verdicts`: those in effect until a person reloads; without them, what was saved is in effect."""
+    old, new = (config(tmp_path, f"command: [x], consent: {{tools: {each}}}") for each in (former, saved))
+    assert bool(widenings(old, new)) == waits
+    applied = without_widenings(old, new).servers["s"]
+    if not waits:
+        assert applied.consent == new.servers["s"].consent
+    in_effect = Rules(applied.consent, applied.trust)
+    assert {name: in_effect.evaluate(Kind.TOOL, name).verdict for name in verdicts} == verdicts
 
 
 def test_a_change_is_shown_as_the_file_has_it(tmp_path: Path) -> None:

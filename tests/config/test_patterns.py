@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.globs import Globs
-from config.hosts.patterns import after_prefix, common, covered, covers, overlap, widest
+from config.patterns import after_prefix, common, covered, covers, overlap, widest
 
 PATTERNS = st.text("ab_*?", max_size=6)
 NAMES = st.text("ab_", max_size=6)
