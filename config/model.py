@@ -980,6 +980,8 @@ class Config(_Strict):
     source: Annotated[SkipJsonSchema[Path], _NO_KEY] = Path()
     digest: Annotated[SkipJsonSchema[str], _NO_KEY] = field(default="", compare=False)
     notices: Annotated[SkipJsonSchema[tuple[str, ...]], _NO_KEY] = ()
+    given_address: Annotated[SkipJsonSchema[Address | None], _NO_KEY] = None
+    """The address that holds instead of that of the file."""
     answers: Annotated[SkipJsonSchema[Mapping[str, Secret]], _NO_KEY] = field(default_factory=_no_secrets, hash=False)
     written: Annotated[SkipJsonSchema[Mapping[str, Secret]], _NO_KEY] = field(
         default_factory=_no_secrets, compare=False

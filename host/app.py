@@ -148,18 +148,31 @@ class Host:
     async def _read(self) -> Config | ConfigReloaded:
         """The configuration in the file, or the outcome if it is invalid."""
         try:
-            return await trio.to_thread.run_sync(partial(load, self.config.source, answers=self.config.answers))
+            config = await trio.to_thread.run_sync(partial(load, self.config.source, answers=self.config.answers))
+            self.admin.set_file_problem("")
+            if (address := self.config.given_address) is not None:
+                listen = replace(config.listen, address=address)
+                config = replace(config, listen=listen, given_address=address)
+            return config
         except ConfigError as problem:
             first, *more = problem.problems
             why = f"{first}" + (f" (and {len(more)} more: colonnade check)" if more else "")
             self.runtime.gate.decision_log.record_configuration("config_rejected", self.config.source)
             outcome, self._was_rejected = ConfigReloaded(why, accepted=False), True
+            self.admin.set_file_problem(why)
             self.runtime.journal.note(outcome)
             return outcome
 
     async def _take(self, read: Config, *, by_person: bool) -> ConfigReloaded:
         """Put a configuration into effect, without what waits for a person."""
-        if not by_person and not self._was_rejected and read.digest == self.config.digest:  # a person was faster
+        if (
+            not by_person
+            and not self._was_rejected
+            and (
+                read.digest == self.config.digest  # a person was faster
+                or read == self._waiting[1]  # another comment, or another order of keys
+            )
+        ):
             return ConfigReloaded("nothing has changed", accepted=True)
         self._was_rejected = False
         wider = {} if by_person else widenings(self.config, read)
@@ -179,7 +192,11 @@ class Host:
             *since_start.deferred,
         ]
         await self._let_wait(read)
-        outcome = ConfigReloaded("; ".join(changes) or "nothing has changed", accepted=True, waiting=waiting)
+        outcome = ConfigReloaded(
+            "; ".join(changes) or ("nothing takes effect yet" if waiting else "nothing has changed"),
+            accepted=True,
+            waiting=waiting,
+        )
         self.runtime.journal.note(outcome)
         return outcome
 

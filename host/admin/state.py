@@ -147,6 +147,7 @@ class HostAdmin(PolicyAdmin):
         self.host: HostControl | None = None
         """The host, once it is open."""
         self._waiting_changes: list[ChangeRow] = []
+        self._file_problem = ""
         super().__init__(runtime.gate)
         self._started = trio.current_time()
         self._config = config
@@ -369,6 +370,12 @@ class HostAdmin(PolicyAdmin):
         self._waiting_changes = changes
         self.mark_changed("configuration")
 
+    def set_file_problem(self, problem: str) -> None:
+        """Set the reason why the configuration file, as it was saved last, is not applied; empty if it is valid."""
+        if problem != self._file_problem:
+            self._file_problem = problem
+            self.mark_changed("problems")
+
     def control(self, server: str, action: str) -> Steps[Done]:
         yield None
         host, spec = self._controlled(server)
@@ -377,6 +384,8 @@ class HostAdmin(PolicyAdmin):
                 raise AdminError(f"{server} is disabled; `colonnade enable {server}` takes it in")
             host.restart(server)
             done = "it restarts; calls in progress have some seconds to end"
+            if any(change["server"] == server for change in self._waiting_changes):
+                done += ". A change of it in the file waits for you: colonnade reload"
         elif spec.disabled is (action == "disable"):
             raise AdminError(f"{server} is {action}d already")
         else:
@@ -531,6 +540,7 @@ class HostAdmin(PolicyAdmin):
             self._gate.definitions.pins.problem,
             self._gate.authorizer.grants.problem,
             self._gate.decision_log.problem,
+            self._file_problem and f"the configuration file has a mistake and is not applied: {self._file_problem}",
         ]
         return [visible(problem) for problem in problems if problem]
 

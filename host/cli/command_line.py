@@ -83,7 +83,9 @@ def colonnade(context: click.Context) -> int:
 def show_help(context: click.Context, command: tuple[str, ...]) -> int:
     """Show the help of a command."""
     root = context.find_root()
-    run([*command, "--help"]) if command else print(root.get_help())
+    if command:
+        return run([*command, "--help"])
+    print(root.get_help())
     return DONE
 
 

@@ -226,7 +226,8 @@ def _prompt(feed: _PendingFeed, target: RunningTarget, confirmation: Mapping[str
     """Take the answer from the terminal, unless the confirmation ends before."""
     choices = _choices(confirmation)
     while feed.is_waiting(confirmation["id"]):
-        print(f"\n{', '.join(choices)} (or nothing, to leave it)? ", end="", flush=True)
+        print("\nonce is this call; session, a time and always are for calls with exactly these arguments.")
+        print(f"{', '.join(choices)} (or nothing, to leave it)? ", end="", flush=True)
         line = _read_line(feed, confirmation["id"])
         if line is None:
             break

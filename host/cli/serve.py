@@ -51,7 +51,8 @@ def serve(selection: Selection, file: str | None, stdio: bool, ip: str | None, p
         try:
             bound = bind(*config.listen.address)
         except OSError as error:
-            raise CommandFailed(f"{error.strerror}; another port is set under listen.address", WRONG) from error
+            why = f"{error.strerror}; choose another port (--port, listen.address)"
+            raise CommandFailed(why, WRONG) from error
     # With --stdio, states and the log both go to standard error.
     out = NonBlockingStream(sys.stderr if bound is None else sys.stdout)
     try:
@@ -73,7 +74,9 @@ def serve(selection: Selection, file: str | None, stdio: bool, ip: str | None, p
         from host.heap import spare_collections
 
         spare_collections()
-        journal = open_log(log_level, without=StatusLines.SHOWN_EVENTS if bound is None else ())
+        # On a terminal, and with --stdio, the lines of states and those of the log are read together.
+        shown_beside = bound is None or (out.isatty() and sys.stderr.isatty())
+        journal = open_log(log_level, without=StatusLines.SHOWN_EVENTS if shown_beside else ())
         journal.subscribe(StatusLines(Terminal(out)).note)
         say = _to_terminal(out)
         problem = None
@@ -100,6 +103,8 @@ def _at(config: Config, ip: str | None, port: int | None) -> Config:
     from config import Address, is_loopback
 
     listen = config.listen
+    if ip is None and port is None:
+        return config
     if ip is not None:
         ip = "127.0.0.1" if ip == "localhost" else ip.strip("[]")
         try:
@@ -109,7 +114,7 @@ def _at(config: Config, ip: str | None, port: int | None) -> Config:
         if beyond_loopback and listen.auth is None:
             raise CommandFailed("--host: an address beyond loopback needs access tokens (listen.auth)", WRONG)
     address = Address(listen.address.host if ip is None else ip, listen.address.port if port is None else port)
-    return replace(config, listen=replace(listen, address=address))
+    return replace(config, listen=replace(listen, address=address), given_address=address)
 
 
 def _to_terminal(out: NonBlockingStream) -> Callable[[str], object] | None:

@@ -34,18 +34,21 @@ def logs(selection: Selection, server: str, follow: bool) -> int:
     Lines with `stdout:` were written to its standard output, but are no messages. The running host keeps the last 200
     lines of each server. Secrets of the configuration are replaced by ***.
     """
-    target = _target(selection, server)
+    targets = _targets(selection, server)
     allow_interrupts()
-    last = 0
+    last = dict.fromkeys(range(len(targets)), 0)
     while True:
-        lines = target.post("servers/log", server=server, after=last)["lines"]
-        for each in lines:
-            told = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each["t"]))
-            print(f"{told} {'stdout: ' if each['stream'] == 'stdout' else ''}{each['line']}", flush=follow)
-            last = each["n"]
-        if not follow:
-            if not lines:
+        for n, target in enumerate(targets):
+            lines = target.post("servers/log", server=server, after=last[n])["lines"]
+            if len(targets) > 1 and (lines or not follow):
+                print(f"Process {target.pid}:", flush=follow)
+            for each in lines:
+                told = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each["t"]))
+                print(f"{told} {'stdout: ' if each['stream'] == 'stdout' else ''}{each['line']}", flush=follow)
+                last[n] = each["n"]
+            if not follow and not lines:
                 print(f"{server} wrote nothing to its standard error.", file=sys.stderr)
+        if not follow:
             return DONE
         time.sleep(FOLLOW_INTERVAL)  # noqa: TID251 - no event loop runs here
 
@@ -134,23 +137,24 @@ def _confirmed(config: str, changes: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _control(selection: Selection, server: str, action: str) -> int:
-    target = _target(selection, server)
+    targets = _targets(selection, server)
     allow_interrupts()
-    print(target.post("servers/control", server=server, action=action)["done"])
+    for target in targets:
+        print(target.post("servers/control", server=server, action=action)["done"])
     return DONE
 
 
-def _target(selection: Selection, server: str) -> RunningTarget:
-    """The only running host, or the only one with this server.
+def _targets(selection: Selection, server: str) -> list[RunningTarget]:
+    """The only running host, or those with this server: each desktop host starts one of the same configuration.
 
     Raises:
-        CommandFailed: none runs, or several have the server.
+        CommandFailed: none runs, or hosts of several configurations have the server.
     """
     targets = selection.scope().running()
     if len(targets) == 1:
-        return targets[0]
-    having = [target for target in targets if server in target.servers()]
-    if len(having) == 1:
-        return having[0]
-    known = "; ".join(target.config for target in having or targets)
+        return targets
+    having = [target for target in targets if server in target.servers()] or targets
+    if len({target.config for target in having}) == 1:
+        return having
+    known = "; ".join(dict.fromkeys(target.config for target in having))
     raise CommandFailed(f"several hosts run; say which one with --config FILE: {known}")

@@ -76,6 +76,10 @@ class RunningTarget:
     def config(self) -> str:
         return self.host.config
 
+    @property
+    def pid(self) -> int:
+        return self.host.pid
+
     def servers(self) -> Collection[str]:
         return [str(server["id"]) for server in self.state()["servers"]]
 

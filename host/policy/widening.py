@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from config import Config, Isolation, KindConsent, Limits, Rule, ServerSpec, Trust, Verdict
+from config.model import Server
 from config.patterns import covers
 from config.written import shown_change
 from host.policy.fingerprint import difference
@@ -90,9 +91,12 @@ def _compare_hosts(old: Config, new: Config) -> tuple[list[str], Config]:
 def _compare_servers(old: ServerSpec | None, new: ServerSpec) -> tuple[list[str], ServerSpec | None]:
     """What widens, and the new server without it; None if there is none then."""
     if old is None:
-        return ([], new) if new.disabled else (["it is new"], None)
+        # Also if it is disabled: `colonnade enable` starts it, and a person should have seen its command.
+        return ["it is new"], None
     if type(old) is not type(new):
-        return ["it is reached in another way"], old
+        common = {field.name: getattr(new, field.name) for field in dataclasses.fields(Server)}
+        also, stays = _compare_servers(old, dataclasses.replace(old, **common))
+        return ["it is reached in another way", *also], stays
     found, kept = _compare_consents(old, new)
     for field in filter(lambda field: field.compare, dataclasses.fields(new)):
         name, before, after = field.name, getattr(old, field.name), getattr(new, field.name)

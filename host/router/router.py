@@ -165,6 +165,8 @@ class Router:
             async with self._gate.passage(exchange, server, kind, target.inward, exists=exists) as permit:
                 if exchange.round is not None and exchange.round.server not in (None, server):
                     raise InvalidParams(EXPIRED_STATE_MESSAGE)  # the name belongs to another server by now
+                # The server may have been stopped or restarted while a person was asked.
+                await self._upstreams.wait_started(server, caller)
                 async with self._upstreams.lease(server, exchange) as lease:
                     if method.capability not in lease.client.negotiated.capabilities:
                         raise not_found(kind, asked)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple, final, get_type_hints
 
@@ -30,6 +31,8 @@ from host.storage.store import RememberedServer, Store
 
 _LINE = msgspec.json.Decoder(tuple[str, bool, Raw])
 """One entry of a stored list: name, whether a call may become a task, and the definition as the server wrote it."""
+
+_USER_VARIABLES = ("HOME", "USER", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
 
 
 class Remembered(NamedTuple):
@@ -60,6 +63,8 @@ class RememberedServers:
         Raises:
             StateError: it cannot be read.
         """
+        if _is_of_unknown_owner(spec):
+            return None
         stored = yield from self._store.read_remembered(spec.id, self._identity(spec))
         if stored is None:
             return None
@@ -82,6 +87,8 @@ class RememberedServers:
         Raises:
             StateError: it cannot be stored.
         """
+        if _is_of_unknown_owner(spec):
+            return
         identity = self._identity(spec)
         listed = {kind: self._catalog.snapshot(kind).by_server.get(spec.id) for kind in kinds}
         lists: dict[str, bytes] = {}
@@ -103,8 +110,15 @@ class RememberedServers:
 
     def _identity(self, spec: ServerSpec) -> str:
         """Digest of all that decides which server answers, and for whom."""
-        written = json.dumps([self._pins.launch(spec.id), _reached(spec)])
+        # Programs find the credentials of their user in these folders.
+        user = [] if isinstance(spec, HttpServer) else [os.environ.get(name, "") for name in _USER_VARIABLES]
+        written = json.dumps([self._pins.launch(spec.id), _reached(spec), user])
         return hashlib.blake2b(written.encode(), key=self._key, digest_size=32, person=b"remembered").hexdigest()
+
+
+def _is_of_unknown_owner(spec: ServerSpec) -> bool:
+    """Whether the credentials are known only after the connection began, so that nothing can be remembered for them."""
+    return isinstance(spec, HttpServer) and spec.headers_helper is not None
 
 
 def is_same_server(one: ServerSpec, other: ServerSpec) -> bool:
@@ -114,7 +128,8 @@ def is_same_server(one: ServerSpec, other: ServerSpec) -> bool:
 
 def _reached(spec: ServerSpec) -> list[object]:
     if isinstance(spec, HttpServer):
-        return [spec.protocol.value, spec.url.reveal(), _revealed(spec.headers.items())]
+        words = [word.reveal() for word in spec.headers_helper or ()]
+        return [spec.protocol.value, spec.url.reveal(), _revealed(spec.headers.items()), words]
     words = [word.reveal() for word in spec.command]
     return [spec.protocol.value, words, str(spec.cwd), _revealed(spec.env.items())]
 

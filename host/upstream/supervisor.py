@@ -550,7 +550,7 @@ def describe_state(state: State) -> str:
     if isinstance(state, Stopped):
         return "it is stopped; its first use starts it"
     if isinstance(state, Disabled):
-        return "it is disabled in the configuration"
+        return "it is disabled, in the file or by colonnade disable"
     if isinstance(state, Held):
         return "its command resolves to another program than the approved one; see colonnade definitions"
     if isinstance(state, Failed):

@@ -408,15 +408,17 @@ main()
 
 
 def test_a_desktop_hosts_file_is_served_with_notices(tmp_path: Path) -> None:
-    """`mcpServers` as other hosts have it: what is renamed or ignored is said on standard error."""
+    """`mcpServers` as other hosts have it: what is renamed is said, and a server that cannot be used fails alone."""
     command = recorder(tmp_path / "a.log")["command"]
-    server = {"command": command[0], "args": command[1:], "timeout": 60, "icon": "a.png"}
+    server = {"command": command[0], "args": command[1:], "timeout": 60}
+    odd = {"command": "x", "icon": "a.png"}
     file = tmp_path / "desktop.json"
-    file.write_text(json.dumps({"mcpServers": {"My_Notes": server}, "listen": {"address": "127.0.0.1:0"}}))
+    file.write_text(json.dumps({"mcpServers": {"My_Notes": server, "odd": odd}, "listen": {"address": "127.0.0.1:0"}}))
     with serving(file, "my-notes") as host:
         assert "My_Notes is served as my-notes" in host.errors
-        assert "timeout" in host.errors
-        assert "icon" in host.errors
+        assert "read as a mcpServers file" in host.errors
+        (failed,) = host.state_lines("odd", "failed")
+        assert 'its key "icon" is not known here' in failed
         done = colonnade("call", "my-notes__echo", "--url", host.url)
         assert done.returncode == 0, done.stderr
 

@@ -48,7 +48,7 @@ async def test_every_state_is_told_with_what_belongs_to_it(autojump_clock: MockC
             "title": None,
             "transport": "stdio",
             "state": "disabled",
-            "detail": "it is disabled in the configuration",
+            "detail": "it is disabled, in the file or by colonnade disable",
             "attempts": 0,
             "entries": {"tools": 0, "resources": 0, "resourceTemplates": 0, "prompts": 0},
             "isolation": "shared",

@@ -19,7 +19,9 @@ def test_a_port_in_use_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixt
         port = bound.getsockname()[1]
         file = write_config(tmp_path, {"a": recorder(log)}, listen={"address": f"127.0.0.1:{port}"})
         assert run(["serve", str(file), "--state", str(tmp_path / "state")]) == WRONG
-    why = f"cannot listen on 127.0.0.1 port {port}: Address already in use; another port is set under listen.address"
+    why = (
+        f"cannot listen on 127.0.0.1 port {port}: Address already in use; choose another port (--port, listen.address)"
+    )
     assert capsys.readouterr() == ("", f"colonnade: {why}\n")
     assert not log.exists()
 

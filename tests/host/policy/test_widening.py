@@ -53,6 +53,8 @@ BASE = (
     "command: [x, y], env: {A: b}, trust: standard, limits: {calls: 60/min}, consent: {tools: {allow: [a], ask: [b]}}"
 )
 
+URL = BASE.replace("command: [x, y], env: {A: b}", "url: 'http://h/mcp'")
+
 CHANGES: dict[str, tuple[str, list[str]]] = {
     "another argument": (BASE.replace("[x, y]", "[x, z]"), ["command has changed"]),
     "another variable": (BASE.replace("A: b", "A: c"), ["env has changed"]),
@@ -63,7 +65,7 @@ CHANGES: dict[str, tuple[str, list[str]]] = {
     "no confirmation": (BASE.replace(", ask: [b]", ""), []),
     "allowed without confirmation": (BASE.replace("[a], ask: [b]", "[a, b]"), ["the rules for tools permit more"]),
     "sampling": (BASE.replace("tools:", "sampling: allow, tools:"), ["sampling permits more"]),
-    "a URL": ("url: 'http://h/mcp'", ["it is reached in another way"]),
+    "a URL": (URL, ["it is reached in another way"]),
     "the same": (BASE, []),
     "another order": (BASE.replace("allow: [a], ask: [b]", "ask: [b], allow: [a]"), []),
     "a lower trust": (BASE.replace("standard", "untrusted"), []),
@@ -71,6 +73,7 @@ CHANGES: dict[str, tuple[str, list[str]]] = {
     "one more that is denied": (BASE.replace("ask: [b]", "ask: [b], deny: [c]"), []),
     "from allowed to asked": (BASE.replace("[a], ask: [b]", "[], ask: [a, b]"), []),
     "a question about another one": (BASE.replace("ask: [b]", "ask: [b, c]"), ["the rules for tools permit more"]),
+    "switched off, at a URL": (f"{URL}, disabled: true", ["it is reached in another way"]),
     "a title": (f"{BASE}, title: T, timeout: 5s, idle: 10m", []),
     "more at once, though fewer in all": (BASE.replace("60/min", "100/h"), ["limits permit more"]),
     "more isolation": (f"{BASE}, isolation: per-call", []),
@@ -93,7 +96,8 @@ def test_a_change_of_a_server_waits_where_it_widens(change: str, tmp_path: Path)
         sentences = ["the rules for tools permit more"]
     assert widenings(old, new) == ({"s": tuple(sentences)} if sentences else {})
     applied = without_widenings(old, new)
-    assert applied.servers["s"] == (old if sentences else new).servers["s"]
+    expected = (old if sentences else new).servers["s"]
+    assert applied.servers["s"] == dataclasses.replace(expected, disabled=new.servers["s"].disabled)
     assert list(applied.servers) == ["same", "s"]
 
 
@@ -209,8 +213,8 @@ def test_a_new_server_waits_and_a_removed_one_does_not(tmp_path: Path) -> None:
     old = config(tmp_path, BASE)
     (tmp_path / "c.yaml").write_text("servers: {new: {command: [x]}, off: {command: [x], disabled: true}}")
     new = load(tmp_path / "c.yaml")
-    assert widenings(old, new) == {"new": ("it is new",)}
-    assert list(without_widenings(old, new).servers) == ["off"]
+    assert widenings(old, new) == {"new": ("it is new",), "off": ("it is new",)}
+    assert list(without_widenings(old, new).servers) == []
     assert widenings(new, old).keys() == {"same", "s"}
 
 

@@ -11,17 +11,20 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Consent, Isolation, Secret, Start, StdioServer, Trust, Verdict
+from config import Channel, Consent, HttpServer, Isolation, KindConsent, Secret, Start, StdioServer, Trust, Verdict
 from host.downstream.listen_streams import AGREEMENT_TIMEOUT, listen, requested_filter
 from host.downstream.stateless import StatelessClient
 from host.journal import DefinitionChanged, ServerFailed
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.jsonrpc.raw import encode, members
 from host.peer.outstanding import PeerError
+from host.policy.confirmations import ConfirmationAnswer
 from host.policy.pins import PinStatus
 from host.protocol.abilities import NO_ABILITIES
 from host.protocol.methods import Kind
 from host.router.lists import MISSING_SERVERS
+from host.slices import run_inline
+from host.upstream.remembered import _is_of_unknown_owner
 from host.upstream.supervisor import SAVE_INTERVAL, Ready, Stopped
 from tests.kit.asgi import open_stateless
 from tests.kit.gates import kind
@@ -285,6 +288,36 @@ async def test_a_call_that_comes_while_an_idle_server_ends_waits_for_its_next_st
             await trio.sleep(0.01)
         assert await client.call("a__x") == {"content": []}
         assert upstream.attempts == 2
+
+
+async def test_a_confirmed_call_waits_for_a_server_that_was_stopped_while_a_person_was_asked(
+    autojump_clock: MockClock,
+) -> None:
+    idle = server(idle=5.0, consent=Consent(tools=KindConsent(default=Verdict.ASK)))
+    async with open_world(idle) as world:
+        client, upstream = await world.client(), world.upstreams.by_id["a"]
+        confirmations = world.gate.authorizer.confirmations
+        with confirmations.attach(Channel.CONSOLE):
+            async with trio.open_nursery() as nursery:
+                got: list[object] = []
+
+                async def call() -> None:
+                    got.append(await client.call("a__x"))
+
+                nursery.start_soon(call)
+                await trio.sleep(8)
+                assert type(upstream.state) is Stopped
+                (waiting,) = confirmations.list_all()
+                run_inline(confirmations.answer(waiting.id, ConfirmationAnswer.ONCE, Channel.CONSOLE))
+        assert got == [{"content": []}]
+        assert upstream.attempts == 2
+
+
+def test_nothing_is_remembered_for_headers_that_a_helper_prints() -> None:
+    """Whose credentials they are is known only after the connection began."""
+    spec = HttpServer(id="h", url=Secret("http://127.0.0.1:9/mcp"), headers_helper=(Secret("print-token"),))
+    assert _is_of_unknown_owner(spec)
+    assert not _is_of_unknown_owner(dataclasses.replace(spec, headers_helper=None))
 
 
 async def test_a_change_that_an_earlier_host_reported_is_not_reported_again(

@@ -344,7 +344,7 @@ async def test_states_in_words(autojump_clock: MockClock) -> None:
     ) as world:
         upstreams = world.upstreams.by_id
         assert describe_state(upstreams["slow"].state) == "it is still starting"
-        assert describe_state(upstreams["off"].state) == "it is disabled in the configuration"
+        assert describe_state(upstreams["off"].state) == "it is disabled, in the file or by colonnade disable"
         with pytest.raises(Unavailable, match="off is unavailable: it is disabled"):
             world.upstreams.ready_client("off")
         await upstreams["slow"].settled.wait()
