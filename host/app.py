@@ -165,18 +165,17 @@ class Host:
 
     async def _take(self, read: Config, *, by_person: bool) -> ConfigReloaded:
         """Put a configuration into effect, without what waits for a person."""
-        if (
-            not by_person
-            and not self._was_rejected
-            and (
-                read.digest == self.config.digest  # a person was faster
-                or read == self._waiting[1]  # another comment, or another order of keys
-            )
-        ):
+        if not by_person and not self._was_rejected and read.digest == self.config.digest:  # a person was faster
             return ConfigReloaded("nothing has changed", accepted=True)
-        self._was_rejected = False
         wider = {} if by_person else widenings(self.config, read)
         waiting = tuple(f"{server}: {each}" if server else each for server, found in wider.items() for each in found)
+        id, read_before = self._waiting
+        if not by_person and not self._was_rejected and read == read_before:  # another comment, or order of keys
+            self._waiting = (id, read)
+            outcome = ConfigReloaded("nothing has changed", accepted=True, waiting=waiting)
+            self.runtime.journal.note(outcome)
+            return outcome
+        self._was_rejected = False
         config = without_widenings(self.config, read) if wider else read
         diff, since_start = difference(self.config, config), difference(self.initial_config, config)
         self.runtime.gate.decision_log.record_configuration("config", config.source)
