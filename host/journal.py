@@ -54,6 +54,24 @@ class ServerStopped:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerHeld:
+    """A server is not started, because its command resolves to another program than the approved one."""
+
+    severity: ClassVar = Severity.WARNING
+    server: str
+    program: str
+    """The path of the program now; empty if there is none."""
+
+    def __str__(self) -> str:
+        return f"{self.server}: held: {self.why}"
+
+    @property
+    def why(self) -> str:
+        program = f"to {self.program}, which is not the approved program" if self.program else "to no program"
+        return f"its command resolves {program}: colonnade definitions --show, then approve it"
+
+
+@dataclass(frozen=True, slots=True)
 class ServerFailed:
     """A server is not, or no longer, connected."""
 
@@ -339,6 +357,7 @@ Event = (
     ServerReady
     | ServerFailed
     | ServerStopped
+    | ServerHeld
     | InstanceFailed
     | MessageDropped
     | EntryOmitted

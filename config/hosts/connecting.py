@@ -7,6 +7,7 @@ put in is taken out, and what was moved is put back.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,11 +127,21 @@ def _without_entry(file: Path, text: str, change: Change, result: GivenBack) -> 
         # It stands there as it was written: so do the white space around it and the maps that were made for it.
         verbatim = text.replace(change.written, "")
         try:
-            if pruned(values(file, verbatim), path[:-1]) == pruned(values(file, rest), path[:-1]):
+            has_equal_values = pruned(values(file, verbatim), path[:-1]) == pruned(values(file, rest), path[:-1])
+            # A comma that was put in before our entry must not stay at the end, where some hosts refuse it.
+            if has_equal_values and _is_standard_json(verbatim) >= _is_standard_json(rest):
                 return verbatim
         except CannotEdit:
             pass
     return rest
+
+
+def _is_standard_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _with_moved(file: Path, text: str, moved: Moved, result: GivenBack) -> str:

@@ -412,8 +412,10 @@ def _apply_given_back(edit: _Edit, connections: Connections) -> None:
         edit.file.remove([Path(folder) for folder in edit.record.folders])
     elif edit.after != edit.file.data:
         edit.file.replace(edit.after)
-    if edit.notes:
-        print(f"{edit.host.title} is disconnected. Its former content is in {connections.set_aside(edit.file.path)}")
+    if edit.notes or edit.after != edit.record.change.original:
+        print(
+            f"{edit.host.title} is disconnected; start it again. Its former content is in {connections.set_aside(edit.file.path)}"
+        )
     else:
         connections.forget(edit.file.path)
         print(f"{edit.host.title} is disconnected; start it again")

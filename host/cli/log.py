@@ -23,6 +23,7 @@ from host.journal import (
     RequestCompleted,
     RuleUnused,
     ServerFailed,
+    ServerHeld,
     ServerReady,
     ServerRequestRefused,
     Severity,
@@ -34,7 +35,7 @@ class StatusLines:
     """A line when a server becomes ready, when it fails for a new reason, when a person is asked, and after a reload.
     Only the events of SHOWN_EVENTS have one."""
 
-    SHOWN_EVENTS: ClassVar = (ServerReady, ServerFailed, ConfirmationRequested, ConfigReloaded)
+    SHOWN_EVENTS: ClassVar = (ServerReady, ServerFailed, ServerHeld, ConfirmationRequested, ConfigReloaded)
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
@@ -55,6 +56,8 @@ class StatusLines:
             if event.server in self._has_said:
                 self._has_said.remove(event.server)
                 self._write(f"  {'':<20} {self._terminal.faint(f'more: colonnade logs {event.server}')}")
+        elif isinstance(event, ServerHeld):
+            self._write(f"  {event.server:<20} {self._terminal.state('held')} {event.why}")
         elif isinstance(event, ConfirmationRequested):
             said = f"{event.what}: colonnade ask {event.id}"
             self._write(f"  {event.server:<20} {self._terminal.state('asks')} {said}")
@@ -117,6 +120,6 @@ def _cause(event: Event) -> tuple[str, ...]:
             return server, rule
         case ServerRequestRefused(server, request, why):
             return server, request, why
-        case ServerFailed(server) | InstanceFailed(server) | RequestCompleted(server):
+        case ServerFailed(server) | ServerHeld(server) | InstanceFailed(server) | RequestCompleted(server):
             return (server,)
     return ()

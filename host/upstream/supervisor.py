@@ -26,6 +26,7 @@ from host.journal import (
     InternalError,
     OutputRecord,
     ServerFailed,
+    ServerHeld,
     ServerReady,
     ServerStopped,
     excerpt,
@@ -344,6 +345,7 @@ class Upstream:
         if await self._may_launch():
             return
         self.state = Held(trio.current_time())
+        self._runtime.journal.note(ServerHeld(self.spec.id, launch_of(self.spec).program or ""))
         while not await self._may_launch():
             with trio.move_on_after(LAUNCH_CHECK_INTERVAL):  # the approved program may be restored meanwhile
                 await self._runtime.gate.definitions.wait_until_launchable(self.spec.id)

@@ -147,3 +147,17 @@ def test_any_file_comes_back(text: str, is_marked: bool) -> None:
     other = given_back(file, after + b"\n", change, VSCODE)
     assert other.kept == []
     assert values(file, (other.data or b"").decode("utf-8-sig")).get("servers", {}) == servers
+
+
+@pytest.mark.parametrize("moves", [[("mcpServers", "a")], []])
+def test_a_server_that_was_added_before_our_entry_ends_in_no_comma(moves: list[tuple[str, str]]) -> None:
+    """Some hosts refuse a file with a comma before its closing brace."""
+    file, host = Path("claude_desktop_config.json"), CONNECTIONS["claude-desktop"]
+    body = '\n    "a": {"command": "a"}\n  ' if moves else ""
+    data = f'{{\n  "mcpServers": {{{body}}}\n}}\n'.encode()
+    after, change = connected(file, data, host, ENTRY, moves)
+    edited = after.replace(b'"mcpServers": {', b'"mcpServers": {\n    "new": {"command": "n"},', 1)
+    json.loads(edited)
+    given = given_back(file, edited, change, host).data
+    assert given is not None
+    assert list(json.loads(given)["mcpServers"]) == [*(name for _, name in moves), "new"]
