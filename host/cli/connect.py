@@ -374,6 +374,7 @@ def _apply_connected(edit: _Edit, connections: Connections) -> None:
         raise
     where = "" if kept is None else f". The former content is in {kept}"
     print(f"{edit.host.title} is connected; start it again{where}")
+    print("Calls that need your confirmation wait for you in `colonnade ask`, or on the page of `colonnade console`.")
 
 
 # disconnect
@@ -413,9 +414,8 @@ def _apply_given_back(edit: _Edit, connections: Connections) -> None:
     elif edit.after != edit.file.data:
         edit.file.replace(edit.after)
     if edit.notes or edit.after != edit.record.change.original:
-        print(
-            f"{edit.host.title} is disconnected; start it again. Its former content is in {connections.set_aside(edit.file.path)}"
-        )
+        kept = connections.set_aside(edit.file.path)
+        print(f"{edit.host.title} is disconnected; start it again. Its former content is in {kept}")
     else:
         connections.forget(edit.file.path)
         print(f"{edit.host.title} is disconnected; start it again")

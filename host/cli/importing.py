@@ -219,3 +219,4 @@ def _report(servers: list[ImportedServer], store: SecretStore, output: str) -> N
         f"The files of the hosts are as before, and the hosts start their servers themselves: colonnade connect --move "
         f"HOST puts Colonnade in their place. Now: colonnade check {output}"
     )
+    print("Calls that need your confirmation wait for you in `colonnade ask`, or on the page of `colonnade console`.")
