@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -147,8 +147,12 @@ def connect(
     servers = _servers_of(document, of_host, source)
     choices = _Choices(source, config, document, servers, state, by_url, token, write_token, move)
     with _failures(), connections.lock():
-        edits = [_connected(host, _file_of(host, project, path), project, connections, choices) for host in hosts]
-        return _carry_out(edits, connections, _apply_connected, dry_run=dry_run, yes=yes)
+
+        def prepare(host: DesktopHost) -> list[_Edit]:
+            return [_connected(host, _file_of(host, project, path), project, connections, choices)]
+
+        edits, problems = _prepared(hosts, prepare)
+        return _carry_out(edits, problems, connections, _apply_connected, dry_run=dry_run, yes=yes)
 
 
 @click.command()
@@ -173,13 +177,15 @@ def disconnect(
     connections = Connections(state)
     _check_options(hosts, path, project)
     with _failures(), connections.lock():
-        edits: list[_Edit] = []
-        for host in hosts:
+
+        def prepare(host: DesktopHost) -> list[_Edit]:
             records = _records(host, project, path, connections)
             if not records:
                 raise CommandFailed(f"{host.title} is not connected")
-            edits += [_given_back(host, record) for record in records]
-        return _carry_out(edits, connections, _apply_given_back, dry_run=dry_run, yes=yes)
+            return [_given_back(host, record) for record in records]
+
+        edits, problems = _prepared(hosts, prepare)
+        return _carry_out(edits, problems, connections, _apply_given_back, dry_run=dry_run, yes=yes)
 
 
 @contextmanager
@@ -426,7 +432,33 @@ def _apply_given_back(edit: _Edit, connections: Connections) -> None:
 _Apply = Callable[[_Edit, "Connections"], None]
 
 
-def _carry_out(edits: list[_Edit], connections: Connections, apply: _Apply, *, dry_run: bool, yes: bool) -> int:
+def _prepared(
+    hosts: Sequence[DesktopHost], prepare: Callable[[DesktopHost], list[_Edit]]
+) -> tuple[list[_Edit], list[CommandFailed]]:
+    """The changes of the hosts, and the problems of those that cannot be changed."""
+    edits: list[_Edit] = []
+    problems: list[CommandFailed] = []
+    for host in hosts:
+        try:
+            with _failures():
+                edits += prepare(host)
+        except CommandFailed as problem:
+            problems.append(problem)
+    return edits, problems
+
+
+def _carry_out(
+    edits: list[_Edit],
+    problems: list[CommandFailed],
+    connections: Connections,
+    apply: _Apply,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Show and write the changes, each by itself. The problem of a host does not keep the others from being changed."""
+    if problems and not edits:
+        raise problems[0]
     if not dry_run and not yes and not sys.stdin.isatty():
         raise CommandFailed("this is no terminal to ask at: say --yes to write, or --dry-run to look", WRONG)
     code = DONE
@@ -438,8 +470,14 @@ def _carry_out(edits: list[_Edit], connections: Connections, apply: _Apply, *, d
             print(f"{edit.file.path} is left as it is")
             code = FAILED
             continue
-        apply(edit, connections)
-    return code
+        try:
+            with _failures():
+                apply(edit, connections)
+        except CommandFailed as problem:
+            problems.append(problem)
+    for each in problems:
+        print(f"colonnade: {each}", file=sys.stderr)
+    return max([code, *(each.exit_code for each in problems)])
 
 
 def _show(edit: _Edit) -> None:

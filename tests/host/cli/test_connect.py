@@ -298,3 +298,12 @@ def test_every_hosts_file_is_given_back_byte_for_byte(
     assert f"{host.title} still starts clock by itself, which colonnade.yaml does not have" in err
     assert run(["disconnect", host.name, "--yes"]) == DONE
     assert path.read_bytes() == data
+
+
+def test_the_problem_of_one_host_does_not_keep_the_others(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["connect", "gemini", "--yes"]) == DONE
+    assert run(["disconnect", "cursor", "gemini", "--yes"]) == FAILED
+    assert gemini(home).read_text() == FILE
+    said = capsys.readouterr()
+    assert "Gemini CLI is disconnected" in said.out
+    assert "colonnade: Cursor is not connected" in said.err
