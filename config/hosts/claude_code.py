@@ -7,7 +7,7 @@ What restricts them stands in `settings.json` of the user, the project and the a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -259,14 +259,14 @@ def _blocks_others(value: object) -> bool:
 def _apply_permissions(entry: ServerEntry, name: str, restrictions: _Restrictions) -> None:
     """`permissions` of the settings: rules such as `mcp__SERVER__TOOL`."""
     server = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-    asked = set(_tools_of(restrictions.permissions("ask"), server))
+    asked = _restricted(restrictions.permissions("ask"), server)
     allowed = {
         tool
         for rule in restrictions.permissions("allow")
         if "(" not in rule and rule.startswith(f"mcp__{server}")
         for tool in _tools_of([rule], server)
     }
-    entry.deny(_tools_of(restrictions.permissions("deny"), server))
+    entry.deny(_restricted(restrictions.permissions("deny"), server))
     if restrictions.denies_what_asks:
         entry.deny(asked)
         if "*" not in allowed:
@@ -278,7 +278,12 @@ def _apply_permissions(entry: ServerEntry, name: str, restrictions: _Restriction
     entry.approve(None if "*" in allowed else sorted(tool for tool in allowed if "?" not in tool))
 
 
-def _tools_of(rules: Iterator[str] | list[str] | set[str], server: str) -> Iterator[str]:
+def _restricted(rules: Iterable[str], server: str) -> set[str]:
+    """The patterns for tools in rules that restrict. There, `_` may stand for another character of a tool's name."""
+    return {tool.replace("_", "?") for tool in _tools_of(rules, server)}
+
+
+def _tools_of(rules: Iterable[str], server: str) -> Iterator[str]:
     """The patterns for tools of a server in rules, whatever arguments they are for."""
     for rule in rules:
         pattern = rule.partition("(")[0]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from config.document import Plain
-from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, Servers, at, merged, servers_at
+from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, Servers, at, in_repository, merged, servers_at
 from config.hosts.entry import (
     CannotUse,
     ServerEntry,
@@ -50,10 +50,17 @@ def _find(context: FileContext) -> Servers:
 
 def _layers(context: FileContext) -> tuple[dict[str, object], dict[str, object]]:
     """The settings that this file's replace, and those that replace this file's."""
-    below = context.system_wide("etc/codex/config.toml", "etc/codex/config.toml")
+    below = _personal(context)
     if context.project is not None:
-        below = merged(below, context.sibling(context.users(_USER)))
+        for folder in in_repository(context.project)[:-1]:
+            below = merged(below, context.sibling(folder / _PROJECT.linux))
     return below, context.system_wide("etc/codex/managed_config.toml", "etc/codex/managed_config.toml")
+
+
+def _personal(context: FileContext) -> dict[str, object]:
+    """The settings of the machine and, below a project's, of the user."""
+    found = context.system_wide("etc/codex/config.toml", "etc/codex/config.toml")
+    return found if context.project is None else merged(found, context.sibling(context.users(_USER)))
 
 
 def _env(entry: ServerEntry, key: str, value: object) -> None:
@@ -135,8 +142,9 @@ def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
     settings = merged(merged(below, context.root), above)
     refuses = _refuses(merged(settings, at(settings, "profiles", str(settings.get("profile")))))
     required = context.system_wide("etc/codex/requirements.toml", "etc/codex/requirements.toml")
+    personal = _personal(context)  # a project's file cannot approve itself
     for name, entry in entries.items():
-        entry.needs_approval = context.project is not None and not _is_trusted(below, context.project)
+        entry.needs_approval = context.project is not None and not _is_trusted(personal, context.project)
         if "mcp_servers" in required and not _is_required(entry, at(required, "mcp_servers", name, "identity")):
             entry.switch_off()
         entry.attempt(_approvals, refuses)

@@ -137,7 +137,7 @@ def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
         cwd = entry.values.get("cwd", "/")
         if context.project is None and isinstance(cwd, str) and not cwd.startswith(("/", "file:")):
             entry.stop('its key "cwd" starts from a workspace, which is not known here; write an absolute path')
-        prefix = re.sub(r"[^a-z0-9]", "_", name.lower()) + "_"
+        prefix = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") + "_"
         entry.deny(_own(prefix, lists.get("exclude", [])))
         entry.ask(_own(prefix, lists.get("ask", [])))
         if "allow" in lists:

@@ -149,6 +149,14 @@ def at(root: dict[str, object], *path: str) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
+def in_repository(folder: Path) -> list[Path]:
+    """The folders from that of the git repository down to this one; none outside of a repository."""
+    for root in (folder, *folder.parents):
+        if (root / ".git").exists():
+            return [each for each in (*reversed(folder.parents), folder) if each.is_relative_to(root)]
+    return []
+
+
 Translator = Callable[[str, FileContext], str]
 Servers = list[tuple[KeyPath, str, object]]
 """The servers of a file, each with its path, its name and its value."""

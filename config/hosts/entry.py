@@ -20,13 +20,6 @@ from config.document import Plain, is_null, kind_of
 from config.patterns import common, covered, overlap, widest
 from config.problems import KeyPath, clip, did_you_mean
 
-OWN_KEYS = frozenset(
-    {
-        *("consent", "trust", "limits", "isolation", "max_instances", "idle_timeout"),
-        *("start", "idle", "protocol", "start_timeout"),
-    }
-)
-"""Keys of ours that may stand in a server's entry, where the host has no key of that name."""
 REMOTE_TYPES = ("http", "sse", "streamable-http", "streamableHttp", "streamable_http")
 
 
@@ -79,13 +72,11 @@ class ServerEntry:
     def apply(self, rules: dict[str, Rule]) -> None:
         """Read all keys of the entry by their rules. Problems are kept, each once."""
         for key, value in self.values.items():
-            if is_null(value):
-                continue  # hosts write null for keys that are not set
-            rule = rules.get(key) or (same if key in OWN_KEYS else None)
+            rule = rules.get(key)
             if rule is None:
                 meant = did_you_mean(key, rules, '"')
                 self.stop(f'its key "{clip(key)}" is not known here and could restrict it; {meant or "remove the key"}')
-            else:
+            elif not is_null(value):  # hosts write null for keys that are not set
                 self.attempt(rule, key, value)
 
     def attempt(self, apply: Callable[Concatenate[ServerEntry, P], object], *args: P.args, **kwargs: P.kwargs) -> None:
@@ -364,12 +355,9 @@ def call_timeout(unit: float) -> Rule:
     return duration("timeout", unit)
 
 
-def own_trust(entry: ServerEntry, key: str, value: object) -> None:
-    """A switch by which the host asks nothing any more, or our own level of trust."""
-    if isinstance(value, Plain) and value in ("true", "false"):
-        entry.approve(None if value == "true" else [])
-    else:
-        entry.set(key, value, key)
+def approves_all(entry: ServerEntry, key: str, value: object) -> None:
+    """A switch by which the host asks nothing any more."""
+    entry.approve(None if truth(key, value) else [])
 
 
 def kind(remote: Iterable[str] = REMOTE_TYPES, local: Iterable[str] = ("stdio",)) -> Rule:

@@ -11,6 +11,7 @@ from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, at, re
 from config.hosts.entry import (
     CannotUse,
     ServerEntry,
+    approves_all,
     cannot,
     denied_tools,
     duration,
@@ -19,7 +20,6 @@ from config.hosts.entry import (
     kind,
     mapping,
     names,
-    own_trust,
     program,
     renamed,
     same,
@@ -37,6 +37,14 @@ _DEFAULT_AUTH = "dynamic_discovery"
 _NEEDS_GOOGLE = "needs credentials that only its host can obtain"
 
 _VERDICTS = {"allow": "allow", "ask_user": "ask", "deny": "deny"}
+_FORMER_KEYS = {
+    "allowMCPServers": ("mcp", "allowed"),
+    "excludeMCPServers": ("mcp", "excluded"),
+    "excludeTools": ("tools", "exclude"),
+    "coreTools": ("tools", "core"),
+    "allowedTools": ("tools", "allowed"),
+}
+"""Keys of older files, which newer versions read as these."""
 _RULE_KEYS = frozenset({"toolName", "mcpName", "decision", "priority", "denyMessage", "name", "description"})
 """The keys of a policy rule that make no condition."""
 _CLEANED = re.compile(r"[a-zA-Z0-9_.:*?-]*")
@@ -118,11 +126,20 @@ def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
         entry.needs_approval = context.project is not None and not _is_trusted(context, own, context.project)
         if any(at(root, name.strip().lower()).get("enabled") == "false" for root in switches):
             entry.switch_off()
-        for root in settings:
+        for root in (*settings, *map(_renamed, settings)):
             entry.attempt(_restrict_one, name, root)
         entry.attempt(apply_ordered, _policy_rules(policies, name), cleaned=_CLEANED)
     if at(context.root, "mcp").get("serverCommand"):
         context.notices.append("mcp.serverCommand is not taken over; write its server under mcpServers")
+
+
+def _renamed(settings: dict[str, object]) -> dict[str, object]:
+    """The settings under former keys, under those of now."""
+    made: dict[str, dict[str, object]] = {}
+    for key, (above, name) in _FORMER_KEYS.items():
+        if key in settings:
+            made.setdefault(above, {})[name] = settings[key]
+    return {**made}
 
 
 def _restrict_one(entry: ServerEntry, name: str, settings: dict[str, object]) -> None:
@@ -257,7 +274,10 @@ GEMINI = DesktopHost(
     title="Gemini CLI",
     files=(_USER, _PROJECT),
     servers=("mcpServers",),
-    other_keys=(("mcp",), ("tools",), ("admin",), ("general",), ("security",)),
+    other_keys=(
+        *(("mcp",), ("tools",), ("admin",), ("general",), ("security",)),
+        *((key,) for key in _FORMER_KEYS),
+    ),
     rules={
         "command": program,
         "args": same,
@@ -268,7 +288,7 @@ GEMINI = DesktopHost(
         "type": kind(),
         "headers": same,
         "timeout": duration("timeout", 0.001),
-        "trust": own_trust,
+        "trust": approves_all,
         "description": harmless,
         "includeTools": _only_tools,
         "excludeTools": denied_tools,

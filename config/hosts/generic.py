@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 
+from config.document import Plain
 from config.hosts.desktop_host import DesktopHost, FileContext
 from config.hosts.entry import (
+    ServerEntry,
     approved_tools,
+    approves_all,
     cannot,
     denied_tools,
     env_file,
@@ -15,7 +18,6 @@ from config.hosts.entry import (
     kind,
     off_if,
     only_tools,
-    own_trust,
     program,
     renamed,
     same,
@@ -25,9 +27,22 @@ TOP_KEY = "mcpServers"
 _BARE = re.compile(r"(\$\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}")
 
 
+OWN_KEYS = (
+    *("consent", "limits", "isolation", "max_instances", "idle_timeout"),
+    *("start", "idle", "protocol", "start_timeout"),
+)
+"""Keys of ours that may stand in a server's entry. In a host's own file, another could raise its own trust by them."""
+
+
 def bare_names(text: str, context: FileContext) -> str:
     """`${NAME}` and `${NAME:-default}` beside our own forms."""
     return _BARE.sub(lambda match: match[1] or f"${{env:{match[2]}{match[3] or ''}}}", text)
+
+
+def _trust(entry: ServerEntry, key: str, value: object) -> None:
+    """Our own level of trust, or the switch of some hosts by which they ask nothing any more."""
+    rule = approves_all if isinstance(value, Plain) and value in ("true", "false") else same
+    rule(entry, key, value)
 
 
 GENERIC = DesktopHost(
@@ -36,6 +51,7 @@ GENERIC = DesktopHost(
     files=(),
     servers=(TOP_KEY,),
     rules={
+        **dict.fromkeys(OWN_KEYS, same),
         "command": program,
         "args": same,
         "env": same,
@@ -51,7 +67,7 @@ GENERIC = DesktopHost(
         "transport": kind(),
         "disabled": off_if("true"),
         "enabled": off_if("false"),
-        "trust": own_trust,
+        "trust": _trust,
         "includeTools": only_tools,
         "excludeTools": denied_tools,
         "disabledTools": denied_tools,

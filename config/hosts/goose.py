@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from functools import partial
 
+from config.document import Plain, is_null
 from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, Servers, rewrite, servers_at
 from config.hosts.entry import (
     CannotUse,
@@ -148,10 +149,10 @@ def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
 
 
 def _check_required(entry: ServerEntry) -> None:
-    """Stop an entry that Goose skips because a key is missing."""
+    """Stop an entry that Goose skips because a key is missing or null."""
     kind = entry.values.get("type")
     for key in ("type", *_REQUIRED.get(str(kind), ())):
-        if key not in entry.values:
+        if is_null(entry.values.get(key, Plain("null"))):
             raise CannotUse(f'the key "{key}" is missing, so its host does not start it; add it')
 
 

@@ -8,7 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from config.document import is_null
-from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, Servers, at, merged, rewrite, servers_at
+from config.hosts.desktop_host import (
+    DesktopHost,
+    FileContext,
+    HostFile,
+    Servers,
+    at,
+    in_repository,
+    merged,
+    rewrite,
+    servers_at,
+)
 from config.hosts.entry import (
     CannotUse,
     ServerEntry,
@@ -78,12 +88,15 @@ def _is_server(value: object) -> bool:
 
 
 def _merged_until(context: FileContext, *, including: bool) -> dict[str, object]:
-    """The files of the user and of the project in one, as far as the one that is read, or all of them."""
+    """The files of the user, and of the project and the folders above it, in one, as far as the one that is read, or
+    all of them."""
     users = context.users(_FOLDER).parent
     files = [users / Path(file.linux).name for file in _USERS]
     if context.folder != users:
-        root = context.folder.parent if context.folder.name == ".opencode" else context.folder
-        files += [root / folder / name for folder in ("", ".opencode") for name in _NAMES]
+        own = context.folder.parent if context.folder.name == ".opencode" else context.folder
+        folders = in_repository(own) or [*reversed(own.parents), own]
+        files += [folder / name for folder in folders for name in _NAMES]
+        files += [folder / ".opencode" / name for folder in folders for name in _NAMES]
     if not including:
         files = files[: files.index(context.file)] if context.file in files else []
     settings: dict[str, object] = {}

@@ -169,6 +169,7 @@ TWO = {"mcpServers": {"git hub": {"command": "x"}, "db": {"command": "y"}}}
         ({"deny": ["mcp__git_hub__read"]}, DENY, ALLOW, ALLOW),
         ({"deny": ["mcp__git_hub__re*"]}, DENY, ALLOW, ALLOW),
         ({"deny": ["mcp__git_hub__read(x)"]}, DENY, ALLOW, ALLOW),
+        ({"deny": ["mcp__git_hub__re_d"], "ask": ["mcp__git_hub__wr_te"]}, DENY, ASK, ALLOW),
         ({"deny": ["mcp__*"]}, DENY, DENY, DENY),
         ({"deny": ["mcp__*__read"]}, DENY, ALLOW, DENY),
         ({"deny": ["mcp__git*"]}, DENY, DENY, ALLOW),

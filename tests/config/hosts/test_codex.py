@@ -155,6 +155,20 @@ def test_a_projects_file_completes_that_of_the_user(home: Home, where: str) -> N
     assert [state(made, "docs", tool) for tool in ("read", "write", "x")] == ["allow", "deny", "deny"]
 
 
+def test_folders_above_complete_a_projects_file_up_to_that_of_the_repository(home: Home) -> None:
+    file = "packages/sub/.codex/config.toml"
+    home.write(
+        PROJECT,
+        f'[mcp_servers.docs]\ndisabled_tools = ["write"]\n[projects."{home.project}"]\ntrust_level = "trusted"\n',
+    )
+    home.write("packages/.codex/config.toml", "[mcp_servers.docs.tools.read]\napproval_mode = 'prompt'\n")
+    home.write(file, one(""))
+    assert state(home.read(file), "docs", "write") == "allow"
+    (home.project / ".git").mkdir()
+    assert [state(home.read(file), "docs", tool) for tool in ("write", "read", "x")] == ["deny", "ask", "allow"]
+    assert home.entries(file)["docs"].needs_approval  # only the user's file says what is trusted
+
+
 def test_managed_settings_replace_those_of_the_user(home: Home) -> None:
     home.write(USER, one('enabled_tools = ["read"]'))
     home.write("/etc/codex/managed_config.toml", "[mcp_servers.docs]\nenabled_tools = []\n")

@@ -145,6 +145,13 @@ def test_restricted_tools_cannot_be_called(home: Home, config: str, permissions:
     assert state(made, "my-notes", "read") in ("deny", "off")
 
 
+def test_permissions_name_a_server_without_its_other_characters(home: Home) -> None:
+    home.write(USER, "mcpServers:\n  - {name: ' Notes -- (work)', command: x}\n")
+    home.write(PERMISSIONS, "exclude: [notes_work_add]\nask: ['notes_work_w*']\n")
+    made = home.read(USER)
+    assert [state(made, "notes-work", tool) for tool in ("add", "write", "read")] == ["deny", "ask", "allow"]
+
+
 def test_permissions(home: Home) -> None:
     home.write(USER, one())
     home.write(PERMISSIONS, "allow: [search, 'x(y)']\nask: ['*_write', my_notes_put]\nexclude: [delete]\n")

@@ -15,19 +15,19 @@ from config.document import Plain
 from config.globs import Globs
 from config.hosts import GENERIC, HOSTS, DesktopHost
 from config.hosts.entry import (
-    OWN_KEYS,
     CannotUse,
     Rule,
     ServerEntry,
     approved_tools,
+    approves_all,
     call_timeout,
     denied_tools,
     number,
     only_tools,
-    own_trust,
     program,
     same,
 )
+from config.hosts.generic import OWN_KEYS
 from tests.config.hosts.kit import decide, new_entry
 
 ALL = (*HOSTS, GENERIC)
@@ -44,8 +44,24 @@ RESTRICTIONS = st.one_of(
     st.tuples(st.just("ask_all"), st.just(set())),
     st.tuples(st.sampled_from(["deny_all", "approve"]), st.just(set())),
 )
-VALUES = st.recursive(st.text(max_size=3) | st.booleans() | st.integers(), lambda below: st.lists(below, max_size=2))
-WORDS = ("tools", "mode", "permissions", "deny", "allowed", "blocked", "sandbox", "scope", "readOnly", "enabledTools")
+VALUES = st.recursive(
+    st.text(max_size=3) | st.sampled_from([Plain("null"), Plain("true"), Plain("1")]),
+    lambda below: st.lists(below, max_size=2) | st.dictionaries(st.text(max_size=3), below, max_size=2),
+)
+WORDS = (
+    *OWN_KEYS,
+    "trust",
+    "tools",
+    "mode",
+    "permissions",
+    "deny",
+    "allowed",
+    "blocked",
+    "sandbox",
+    "scope",
+    "readOnly",
+    "enabledTools",
+)
 
 
 def by_name(host: DesktopHost) -> str:
@@ -56,18 +72,26 @@ def by_name(host: DesktopHost) -> str:
 @given(key=st.text(min_size=1, max_size=12) | st.sampled_from(WORDS), value=VALUES)
 def test_no_unknown_key_passes_silently(host: DesktopHost, key: str, value: object) -> None:
     """It could be a restriction: the server has a problem, whatever the value is."""
-    if key in host.rules or key in OWN_KEYS:
+    if key in host.rules:
         return
     found = new_entry({key: value}, host.rules)
     assert len(found.problems) == 1
     assert "is not known here and could restrict it" in found.problems[0]
 
 
+@pytest.mark.parametrize("host", HOSTS, ids=by_name)
+def test_a_hosts_file_gives_itself_nothing_by_keys_of_ours(host: DesktopHost) -> None:
+    """Such a file may be a stranger's, who would raise its own trust."""
+    for key, value in {**dict.fromkeys(OWN_KEYS, "x"), "trust": "trusted"}.items():
+        found = new_entry({key: value}, host.rules)
+        assert (bool(found.problems), found.ours) == (True, {}), key
+
+
 @pytest.mark.parametrize("host", ALL, ids=by_name)
 def test_a_misspelt_key_does_not_pass_silently(host: DesktopHost) -> None:
     for key in host.rules:
         for misspelt in (key + "s", key.upper(), f"{key} "):
-            if misspelt not in host.rules and misspelt not in OWN_KEYS:
+            if misspelt not in host.rules:
                 assert new_entry({misspelt: "x"}, host.rules).problems, misspelt
 
 
@@ -120,7 +144,7 @@ def test_a_list_that_permits_names_tools_literally() -> None:
 
 def test_approvals_are_only_noted() -> None:
     """A name with a star would be more tools here."""
-    made = new_entry({"ok": ["a", "b*", "?"], "trust": Plain("true")}, {"ok": approved_tools, "trust": own_trust})
+    made = new_entry({"ok": ["a", "b*", "?"], "trust": Plain("true")}, {"ok": approved_tools, "trust": approves_all})
     assert (made.approved, made.approves_all, made.consent_for_tools()) == (["a"], True, None)
 
 
@@ -229,8 +253,8 @@ def test_a_permitted_name_with_a_wildcard_stops_the_server() -> None:
 
 
 def test_an_unknown_key_stops_the_server_once() -> None:
-    rules: dict[str, Rule] = {"command": program, "disabledTools": denied_tools}
-    entry = new_entry({"comand": Plain("x"), "disabledTools": ["a"], "empty": Plain("null")}, rules)
+    rules: dict[str, Rule] = {"command": program, "disabledTools": denied_tools, "cwd": same}
+    entry = new_entry({"comand": Plain("x"), "disabledTools": ["a"], "cwd": Plain("null")}, rules)
     entry.apply(rules)
     assert entry.problems == ['its key "comand" is not known here and could restrict it; did you mean "command"?']
 
@@ -302,10 +326,10 @@ def test_a_file_that_says_what_is_approved_says_that_its_host_asks() -> None:
         entry = new_entry()
         entry.approve(approved)
         assert entry.host_asks
-    for key, value in (("trust", Plain("false")), ("trust", Plain("true")), ("trust", "trusted")):
+    for key, value in (("trust", Plain("false")), ("trust", Plain("true"))):
         entry = new_entry({key: value})
-        entry.apply({key: own_trust})
-        assert (entry.host_asks, entry.approves_all) == (value != "trusted", value == "true")
+        entry.apply({key: approves_all})
+        assert (entry.host_asks, entry.approves_all) == (True, value == "true")
 
 
 def test_restrictions_are_those_without_confirmation_of_all() -> None:

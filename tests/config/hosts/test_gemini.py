@@ -145,6 +145,24 @@ def test_settings_elsewhere_restrict_a_projects_file(
     assert "which may restrict it, cannot be read" in home.read(PROJECT).servers["notes"].problem
 
 
+@pytest.mark.parametrize(
+    ("settings", "states"),
+    [
+        ({"excludeMCPServers": ["notes"]}, ["off", "off"]),
+        ({"allowMCPServers": ["other"]}, ["off", "off"]),
+        ({"allowMCPServers": ["notes"]}, ["allow", "allow"]),
+        ({"excludeTools": ["mcp_notes_read"]}, ["deny", "allow"]),
+        ({"coreTools": ["mcp_notes_read"]}, ["allow", "deny"]),
+        ({"coreTools": [], "allowedTools": ["mcp_notes_write"]}, ["deny", "allow"]),
+        ({"excludeTools": "read"}, ["problem", "problem"]),
+    ],
+)
+def test_keys_of_older_files_restrict(home: Home, settings: dict[str, object], states: list[str]) -> None:
+    home.write(USER, json.dumps({**server(), **settings}))
+    made = home.read(USER)
+    assert [state(made, "notes", tool) for tool in ("read", "write")] == states
+
+
 def test_a_server_switched_off_by_a_command(home: Home) -> None:
     home.write(USER, json.dumps(server()))
     home.write("~/.gemini/mcp-server-enablement.json", '{"notes": {"enabled": false}}')

@@ -25,7 +25,6 @@ from config import (
 )
 from config.hosts import GENERIC
 from config.hosts.desktop_file import OWN_TOP_KEYS
-from config.hosts.entry import OWN_KEYS
 from config.schema import known_keys
 from tests.config.kit import http, lines, load_text, stdio
 
@@ -90,6 +89,7 @@ def test_types_of_remote_servers(tmp_path: Path, key: str, kind: str) -> None:
 def test_trust_and_isolation_are_ours(tmp_path: Path) -> None:
     """They may stand in such a file too; the truth that some hosts write under trust means another thing."""
     own = {"command": "x", "trust": "trusted", "isolation": "per-client", "max_instances": 2, "idle_timeout": "1m"}
+    own |= {"start": "lazy", "idle": "5m", "protocol": "auto", "start_timeout": "5s"}
     made = load_text(tmp_path, dump({"a": own, "b": {"command": "x", "trust": True}}))
     a = made.servers["a"]
     assert (a.trust, a.isolation, a.max_instances, a.idle_timeout) == (Trust.TRUSTED, Isolation.PER_CLIENT, 2, 60.0)
@@ -128,10 +128,10 @@ def test_limits_and_who_answers_are_ours(tmp_path: Path) -> None:
 
 
 def test_every_key_of_a_configuration_is_known_in_desktop_form() -> None:
-    """A new one must be named in `entry.py`, or here with the reason why it is ignored there."""
+    """A new one must be named in `generic.py`, or here with the reason why it is ignored there."""
     ignored = {"timeout", "title"}  # hosts count a timeout in different units, some write a title
     assert {*known_keys(())} - {"servers"} == OWN_TOP_KEYS
-    assert {*known_keys(("servers", "any"))} - {"disabled", *ignored} <= OWN_KEYS | {*GENERIC.rules}
+    assert {*known_keys(("servers", "any"))} - {"disabled", *ignored} <= {*GENERIC.rules}
 
 
 def test_own_keys_beside_and_inside(tmp_path: Path) -> None:

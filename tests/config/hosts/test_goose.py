@@ -153,6 +153,9 @@ def test_approvals_are_noted(home: Home) -> None:
     [
         ("{type: stdio, cmd: x, args: []}", 'the key "enabled" is missing, so its host does not start it'),
         ("{enabled: true, type: stdio, cmd: x}", 'the key "args" is missing'),
+        ("{enabled: , type: stdio, cmd: x, args: []}", 'the key "enabled" is missing'),
+        ("{enabled: ~, type: stdio, cmd: x, args: []}", 'the key "enabled" is missing'),
+        ("{enabled: true, type: stdio, cmd: x, args: }", 'the key "args" is missing'),
         ("{enabled: true, cmd: x, args: []}", 'the key "type" is missing'),
         ("{enabled: true, type: streamable_http}", 'the key "uri" is missing'),
         ("{enabled: true, type: sse, uri: 'http://h/'}", "which its host does not start any more"),

@@ -210,6 +210,21 @@ def test_files_of_user_project_and_machine_are_one(home: Home) -> None:
     assert home.read(PROJECT).servers["notes"].disabled
 
 
+@pytest.mark.parametrize("where", ["opencode.json", ".opencode/opencode.jsonc"])
+def test_folders_above_restrict_up_to_that_of_the_repository(home: Home, where: str) -> None:
+    home.write(where, {"mcp": {"notes": {"enabled": False}}, "permission": {"files_read": "deny"}})
+    file = "packages/sub/opencode.json"
+    files = {"type": "local", "command": ["files-mcp"]}
+    home.write(file, {"mcp": {"notes": {"type": "local", "command": ["notes-mcp"]}, "files": files}})
+    assert state(home.read(file), "files", "read") == "deny"  # outside of a repository, any folder above counts
+    (home.project / ".git").mkdir()
+    made = home.read(file)
+    assert made.servers["notes"].disabled
+    assert [state(made, "files", tool) for tool in ("read", "write")] == ["deny", "allow"]
+    home.file("packages/.git").mkdir()
+    assert state(home.read(file), "files", "read") == "allow"
+
+
 def test_a_merged_rule_keeps_its_place(home: Home) -> None:
     home.write("~/.config/opencode/opencode.json", one(permission={"notes_*": "allow", "notes_read": "allow"}))
     home.write(PROJECT, one(permission={"notes_read": "deny", "notes_*": "allow"}))

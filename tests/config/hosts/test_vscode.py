@@ -8,7 +8,7 @@ import pytest
 
 import config
 from config.hosts.vscode import VSCODE
-from tests.config.hosts.kit import ALLOW, DENY, OFF, PROBLEM, Home, places, state
+from tests.config.hosts.kit import ALLOW, OFF, PROBLEM, Home, places, state
 from tests.config.kit import http, lines, stdio
 
 USER, PROJECT = "~/.config/Code/User/mcp.json", ".vscode/mcp.json"
@@ -205,9 +205,3 @@ def test_settings_with_mistakes_stop_all(home: Home) -> None:
     assert state(home.server(USER, {"command": "x"}, "servers"), "files") == PROBLEM
     home.write(SETTINGS, "")
     assert state(home.server(USER, {"command": "x"}, "servers"), "files") == ALLOW
-
-
-def test_own_rules_beside_the_hosts_keys(home: Home) -> None:
-    """A key of ours in an entry restricts further."""
-    entry = {"command": "x", "consent": {"tools": {"deny": ["read"]}}}
-    assert state(home.server(USER, entry, "servers"), "files") == DENY
