@@ -159,6 +159,8 @@ class Store:
     def __init__(self) -> None:
         self.lists: dict[tuple[str, str, tuple[str, str, str]], Listed] = {}
         self.instructions: dict[tuple[str, str, tuple[str, str, str]], int] = {}
+        self.last_instructions: dict[tuple[str, str], int] = {}
+        """Those that each server told last, to any owner: if they are held, no others are shown in their place."""
         self.approvals: dict[tuple[str, str, str, str], Approval] = {}
         self.launches: dict[tuple[str, str], Launch] = {}
 
@@ -341,13 +343,15 @@ class Life:
     def starts(self, account: ServerAccount) -> None:
         """The host takes up the server: with what is remembered for its present owner."""
         key = (self.config, account.id)
-        launch = self.store.launches.setdefault(key, Launch(account.address, account.program))
-        if launch.address != account.address:  # a person configured it otherwise
-            launch.address, launch.program = account.address, account.program
         self.listed.pop(account.id, None)
         self.introduced.pop(account.id, None)
         self.served.pop(account.id, None)
-        if account.disabled or self.is_held(account):
+        if account.disabled:  # its program is not looked at
+            return
+        launch = self.store.launches.setdefault(key, Launch(account.address, account.program))
+        if launch.address != account.address:  # a person configured it otherwise
+            launch.address, launch.program = account.address, account.program
+        if self.is_held(account):
             return
         of_owner = (*key, account.identity)
         if of_owner in self.store.lists:
@@ -356,12 +360,13 @@ class Life:
 
     def is_held(self, account: ServerAccount) -> bool:
         """Whether its command leads to another program than the approved one."""
-        launch = self.store.launches[self.config, account.id]
-        return account.trust != "trusted" and launch.program != account.program
+        launch = self.store.launches.get((self.config, account.id))
+        return launch is not None and account.trust != "trusted" and launch.program != account.program
 
     def introduces(self, account: ServerAccount) -> None:
         """The server tells its instructions."""
         self.introduced[account.id] = account.instructions
+        self.store.last_instructions[self.config, account.id] = account.instructions
         self._first_sight(account, "instructions", "", account.instructions)
 
     def lists_now(self, account: ServerAccount, kind: str) -> None:
@@ -515,6 +520,7 @@ class Life:
                 and endpoint in (None, account.id)
                 and not account.disabled
                 and self.is_approved(account, "instructions", "", version)
+                and (account.trust == "trusted" or self.store.last_instructions[self.config, account.id] == version)
             )
             found = f"how to {account.id} v{version}" in said
             self.must(found == expected, f"instructions of {account.id} v{version}: {found}, not {expected}")
