@@ -15,14 +15,18 @@ from typing import Any, NamedTuple
 from config.document import Document, Marks, Plain, Sign, Token
 from config.problems import ConfigError, KeyPath, Mark
 
-_SPACE = r"(?:\s|//[^\n]*|/\*.*?\*/)*"
+# Each pattern takes time in proportion to the text, also of a text that is not JSON: nothing is tried in two ways, and a
+# string or comment without an end is matched up to where it would have to end, so it is not looked through again.
+_STRING = r'"(?:[^"\\\n]|\\.)*+"?'
+_SPACE = r"(?:\s++|//[^\n\r]*+|/\*.*?\*/)*+"
 _LOOKS_LIKE_JSON = re.compile(rf'{_SPACE}\{{{_SPACE}["}}]', re.DOTALL)
-COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_FINAL_COMMA = re.compile(r'"(?:[^"\\\n]|\\.)*"|(?<![\[{,:\s])(\s*),(?=\s*[}\]])')
+COMMENT = re.compile(rf"{_STRING}|//[^\n\r]*+|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_FINAL_COMMA = re.compile(rf"{_STRING}|(?<![\[{{,:\s])(\s*+),(?=\s*+[}}\]])")
 _TOKEN = re.compile(r'\s*(?:[,:]\s*)?("(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s,:"{}\[\]]+)')
 _NOT_NUMBERS = frozenset({"NaN", "Infinity", "-Infinity"})
 _ONLY_JSON = "a file that begins with { and a quote is read as JSON"
-_decode = json.JSONDecoder().raw_decode
+# Numbers stay text, so none is too long or too large.
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
 
 Wanted = Callable[[KeyPath], bool]
 """Whether the value at a path is to be read; asked for the entries of maps."""
@@ -36,12 +40,15 @@ def looks_like_json(text: str) -> bool:
 def strict(text: str) -> str:
     """The text with spaces in the place of comments and final commas."""
     if "//" in text or "/*" in text:
-        text = COMMENT.sub(lambda match: match[0] if match[0][0] == '"' else _blank(match[0]), text)
+        text = COMMENT.sub(lambda match: _blank(match[0]), text)
     return _FINAL_COMMA.sub(lambda match: match[0] if match[1] is None else match[1] + " ", text)
 
 
-def _blank(comment: str) -> str:
-    return re.sub(r"[^\n]", " ", comment)
+def _blank(piece: str) -> str:
+    """A string as it is; a comment as spaces, unless it has no end."""
+    if piece[0] == '"' or (piece[1] == "*" and (len(piece) < 4 or not piece.endswith("*/"))):
+        return piece
+    return re.sub(r"[^\n]", " ", piece)
 
 
 def parse(text: str, document: Document) -> tuple[str, dict[str, Any]]:
@@ -52,12 +59,12 @@ def parse(text: str, document: Document) -> tuple[str, dict[str, Any]]:
     """
     try:
         # Standard JSON, the usual case, is not looked through for comments.
-        return text, _loads(text)
+        return text, _DECODER.decode(text)
     except (json.JSONDecodeError, RecursionError):
         text = strict(text)
     failed: ConfigError
     try:
-        return text, _loads(text)
+        return text, _DECODER.decode(text)
     except json.JSONDecodeError as error:
         what = error.msg[:1].lower() + error.msg[1:].removesuffix(" at")
         failed = document.fatal(Mark(error.lineno, error.colno), f"this is not JSON: {what}; {_ONLY_JSON}")
@@ -66,11 +73,6 @@ def parse(text: str, document: Document) -> tuple[str, dict[str, Any]]:
     # Not within the handler: the error of the parser holds the whole text, which even as the context of ours could get
     # into a log.
     raise failed
-
-
-def _loads(text: str) -> Any:
-    # Numbers stay text, so none is too long or too large.
-    return json.loads(text, parse_int=str, parse_float=str)
 
 
 def json_tokens(text: str, document: Document, wanted: Wanted | None = None) -> Iterator[Token]:
@@ -93,7 +95,7 @@ def json_tokens(text: str, document: Document, wanted: Wanted | None = None) -> 
             if wanted is not None and not wanted((*path[1:], key)):
                 value = _TOKEN.match(text, at)
                 assert value is not None
-                at = _decode(text, value.start(1))[1]
+                at = _DECODER.raw_decode(text, value.start(1))[1]
                 key = None
                 yield Plain(""), marks.at(value.start(1))
             continue
@@ -136,5 +138,5 @@ def members(text: str, start: int) -> dict[str, Member]:
         name = json.loads(match[1])
         if name in found:
             raise ValueError(f'duplicate key "{name}"')
-        at = _decode(text, value.start(1))[1]
+        at = _DECODER.raw_decode(text, value.start(1))[1]
         found[name] = Member(match.start(1), value.start(1), at)

@@ -17,6 +17,8 @@ from config.problems import clip
 _MARK = "\0"
 """Stands for each character of a comment, line ends included."""
 _BLANK = " \t"
+_LONGEST_INTEGER = 4000
+"""Python reads no integer of more than 4300 digits; such a one stays text here."""
 
 
 def values(text: str) -> Any:
@@ -28,11 +30,15 @@ def values(text: str) -> Any:
     if not text.strip():
         return {}
     try:
-        return json.loads(strict(text))
+        return json.loads(strict(text), parse_int=_integer)
     except (ValueError, RecursionError):
         problem = CannotEdit("it is not JSON")
     # Not within the handler: the error of the parser holds the whole text.
     raise problem
+
+
+def _integer(digits: str) -> int | str:
+    return digits if len(digits) > _LONGEST_INTEGER else int(digits)
 
 
 def insert(text: str, path: ValuePath, value: Mapping[str, object], newline: str) -> Insertion:
@@ -50,18 +56,12 @@ def paste(text: str, path: ValuePath, piece: str, newline: str) -> Insertion:
     return _Text(text, newline).paste(path, piece)
 
 
-def _marks(comment: str) -> str:
-    if comment.endswith("\r"):
-        return _MARK * (len(comment) - 1) + "\r"  # a part of the line end
-    return _MARK * len(comment)
-
-
 class _Text:
     def __init__(self, text: str, newline: str) -> None:
         self.text = text
         self.newline = newline
         self.strict = strict(text)
-        self.marked = COMMENT.sub(lambda match: match[0] if match[0][0] == '"' else _marks(match[0]), text)
+        self.marked = COMMENT.sub(lambda match: match[0] if match[0][0] == '"' else _MARK * len(match[0]), text)
         self.root = self._skip(0)
         self.unit = self._unit()
 

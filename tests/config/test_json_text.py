@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.json_text import members, strict
+from config.json_text import looks_like_json, members, strict
 from config.read import read
 from tests.config.kit import lines, load_text, stdio
 from tests.kit.cost import assert_costs_less
@@ -131,3 +131,42 @@ def test_megabytes_beside_the_servers_cost_little(tmp_path: Path) -> None:
     made = read(file, lambda root: lambda path: path[0] == "mcpServers")
     assert made.root["mcpServers"] == {"a": {"command": "x"}}
     assert_costs_less(lambda: read(file, lambda root: lambda path: path[0] == "mcpServers"), 0.5)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/" * 100_000,
+        "/**/ " * 20_000 + "x",
+        "{ " + "/" * 100_000 + "\n mcpServers: {}}",
+        "/*" * 50_000,
+        '{"' + '\\"' * 50_000,
+        '{"a": ' + "//\n" * 50_000 + "x",
+        " " * 100_000 + ", ," * 1000,
+    ],
+    ids=range(7),
+)
+def test_a_text_that_is_not_json_costs_little(text: str) -> None:
+    """Each of these is in a repository that somebody cloned."""
+    assert_costs_less(lambda: (looks_like_json(text), strict(text)), 0.2)
+
+
+def test_a_comment_without_an_end_is_none() -> None:
+    assert strict('{"a": 1 /*') == '{"a": 1 /*'
+    assert strict('{"a": 1 /*/') == '{"a": 1 /*/'
+    assert strict('{"a": 1 /* x}') == '{"a": 1 /* x}'
+    assert strict('{"a": 1, /***/}') == '{"a": 1       }'
+
+
+def test_numbers_of_any_length_beside_the_servers(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text('{"x": %s, "mcpServers": {"a": {"command": "x"}}}' % ("1" * 5000))
+    assert read(file, lambda root: lambda path: path[0] == "mcpServers").root["mcpServers"] == {"a": {"command": "x"}}
+    assert set(members(file.read_text(), 0)) == {"x", "mcpServers"}
+
+
+def test_a_carriage_return_ends_a_comment(tmp_path: Path) -> None:
+    """As it does for hosts: no key after it is passed over."""
+    file = tmp_path / "mcp.json"
+    file.write_bytes(b'{"a": {"command": "x" // hi\r ,"disabled": true}}')
+    assert read(file).root == {"a": {"command": "x", "disabled": "true"}}

@@ -116,3 +116,8 @@ def test_a_missing_member_cannot_be_cut() -> None:
 def test_deep_maps_are_made_on_the_way() -> None:
     text = insert(FILE, '{"mcp": {"timeout": 1}}', ("mcp", "servers", "c"), {"url": "u"}).text
     assert get(values(FILE, text), ("mcp", "servers", "c", "url")) == "u"
+
+
+def test_a_number_of_any_length_stands_beside_the_servers() -> None:
+    text = '{"x": %s}' % ("1" * 5000)
+    assert insert(FILE, text, ("servers", "a"), {"n": 1}).text == text.replace('{"x', '{"servers": {"a": {"n": 1}}, "x')
