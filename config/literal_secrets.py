@@ -9,17 +9,19 @@ A text is a secret, or a part of it is, by its name or by its form:
 - A text with the prefix of a known kind of token, a private key, or a run of letters and digits that looks random is a
   secret. Paths and digests of images are none.
 
-In doubt a text is a secret: it does no harm to keep one that is none elsewhere. A text that holds references already is
-left alone.
+In doubt a text is a secret: it does no harm to keep one that is none elsewhere. References in a text stay, and the
+secrets beside them are kept one by one.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Callable, Container, Iterator
+from functools import partial
 from typing import NamedTuple
 
-from config.references import is_literal
+from config.references import without_references
 
 Keep = Callable[[str, str], str]
 """Keeps a secret under a name, and gives the reference to it."""
@@ -31,8 +33,8 @@ _WORDS = frozenset(
         *("private", "salt", "otp"),
     }
 )
-_PASSWORDS = frozenset({"password", "passwd", "pwd", "pass", "passphrase", "passcode", "pin"})
-_GLUED = re.compile(r"(?:token|secret|passw(?:or)?d|apikey|accesskey|authkey)$")
+_PASSWORDS = frozenset({"password", "passwd", "pwd", "pass", "passphrase", "passcode", "pin", "pw"})
+_GLUED = re.compile(r"(?:token|secret|passw(?:or)?d|(?<!by|om|es)pass|apikey|accesskey|authkey)$")
 _CONNECTION = frozenset({"connection", "string"})
 _HARMLESS_ENDS = frozenset(
     {
@@ -44,22 +46,23 @@ _HARMLESS_ENDS = frozenset(
 _NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _TRIVIAL = re.compile(r"(?i:true|false|yes|no|on|off|none|null)|[0-9]{0,6}")
 
-_SCHEME = re.compile(r"(?i:bearer|basic|token|bot|apikey|api-key|digest|negotiate)[ \t]+(\S{8,})")
+_SCHEME_WORD = re.compile(r"(?i:bearer|basic|token|bot|apikey|api-key|digest|negotiate)[ \t]+")
+_SCHEME = re.compile(rf"{_SCHEME_WORD.pattern}(\S{{8,}})")
 _PASSWORD_IN_URL = re.compile(r"://[^/?#@\s:]*:([^/?#@\s]+)@")
-_PARAMETER = re.compile(r"[?&;]([^=&;#\s]+)=([^&;#\s]*)")
+_PARAMETER = re.compile(r"[?&;]([^=&;#?\s]+)=([^&;#\s]*)")
+_MEMBER = re.compile(r'"([^"\\\s]{1,80})"\s*+:\s*+"((?:[^"\\]|\\.)++)"', re.DOTALL)
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:gh[pousr]_\w{10,}|github_pat_\w{10,}|glpat-[\w-]{10,}|(?:sk|pk|rk)[-_][\w-]{16,}"
     r"|xox[a-z]-[\w-]{8,}|xapp-[\w-]{8,}|A(?:KI|SI)A[A-Z0-9]{12,}|AIza[\w-]{20,}|ya29\.[\w-]{10,}|hf_\w{16,}"
-    r"|npm_\w{16,}|pypi-[\w-]{16,}|SG\.[\w-]{8,}\.[\w-]{8,}|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?)"
+    r"|npm_\w{16,}|pypi-[\w-]{16,}|SG\.[\w-]{8,}\.[\w-]{8,}|eyJ[\w-]{8,2000}+\.[\w-]{8,}(?:\.[\w-]*)?)"
 )
-# A run of letters and digits that holds both, or a longer one, with dashes too, that holds both cases and digits.
-# Behind `@` or the name of a digest it says which version is meant.
-_RANDOM = re.compile(
-    r"(?<![\w@-])(?<!sha256:)(?<!sha512:)"
-    r"(?:[a-zA-Z]+[_-])*(?:(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{20,}(?![A-Za-z0-9])"
-    r"|(?=[\w-]*[A-Z])(?=[\w-]*[a-z])(?=[\w-]*[0-9])[\w-]{32,}(?![\w-]))"
-)
+# Behind `@` or the name of a digest, a word says which version is meant.
+_FREE_WORD = re.compile(r"(?<![\w@-])(?<!sha256:)(?<!sha512:)[\w-]++")
+_RUN = re.compile(r"(?:[a-zA-Z]++[_-])*+([A-Za-z0-9]{20,}+)")
+_LOWER, _UPPER, _DIGIT, _LETTER = (re.compile(each) for each in ("[a-z]", "[A-Z]", "[0-9]", "[A-Za-z]"))
+_LONG = 32
+_ENOUGH = re.compile(r"[A-Za-z0-9](?:[^A-Za-z0-9]*+[A-Za-z0-9]){4}")
 _IS_PATH = re.compile(r"(?:~|\.{1,2})?/")
 _OPTION = re.compile(r"--?([A-Za-z][\w.-]*)")
 _ASSIGNMENT = re.compile(r"(?:--?)?([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
@@ -103,19 +106,19 @@ def _variables(value: object, id: str, keep: Keep, secret_variables: Container[s
         return value
     made = {}
     for name, text in value.items():
-        found = _whole(text) if name in secret_variables else _in_value(name, text)
-        made[name] = _replaced(text, found, f"{id}.{name}", keep)
+        find = _whole if name in secret_variables else partial(_in_value, name)
+        made[name] = _replaced(text, find, f"{id}.{name}", keep)
     return made
 
 
 def _headers(value: object, id: str, keep: Keep, secret_variables: Container[str]) -> object:
     if not isinstance(value, dict):
         return value
-    return {name: _replaced(text, _in_value(name, text), f"{id}.{name}", keep) for name, text in value.items()}
+    return {name: _replaced(text, partial(_in_value, name), f"{id}.{name}", keep) for name, text in value.items()}
 
 
 def _url(value: object, id: str, keep: Keep, secret_variables: Container[str]) -> object:
-    return _replaced(value, _in_text(value), f"{id}.url", keep)
+    return _replaced(value, _in_text, f"{id}.url", keep)
 
 
 def _words(value: object, id: str, keep: Keep, secret_variables: Container[str]) -> object:
@@ -125,7 +128,7 @@ def _words(value: object, id: str, keep: Keep, secret_variables: Container[str])
     made: list[object] = []
     before = ""
     for n, word in enumerate(value):
-        made.append(_replaced(word, _in_argument(before, word), f"{id}.argument-{n}", keep))
+        made.append(_replaced(word, partial(_in_argument, before), f"{id}.argument-{n}", keep))
         before = word if isinstance(word, str) else ""
     return made
 
@@ -141,45 +144,69 @@ _REPLACED: dict[str, Callable[[object, str, Keep, Container[str]], object]] = {
 """The keys that may hold secrets."""
 
 
-def _replaced(value: object, found: list[_Span], name: str, keep: Keep) -> object:
+def _replaced(value: object, find: Callable[[str], list[_Span]], name: str, keep: Keep) -> object:
     """A text with references in the place of the secrets in it."""
-    if not found or not isinstance(value, str):
+    if not isinstance(value, str):
         return value
-    text = _unescaped(value)
+    text, references = without_references(value)
+    found = [piece for span in find(text) for piece in _around(span, references)]
+    if not found:
+        return value
     made, at = "", 0
     for span in found:
-        before = text[at : span.start]
-        if (made + before).endswith("$"):  # `$` and a reference would be an escape
-            return keep(name, text)
-        secret = text[span.start : span.end]
-        made += before.replace("${", "$${") + keep(
-            f"{name.partition('.')[0]}.{span.name}" if span.name else name, secret
-        )
+        start = span.start
+        while start > at and text[start - 1] == "$":  # `$` and a reference would be an escape
+            start -= 1
+        made += _written(text, at, start, references)
+        made += keep(f"{name.partition('.')[0]}.{span.name}" if span.name else name, text[start : span.end])
         at = span.end
-    return made + text[at:].replace("${", "$${")
+    return made + _written(text, at, len(text), references)
 
 
-def _unescaped(text: str) -> str:
-    return str(text).replace("$${", "${")
+def _around(span: _Span, references: Container[int]) -> Iterator[_Span]:
+    """The pieces of a secret beside the references in it."""
+    start = span.start
+    for at in range(span.start, span.end + 1):
+        if at == span.end or at in references:
+            if start < at:
+                yield span._replace(start=start, end=at)
+            start = at + 1
 
 
-def _whole(value: object) -> list[_Span]:
-    return [_Span(0, len(_unescaped(value)))] if isinstance(value, str) and value and is_literal(value) else []
+def _written(text: str, start: int, end: int, references: dict[int, str]) -> str:
+    """A part of a literal text in our form, with its references."""
+    made = ""
+    for piece in _around(_Span(start, end), references):
+        made += "".join(references[at] for at in range(start, piece.start))
+        made += text[piece.start : piece.end].replace("${", "$${")
+        start = piece.end
+    return made + "".join(references[at] for at in range(start, end))
 
 
-def _in_value(name: str, value: object) -> list[_Span]:
-    """The secrets in the value of a variable, a header or an option."""
-    if not isinstance(value, str) or not is_literal(value):
-        return []
-    text = _unescaped(value)
+def _whole(text: str) -> list[_Span]:
+    return [_Span(0, len(text))]
+
+
+def _in_value(name: str, text: str) -> list[_Span]:
+    """The secrets in the value of a variable, a header or an option. A NUL stands for a reference."""
     if scheme := _SCHEME.fullmatch(text):
         return [_Span(*scheme.span(1))]
+    found = _in_text(text)
+    if "\0" in text:
+        return found or (_beside_references(text) if is_secret_name(name) and "://" not in text else [])
     if is_secret_name(name) and _is_worth_it(name, text):
-        return [_Span(0, len(text))]
-    found = _in_text(value)
+        return _whole(text)
     if found and "://" not in text and not re.search(r"\s", text):
-        return [_Span(0, len(text))]
+        return _whole(text)
     return found
+
+
+def _beside_references(text: str) -> list[_Span]:
+    """The parts of a secret that are long enough to be more than signs between references."""
+    scheme = _SCHEME_WORD.match(text)
+    start = 0 if scheme is None else scheme.end()
+    parts = (_Span(*part.span()) for part in re.compile(r"[^\0]+").finditer(text, start))
+    return [part for part in parts if _ENOUGH.search(text, part.start, part.end)]
 
 
 def _is_worth_it(name: str, text: str) -> bool:
@@ -188,34 +215,27 @@ def _is_worth_it(name: str, text: str) -> bool:
     return bool(text) and any(word.lower() in _PASSWORDS for word in _NAME_WORD.findall(name))
 
 
-def _in_argument(before: str, value: object) -> list[_Span]:
+def _in_argument(before: str, text: str) -> list[_Span]:
     """The secrets in an argument that stands behind another one."""
-    if not isinstance(value, str) or not is_literal(value):
-        return []
-    text = _unescaped(value)
     if before in _HEADER_OPTIONS and (header := _HEADER.fullmatch(text)):
-        return _moved(_in_value(header[1], header[2].replace("${", "$${")), header.start(2), header[1])
+        return _moved(_in_value(header[1], header[2]), header.start(2), header[1])
     if assignment := _ASSIGNMENT.fullmatch(text):
-        inner = assignment[2].replace("${", "$${")
-        return _moved(_in_value(assignment[1], inner), assignment.start(2), assignment[1])
+        return _moved(_in_value(assignment[1], assignment[2]), assignment.start(2), assignment[1])
     option = _OPTION.fullmatch(before)
-    if option and is_secret_name(option[1]) and not text.startswith("-") and (found := _in_value(option[1], value)):
+    if option and is_secret_name(option[1]) and not text.startswith("-") and (found := _in_value(option[1], text)):
         return _moved(found, 0, option[1])
-    return _in_text(value)
+    return _in_text(text)
 
 
 def _moved(found: list[_Span], by: int, name: str) -> list[_Span]:
     return [_Span(span.start + by, span.end + by, span.name or name) for span in found]
 
 
-def _in_text(value: object) -> list[_Span]:
+def _in_text(text: str) -> list[_Span]:
     """The secrets in a text without a name, by its form."""
-    if not isinstance(value, str) or not is_literal(value):
-        return []
-    text = _unescaped(value)
     if _PRIVATE_KEY.search(text):
-        return [_Span(0, len(text))]
-    return sorted(_without_overlaps(_candidates(text)))
+        return _whole(text)
+    return _without_overlaps(_candidates(text))
 
 
 def _candidates(text: str) -> Iterator[_Span]:
@@ -225,17 +245,33 @@ def _candidates(text: str) -> Iterator[_Span]:
         for parameter in _PARAMETER.finditer(text):
             if parameter[2] and is_secret_name(parameter[1]) and _is_worth_it(parameter[1], parameter[2]):
                 yield _Span(*parameter.span(2), parameter[1])
+    for member in _MEMBER.finditer(text):
+        if is_secret_name(member[1]) and _is_worth_it(member[1], member[2]):
+            yield _Span(*member.span(2), member[1])
     for token in _TOKEN.finditer(text):
         yield _Span(*token.span())
     if not _IS_PATH.match(text):
-        for run in _RANDOM.finditer(text):
-            yield _Span(*run.span())
+        for word in _FREE_WORD.finditer(text):
+            if length := _random_part(word[0]):
+                yield _Span(word.start(), word.start() + length)
+
+
+def _random_part(word: str) -> int:
+    """The length of the part of a word that looks random: a run of letters and digits that holds both, behind words of
+    letters, or a longer one, with dashes too, that holds both cases and digits."""
+    run = _RUN.match(word)
+    if run is not None and _DIGIT.search(run[1]) and _LETTER.search(run[1]):
+        return run.end()
+    is_random = len(word) >= _LONG and all(sign.search(word) for sign in (_LOWER, _UPPER, _DIGIT))
+    return len(word) if is_random else 0
 
 
 def _without_overlaps(found: Iterator[_Span]) -> list[_Span]:
-    """The spans without those that overlap an earlier one."""
+    """The spans in their order, without those that overlap one that was found before."""
     kept: list[_Span] = []
     for span in found:
-        if all(span.end <= other.start or span.start >= other.end for other in kept):
-            kept.append(span)
+        at = bisect(kept, span)
+        is_free = (at == 0 or kept[at - 1].end <= span.start) and (at == len(kept) or kept[at].start >= span.end)
+        if is_free:
+            kept.insert(at, span)
     return kept

@@ -104,6 +104,19 @@ def is_literal(raw: str) -> bool:
     return all(match[0] == _ESCAPE for match in _REFERENCE.finditer(raw))
 
 
+def without_references(raw: str) -> tuple[str, dict[int, str]]:
+    """The literal text of a value with a NUL in the place of each reference, and the references by their offsets."""
+    references: dict[int, str] = {}
+    text, at = "", 0
+    for match in _REFERENCE.finditer(raw):
+        text += raw[at : match.start()]
+        at = match.end()
+        if match[0] != _ESCAPE:
+            references[len(text)] = match[0]
+        text += "${" if match[0] == _ESCAPE else "\0"
+    return text + raw[at:], references
+
+
 def rebase(raw: str, folder: Path) -> str:
     """A value whose `${file:PATH}` start from a folder, so that it means the same anywhere."""
 

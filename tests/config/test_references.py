@@ -23,6 +23,7 @@ from config.references import (
     rebase,
     variables_of,
     with_inputs,
+    without_references,
 )
 
 ENVIRON = {"A": "alpha", "EMPTY": "", "NESTED": "${env:A}", "NUL": "a\0b", "LINES": "a\nb"}
@@ -190,3 +191,8 @@ def test_inputs_are_found_and_replaced() -> None:
 
 def test_references_to_secrets_that_are_kept() -> None:
     assert kept_secrets_of("${keyring:a} ${file:b} $${file:c} ${env:D}") == ["${keyring:a}", "${file:b}"]
+
+
+def test_the_literal_text_and_the_references_of_a_value() -> None:
+    assert without_references("a$${x}${env:B}c${d") == ("a${x}\0c\0", {5: "${env:B}", 7: "${d"})
+    assert without_references("a") == ("a", {})
