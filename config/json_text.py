@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from config.document import Document, Marks, Plain, Sign, Token
 from config.problems import ConfigError, KeyPath, Mark
 
-# Each pattern takes time in proportion to the text, also of a text that is not JSON: nothing is tried in two ways, and a
-# string or comment without an end is matched up to where it would have to end, so it is not looked through again.
+# Each pattern takes time in proportion to the text, also if that is not JSON: nothing is tried in two ways. A string or
+# comment without an end is matched up to where it would have to end, so it is not looked through again.
 _STRING = r'"(?:[^"\\\n]|\\.)*+"?'
 _SPACE = r"(?:\s++|//[^\n\r]*+|/\*.*?\*/)*+"
 _LOOKS_LIKE_JSON = re.compile(rf'{_SPACE}\{{{_SPACE}["}}]', re.DOTALL)

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from host.cli.file_difference import difference
+from tests.kit.cost import assert_costs_less
 
 
 def shown(root: dict[str, object], more: str = "") -> str:
@@ -64,3 +65,49 @@ def test_the_token_that_is_written_is_hidden_and_nothing_moves_the_cursor() -> N
 def test_values_of_yaml_without_quotes() -> None:
     lines = difference("f", "", "env:\n  PIN: 123\n  port: 1234\n", [{"env": {"PIN": "123"}, "port": 1234}])
     assert lines[-2:] == ["+  PIN: ***", "+  port: 1234"]
+
+
+def test_a_line_that_holds_everything_shows_its_changes_alone() -> None:
+    root = {
+        "history": ["buy a present", "--pw=bare"] * 50,
+        "mcpServers": {"a": {"command": "x", "args": ["--pw=hunter2", "y"]}, "b": {"command": "z"}},
+        "oauthAccount": {"refresh": "hunter2-refresh"},
+    }
+    after = {**root, "mcpServers": {"b": {"command": "z"}, "colonnade": {"command": "/c"}}}
+    lines = difference("f.json", json.dumps(root), json.dumps(after), [root, after])
+    text = "\n".join(lines)
+    assert '+"command": "/c"}' in text
+    assert '"--pw=***"' in text
+    assert "present" not in text
+    assert "hunter2" not in text
+    assert len(lines) < 20
+
+
+def test_secrets_under_an_account_are_hidden_beside_a_change() -> None:
+    text = "\n".join(
+        difference(
+            "f", '{\n"oauthAccount": {"refresh": "abcdefg"}\n}', "{\n}", [{"oauthAccount": {"refresh": "abcdefg"}}]
+        )
+    )
+    assert "refresh" in text
+    assert "abcdefg" not in text
+
+
+def test_lines_have_their_numbers_in_the_file() -> None:
+    before = "".join(f"line {n}\n" for n in range(1, 101))
+    lines = difference("f", before, before.replace("line 50\n", "another\n"), [])
+    assert lines[2] == "@@ -47,7 +47,7 @@"
+    assert len(lines) == 11
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_large_file_costs_little(indent: int | None) -> None:
+    """A host keeps its history in the same file."""
+    root = {
+        "history": [{"text": "x" * 5000, "id": f"id{n:020}", "odd": "a-" * 50} for n in range(1000)],
+        "s": {"a": "1"},
+    }
+    before, after = (json.dumps({**root, "s": {key: "1"}}, indent=indent) for key in ("a", "b"))
+    assert_costs_less(lambda: difference("f", before, after, [root, root]), 3)
+    letters = "a" * 1_000_000
+    assert_costs_less(lambda: difference("f", "", "x", [{"x": [letters, "-" * 1_000_000]}]), 1)
