@@ -6,6 +6,7 @@ Records hold what a person needs: ids from the configuration, counts, and text f
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -86,7 +87,9 @@ class ServerFailed:
 
     @property
     def outlook(self) -> str:
-        """Why, and when the next attempt is."""
+        """Why, and when the next attempt is, if there is one."""
+        if math.isinf(self.retry_in):
+            return self.why
         return f"{self.why}; next attempt in {self.retry_in:.1f} s"
 
 

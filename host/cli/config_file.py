@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from host.cli.common import FILE, count_servers, find_config, load_config
-from host.cli.exit_codes import DONE
+from host.cli.exit_codes import DONE, FAILED
 
 if TYPE_CHECKING:
     from config import StdioServer
@@ -21,19 +21,29 @@ if TYPE_CHECKING:
 def check(file: str | None) -> int:
     """Validate a configuration file and start nothing.
 
+    A server of a desktop host's file that cannot be used is named with the reason, and the exit code is 1.
+
     Without FILE: ./colonnade.yaml, or else ~/.config/colonnade/colonnade.yaml.
     """
     file = file or find_config()
     config = load_config(file)
     from config import StdioServer
     from host.admin.warnings import warnings_of
+    from host.sanitize import visible
 
+    unusable = 0
     for spec in config.servers.values():
-        print(f"{spec.id}: {spec.describe()}" + (" (disabled)" if spec.disabled else ""))
-        if isinstance(spec, StdioServer) and not spec.disabled:
+        what = f"cannot be used: {visible(spec.problem)}" if spec.problem else spec.describe()
+        print(f"{spec.id}: {what}" + (" (disabled)" if spec.disabled else ""))
+        if spec.problem:
+            unusable += not spec.disabled
+        elif isinstance(spec, StdioServer) and not spec.disabled:
             _check_program(spec)
             for warning in warnings_of(spec):
                 print(f"{spec.id}: notice: {warning}", file=sys.stderr)
+    if unusable:
+        print(f"{file}: {count_servers(config)}; {unusable} cannot be used")
+        return FAILED
     print(f"{file}: ok, {count_servers(config)}")
     return DONE
 

@@ -53,7 +53,7 @@ def test_names_of_secrets(name: str) -> None:
             "BYPASS",
             "COMPASS",
         ),
-        *("GOOGLE_CREDENTIALS_FILE", "AUTH_URL", "AUTH_TYPE", "USER", "", "1"),
+        *("GOOGLE_CREDENTIALS_FILE", "AUTH_URL", "AUTH_TYPE", "USER", "", "1", "BYPASS", "COMPASS"),
     ],
 )
 def test_names_of_other_things(name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import pytest
 from hypothesis import given, settings
@@ -40,6 +41,7 @@ from host.journal import (
     [
         (ServerReady("gh", "GitHub 1", "3 tools", 0.42), "gh: ready in 0.4 s (3 tools)"),
         (ServerFailed("gh", "it ended", 2.0), "gh: failed: it ended; next attempt in 2.0 s"),
+        (ServerFailed("gh", "its key is unknown", math.inf), "gh: failed: its key is unknown"),
         (InstanceFailed("gh", "it ended"), "gh: a dedicated instance failed: it ended"),
         (ServerRequestRefused("gh", "url request", "not trusted"), "gh: url request refused: not trusted"),
         (MessageDropped("gh", "unknown id", "7"), "gh: unknown id dropped: 7"),

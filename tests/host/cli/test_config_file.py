@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from host.cli.command_line import run
-from host.cli.exit_codes import DONE, WRONG
+from host.cli.exit_codes import DONE, FAILED, WRONG
 
 
 def test_a_program_that_is_not_trusted_is_told_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,6 +24,22 @@ def test_a_program_that_is_not_trusted_is_told_about(tmp_path: Path, capsys: pyt
     assert [line.split(":")[0] for line in out.splitlines()] == ["a", "b", "c", str(file)]
     assert [line.split(":")[:2] for line in err.splitlines()] == [["a", " notice"]]
     assert "unconfined" in err
+
+
+def test_a_server_of_a_hosts_file_that_cannot_be_used_is_named_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / ".cursor" / "mcp.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps({"mcpServers": {"bad": {"command": "cat", "odd": 1}, "good": {"command": "cat"}}}))
+    assert run(["check", str(file)]) == FAILED
+    out, err = capsys.readouterr()
+    bad, good, last = out.splitlines()
+    assert bad.startswith("bad: cannot be used: ")
+    assert "odd" in bad
+    assert good.startswith("good: ")
+    assert last == f"{file}: 2 servers; 1 cannot be used"
+    assert "bad: notice" not in err
 
 
 def test_every_problem_of_a_file_is_on_its_own_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
