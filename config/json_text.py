@@ -19,6 +19,7 @@ from config.problems import ConfigError, KeyPath, Mark
 # comment without an end is matched up to where it would have to end, so it is not looked through again.
 _STRING = r'"(?:[^"\\\n]|\\.)*+"?'
 _SPACE = r"(?:\s++|//[^\n\r]*+|/\*.*?\*/)*+"
+_BLANK = re.compile(_SPACE, re.DOTALL)
 _LOOKS_LIKE_JSON = re.compile(rf'{_SPACE}\{{{_SPACE}["}}]', re.DOTALL)
 COMMENT = re.compile(rf"{_STRING}|//[^\n\r]*+|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _FINAL_COMMA = re.compile(rf"{_STRING}|(?<![\[{{,:\s])(\s*+),(?=\s*+[}}\]])")
@@ -35,6 +36,11 @@ Wanted = Callable[[KeyPath], bool]
 def looks_like_json(text: str) -> bool:
     """Whether a text begins with `{` and then `"` or `}`. YAML flow maps begin with a word."""
     return _LOOKS_LIKE_JSON.match(text) is not None
+
+
+def is_blank(text: str) -> bool:
+    """Whether a text has nothing but white space and comments."""
+    return _BLANK.fullmatch(text) is not None
 
 
 def strict(text: str) -> str:

@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from config.document import Builder, Document, is_null, kind_of
-from config.json_text import Wanted, json_tokens, looks_like_json, parse
+from config.document import Builder, Document, Plain, is_null, kind_of
+from config.json_text import Wanted, is_blank, json_tokens, looks_like_json, parse
 from config.problems import ConfigError, Mark
 from config.toml import read_toml
 from config.yaml import yaml_tokens
@@ -24,9 +24,15 @@ WantedOf = Callable[[Mapping[str, object]], Wanted | None]
 """Which values of a JSON file to read, by all of its values; None for all."""
 
 
-def read(path: Path, wanted_of: WantedOf = lambda root: None, data: bytes | None = None) -> Document:
+def read(
+    path: Path,
+    wanted_of: WantedOf = lambda root: None,
+    data: bytes | None = None,
+    *,
+    may_be_blank: bool = False,
+) -> Document:
     """Read and parse a file of at most 1 MiB, or 32 MiB of JSON of which not all is wanted. `data` is its content, if
-    that was read before.
+    that was read before. A file of white space and comments is an empty map if it `may_be_blank`.
 
     Raises:
         ConfigError: there is no map to look at.
@@ -43,10 +49,14 @@ def read(path: Path, wanted_of: WantedOf = lambda root: None, data: bytes | None
         if wanted is None:
             _check_size(data, document)
         root = Builder(json_tokens(text, document, wanted), document).build()
+    elif is_blank(text):
+        root = Plain("")
     else:
         _check_size(data, document)
         root = Builder(yaml_tokens(text, document), document).build()
     if is_null(root):
+        if may_be_blank:
+            return document
         raise document.fatal(Mark(1, 1), 'the file is empty; it needs at least the key "servers"')
     if not isinstance(root, dict):
         raise document.fatal(document.places[()].value, f'expected a map with the key "servers", found {kind_of(root)}')

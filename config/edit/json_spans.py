@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from config.edit.spans import CannotEdit, Cut, Insertion, ValuePath, indentation, inserted, line_start, without
-from config.json_text import COMMENT, Member, members, strict
+from config.json_text import COMMENT, Member, is_blank, members, strict
 from config.problems import clip
 
 _MARK = "\0"
@@ -27,7 +27,7 @@ def values(text: str) -> Any:
     Raises:
         CannotEdit: it is not JSON.
     """
-    if not text.strip():
+    if is_blank(text):
         return {}
     try:
         return json.loads(strict(text), parse_int=_integer)
@@ -62,28 +62,37 @@ class _Text:
         self.newline = newline
         self.strict = strict(text)
         self.marked = COMMENT.sub(lambda match: match[0] if match[0][0] == '"' else _MARK * len(match[0]), text)
+        self.is_blank = is_blank(text)
         self.root = self._skip(0)
         self.unit = self._unit()
 
     def insert(self, path: ValuePath, value: Mapping[str, object]) -> Insertion:
-        if not self.text.strip():
+        if self.is_blank:
             return self._new(path, self._nested(path, value, ""))
         start, rest = self._deepest(path)
+        if self.marked[start] != "{":
+            return self._with_map(start).insert(path, value)
         return self._put(start, rest[0], lambda indent: self._nested(rest, value, indent))
 
     def paste(self, path: ValuePath, piece: str) -> Insertion:
-        if not self.text.strip():
+        if self.is_blank:
             return self._new(path, self._nested(path, None, "").replace("null", piece))
         start, rest = self._deepest(path)
+        if self.marked[start] != "{":
+            return self._with_map(start).paste(path, piece)
         return self._put(start, rest[0], lambda indent: self._around(rest, piece))
 
     def cut(self, path: ValuePath) -> Cut:
         start, rest = self._deepest(path)
-        found = self._members(start)
+        found = self._members(start) if self.marked[start] == "{" else {}
         if len(rest) != 1 or rest[0] not in found:
             raise CannotEdit(f'it has no "{clip(str(path[-1]))}" where it was')
         member = found[str(rest[0])]
         return Cut(without(self.text, self._spans(member)), self.text[member.value_start : member.end])
+
+    def _with_map(self, at: int) -> _Text:
+        """The text with an empty map in the place of a null."""
+        return _Text(f"{self.text[:at]}{{}}{self.text[at:].removeprefix('null')}", self.newline)
 
     def _spans(self, member: Member) -> list[tuple[int, int]]:
         """The spans of a member: itself, one comma, and the white space that would be left over."""
@@ -134,7 +143,8 @@ class _Text:
     def _new(self, path: ValuePath, value: str) -> Insertion:
         inner = self.newline + self.unit
         piece = f"{{{inner}{json.dumps(path[0])}: {value.replace(self.newline, inner)}{self.newline}}}{self.newline}"
-        return inserted(self.text, 0, piece)
+        before = self.newline if self.text.strip() and not self.text.endswith("\n") else ""
+        return inserted(self.text, len(self.text) if self.text.strip() else 0, before + piece)
 
     def _nested(self, path: ValuePath, value: object, indent: str | None) -> str:
         """A value below the first part of a path. Without an indentation, on one line."""
@@ -151,13 +161,15 @@ class _Text:
         return piece
 
     def _deepest(self, path: ValuePath) -> tuple[int, ValuePath]:
-        """The innermost map on the way to a path, and the part of the path that is not in it."""
+        """The innermost map, or null, on the way to a path, and the part of the path that is not in it."""
         start = self.root
         for n, key in enumerate(path[:-1]):
             found = self._members(start)
             if key not in found:
                 return start, path[n:]
             start = found[str(key)].value_start
+            if self.marked.startswith("null", start):
+                return start, path[n + 1 :]
             if self.marked[start] != "{":
                 raise CannotEdit(f'its "{clip(str(key))}" is no map')
         return start, path[-1:]

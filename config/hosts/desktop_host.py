@@ -108,9 +108,8 @@ class FileContext:
             CannotUse: it cannot be read, so a restriction could be missed.
         """
         try:
-            if path.stat().st_size == 0:
-                return {}
-            document = read(path, lambda root: partial(_is_along_any, kept) if kept else None)
+            path.stat()  # says whether it is there, which the error of `read` does not
+            document = read(path, lambda root: partial(_is_along_any, kept) if kept else None, may_be_blank=True)
             if not document.problems:
                 return document.root
         except (FileNotFoundError, NotADirectoryError):

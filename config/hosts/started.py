@@ -28,9 +28,9 @@ def started_by(
     Raises:
         ConfigError: the file cannot be parsed.
     """
-    if data is None or not data.strip():
+    if data is None:
         return []
-    document = read(file, lambda root: host.wanted, data)
+    document = read(file, lambda root: host.wanted, data, may_be_blank=True)
     entries = DesktopFile(host, file, document, home, environ).entries.values()
     return [entry for entry in entries if not entry.is_off]
 

@@ -413,6 +413,7 @@ def _given_back(host: DesktopHost, record: Record) -> _Edit:
 
 
 def _apply_given_back(edit: _Edit, connections: Connections) -> None:
+    edit.file.clean_up()
     if edit.file.data is None:
         pass  # somebody removed it
     elif edit.after is None:

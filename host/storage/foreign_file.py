@@ -39,7 +39,7 @@ class ForeignFile:
         Raises:
             CannotReplace: the content is another one by now, or the file cannot be written. It is as it was then.
         """
-        new = self.real.with_name(f".{self.real.name}.colonnade")
+        new = self._new
         try:
             self.real.parent.mkdir(parents=True, exist_ok=True)
             new.unlink(missing_ok=True)  # what a killed process left
@@ -60,13 +60,13 @@ class ForeignFile:
                 os.replace(new, self.real)
             _sync_folder(self.real.parent)
         except FileExistsError:
-            self._clean_up(new)
+            self.clean_up()
             raise self._changed() from None
         except OSError as problem:
-            self._clean_up(new)
+            self.clean_up()
             raise CannotReplace(f"{self.path} cannot be written: {problem.strerror}") from problem
         except CannotReplace:
-            self._clean_up(new)
+            self.clean_up()
             raise
 
     def remove(self, folders: Sequence[Path]) -> None:
@@ -83,6 +83,12 @@ class ForeignFile:
             raise CannotReplace(f"{self.path} cannot be removed: {problem.strerror}") from problem
         _remove_empty(folders)
 
+    def clean_up(self) -> None:
+        """Remove what an attempt to replace it left, perhaps of a process that was killed."""
+        with suppress(OSError):
+            self._new.unlink(missing_ok=True)
+        _remove_empty(self.folders)
+
     def _check_unchanged(self) -> None:
         again = open_foreign(self.path)
         if (again.real, again.data) != (self.real, self.data):
@@ -91,10 +97,10 @@ class ForeignFile:
     def _changed(self) -> CannotReplace:
         return CannotReplace(f"{self.path} was changed by another program meanwhile; nothing was written, try again")
 
-    def _clean_up(self, new: Path) -> None:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
-        _remove_empty(self.folders)
+    @property
+    def _new(self) -> Path:
+        """The file that becomes this one when it is replaced."""
+        return self.real.with_name(f".{self.real.name}.colonnade")
 
 
 def open_foreign(path: Path) -> ForeignFile:

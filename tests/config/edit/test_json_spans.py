@@ -121,3 +121,22 @@ def test_deep_maps_are_made_on_the_way() -> None:
 def test_a_number_of_any_length_stands_beside_the_servers() -> None:
     text = '{"x": %s}' % ("1" * 5000)
     assert insert(FILE, text, ("servers", "a"), {"n": 1}).text == text.replace('{"x', '{"servers": {"a": {"n": 1}}, "x')
+
+
+@pytest.mark.parametrize("text", ["// mine", "// mine\n", "/* mine */\n\n", " \n// a\n/* b */"])
+def test_a_file_of_comments_alone_keeps_them(text: str) -> None:
+    insertion = insert(FILE, text, ("servers", "a"), OURS)
+    assert insertion.text.startswith(text)
+    assert values(FILE, insertion.text) == {"servers": {"a": OURS}}
+    assert insertion.text.replace(insertion.piece, "") == text
+
+
+def test_null_is_replaced_by_a_map() -> None:
+    text = '{"x": 1, "servers": null /* none */, "y": {}}'
+    made = '{"x": 1, "servers": {"a": {"n": 1}} /* none */, "y": {}}'
+    assert insert(FILE, text, ("servers", "a"), {"n": 1}).text == made
+    assert paste(FILE, text, ("servers", "a"), '{"n": 1}').text == made
+    deep = insert(FILE, '{"mcp": null}', ("mcp", "servers", "a"), {"n": 1}).text
+    assert deep == '{"mcp": {"servers": {"a": {"n": 1}}}}'
+    with pytest.raises(CannotEdit, match='it has no "a" where it was'):
+        cut(FILE, text, ("servers", "a"))

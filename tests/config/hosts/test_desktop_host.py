@@ -113,6 +113,14 @@ def test_siblings(tmp_path: Path) -> None:
     assert at({"a": {"b": "text"}}, "a", "b") == {}
 
 
+@pytest.mark.parametrize("content", ["// mine\n", " \n", "/* a */", "null"])
+def test_a_sibling_of_comments_alone_restricts_nothing(tmp_path: Path, content: str) -> None:
+    (tmp_path / "s.json").write_text(content)
+    assert context(tmp_path).sibling(tmp_path / "s.json") == {}
+    (tmp_path / "s.yaml").write_text("# mine\n")
+    assert context(tmp_path).sibling(tmp_path / "s.yaml") == {}
+
+
 def test_parts_of_a_large_sibling(tmp_path: Path) -> None:
     """A file of which all is wanted may have 1 MiB."""
     file = tmp_path / "settings.json"

@@ -307,3 +307,23 @@ def test_the_problem_of_one_host_does_not_keep_the_others(home: Home, capsys: py
     said = capsys.readouterr()
     assert "Gemini CLI is disconnected" in said.out
     assert "colonnade: Cursor is not connected" in said.err
+
+
+@pytest.mark.parametrize("content", ["// mine\n", "\n", '{"mcpServers": null}\n', "/* a */ {} // b"])
+def test_a_file_without_servers_is_connected_and_given_back(home: Home, content: str) -> None:
+    gemini(home).write_text(content)
+    assert run(["connect", "gemini", "--yes"]) == DONE
+    assert names(home) == ["colonnade"]
+    assert run(["disconnect", "gemini", "--yes"]) == DONE
+    assert gemini(home).read_text() == content
+
+
+def test_what_a_killed_process_left_is_removed(home: Home) -> None:
+    """It died between the new file and the old one's replacement, so the old one is still there."""
+    run(["connect", "gemini", "--yes"])
+    gemini(home).write_text(FILE)
+    left = gemini(home).with_name(".settings.json.colonnade")
+    left.write_text("half")
+    assert run(["disconnect", "gemini", "--yes"]) == DONE
+    assert gemini(home).read_text() == FILE
+    assert not left.exists()
