@@ -108,7 +108,8 @@ class _Text:
         line = line_start(marked, member.key_start)
         stop = self._blank_end(end)
         starts_line = line > before and not marked[line : member.key_start].strip(_BLANK)
-        if starts_line and marked[stop : stop + 1] in ("\r", "\n"):
+        is_one_line = "\n" not in self.text[member.end : end]  # no comment within ends on another line
+        if starts_line and is_one_line and marked[stop : stop + 1] in ("\r", "\n"):
             # The whole line, with the line end before it. The one after it ends a comment that stands before.
             first = line - 2 if marked[line - 2 : line] == "\r\n" else line - 1
             spans += [(first, member.key_start), (end, stop)]

@@ -140,3 +140,8 @@ def test_null_is_replaced_by_a_map() -> None:
     assert deep == '{"mcp": {"servers": {"a": {"n": 1}}}}'
     with pytest.raises(CannotEdit, match='it has no "a" where it was'):
         cut(FILE, text, ("servers", "a"))
+
+
+def test_a_comment_of_several_lines_before_the_comma_stays_apart_from_the_one_above() -> None:
+    text = '{"s": { // note\n  "a": {} /* x\n y */ ,\n"b": {}}}'
+    assert values(FILE, cut(FILE, text, ("s", "a")).rest) == {"s": {"b": {}}}
