@@ -240,6 +240,8 @@ class DesktopHost:
     """Whether a file in an unusual place has the shape of this host's."""
     has_own_keys: bool = False
     """Whether keys of ours may stand beside the servers. They could mean another thing in a file of a host."""
+    asks_by_default: bool = False
+    """Whether it asks the person before a call of which no file says anything."""
     hides_switches: bool = False
     """Whether the person's switches and approvals stand in no file."""
 

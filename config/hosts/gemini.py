@@ -278,6 +278,7 @@ GEMINI = DesktopHost(
         *(("mcp",), ("tools",), ("admin",), ("general",), ("security",)),
         *((key,) for key in _FORMER_KEYS),
     ),
+    asks_by_default=True,
     rules={
         "command": program,
         "args": same,
