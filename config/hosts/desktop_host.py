@@ -19,6 +19,7 @@ from config.read import read
 
 SYSTEM = Path("/")
 """The folder from which paths of system-wide files start."""
+_OTHER_TOOLS = re.compile(r"(?!(?:.*\|)?mcp)\w+(?:\|\w+)*", re.IGNORECASE)
 _SYSTEM_FOLDERS = ("~/.config/", "~/Library/Application Support/", "~/")
 
 
@@ -147,6 +148,18 @@ def at(root: dict[str, object], *path: str) -> dict[str, object]:
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}
+
+
+def concern_servers(hooks: object) -> bool:
+    """Whether hooks could be about tools of servers: all but those for plain names of other tools."""
+    if not hooks or is_null(hooks):
+        return False
+    matchers = [hook.get("matcher") if isinstance(hook, dict) else None for hook in _listed(hooks)]
+    return not all(isinstance(each, str) and _OTHER_TOOLS.fullmatch(each) for each in matchers)
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else [value]
 
 
 def in_repository(folder: Path) -> list[Path]:
