@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from config.globs import rests
-from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, Servers, at, rewrite, servers_at
+from config.hosts.desktop_host import (
+    DesktopHost,
+    FileContext,
+    HostFile,
+    Servers,
+    at,
+    concern_servers,
+    rewrite,
+    servers_at,
+)
 from config.hosts.entry import (
     CannotUse,
     ServerEntry,
@@ -44,7 +53,7 @@ _ALL_APPROVED, _TRUSTED, _PLUGINS_ONLY = (
 )
 _LISTED, _REFUSED = "allowedMcpServers", "deniedMcpServers"
 _SETTINGS: tuple[KeyPath, ...] = tuple(
-    (key,) for key in ("permissions", _REJECTED, _APPROVED, _ALL_APPROVED, _PLUGINS_ONLY, _LISTED, _REFUSED)
+    (key,) for key in ("permissions", "hooks", _REJECTED, _APPROVED, _ALL_APPROVED, _PLUGINS_ONLY, _LISTED, _REFUSED)
 )
 _STATE: tuple[KeyPath, ...] = tuple(("projects", None, key) for key in (_OFF, _REJECTED, _TRUSTED))
 _VERDICTS = {
@@ -236,6 +245,8 @@ def _apply(context: FileContext, entry: ServerEntry, name: str, restrictions: _R
         if name in restrictions.names(_REJECTED):
             entry.switch_off()
         entry.needs_approval = not restrictions.approves(name)
+    if any(concern_servers(at(settings, "hooks").get("PreToolUse")) for settings in restrictions.settings):
+        raise CannotUse("a hook of Claude Code (PreToolUse) decides about its calls, and it does not run here")
     expander = Expander(context.environ, entry.base)
 
     def fill(text: str) -> str | None:

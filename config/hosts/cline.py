@@ -97,6 +97,7 @@ CLINE = DesktopHost(
         HostFile("~/.cline/data/settings/cline_mcp_settings.json", variable="CLINE_MCP_SETTINGS_PATH"),
     ),
     servers=("mcpServers",),
+    asks_by_default=True,
     rules={
         **_TRANSPORT,
         "transport": _transport,

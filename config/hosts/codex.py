@@ -213,6 +213,7 @@ CODEX = DesktopHost(
     files=(_USER, _PROJECT),
     servers=("mcp_servers",),
     other_keys=(("approval_policy",), ("sandbox_mode",)),
+    asks_by_default=True,
     rules={
         "command": program,
         "args": same,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from config.globs import Globs
-from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, at
+from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, at, concern_servers
 from config.hosts.entry import (
     CannotUse,
     ServerEntry,
@@ -27,6 +27,7 @@ from config.problems import clip
 
 _RULE = re.compile(r"Mcp\(\s*([^:]*?)\s*(?::\s*(.*?)\s*)?\)")
 _HOOK = "beforeMCPExecution"
+_ANY_HOOK = "preToolUse"
 
 
 def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
@@ -36,12 +37,21 @@ def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
         for rule in names("permissions.deny", denied):
             if rule.lower().startswith("mcp"):
                 _deny(rule, entries)
+    _check_hooks(
+        context.system_wide("etc/cursor/hooks.json", "Library/Application Support/Cursor/hooks.json", ("hooks",))
+    )
     for folder in _folders(context):
-        if at(context.sibling(folder / "hooks.json", ("hooks", _HOOK)), "hooks").get(_HOOK):
-            raise CannotUse(f"a hook of Cursor ({_HOOK}) decides about its calls, and it does not run here")
+        _check_hooks(context.sibling(folder / "hooks.json", ("hooks",)))
         _approve(context, folder / "permissions.json", entries)
     for entry in entries.values():
         entry.needs_approval = context.project is not None
+
+
+def _check_hooks(root: dict[str, object]) -> None:
+    hooks = at(root, "hooks")
+    for hook, decides in ((_HOOK, bool(hooks.get(_HOOK))), (_ANY_HOOK, concern_servers(hooks.get(_ANY_HOOK)))):
+        if decides:
+            raise CannotUse(f"a hook of Cursor ({hook}) decides about its calls, and it does not run here")
 
 
 def _folders(context: FileContext) -> Iterator[Path]:

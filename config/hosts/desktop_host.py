@@ -19,6 +19,7 @@ from config.read import read
 
 SYSTEM = Path("/")
 """The folder from which paths of system-wide files start."""
+_OTHER_TOOLS = re.compile(r"(?!(?:.*\|)?mcp)\w+(?:\|\w+)*", re.IGNORECASE)
 _SYSTEM_FOLDERS = ("~/.config/", "~/Library/Application Support/", "~/")
 
 
@@ -148,6 +149,18 @@ def at(root: dict[str, object], *path: str) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
+def concern_servers(hooks: object) -> bool:
+    """Whether hooks could be about tools of servers: all but those for plain names of other tools."""
+    if not hooks or is_null(hooks):
+        return False
+    matchers = [hook.get("matcher") if isinstance(hook, dict) else None for hook in _listed(hooks)]
+    return not all(isinstance(each, str) and _OTHER_TOOLS.fullmatch(each) for each in matchers)
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else [value]
+
+
 def in_repository(folder: Path) -> list[Path]:
     """The folders from that of the git repository down to this one; none outside of a repository."""
     for root in (folder, *folder.parents):
@@ -239,6 +252,8 @@ class DesktopHost:
     """Whether a file in an unusual place has the shape of this host's."""
     has_own_keys: bool = False
     """Whether keys of ours may stand beside the servers. They could mean another thing in a file of a host."""
+    asks_by_default: bool = False
+    """Whether it asks the person before a call of which no file says anything."""
     hides_switches: bool = False
     """Whether the person's switches and approvals stand in no file."""
 

@@ -297,6 +297,18 @@ def harmless(entry: ServerEntry, key: str, value: object) -> None:
     """The key changes nothing of what the server may do."""
 
 
+def harmless_map(*known: str) -> Rule:
+    """A map that changes nothing of what the server may do, if it has no other keys than these."""
+
+    def check(entry: ServerEntry, key: str, value: object) -> None:
+        for name in mapping(key, value):
+            if name not in known:
+                meant = did_you_mean(name, known, '"') or "remove the key"
+                raise CannotUse(f'its key "{key}.{clip(name)}" is not known here and could restrict it; {meant}')
+
+    return check
+
+
 def env_file(entry: ServerEntry, key: str, value: object) -> None:
     """A file of variables, as `.env` files are."""
     entry.set_env_file(value, key)

@@ -17,6 +17,7 @@ from config.hosts.entry import (
     duration,
     escape,
     harmless,
+    harmless_map,
     kind,
     mapping,
     names,
@@ -34,6 +35,10 @@ _REFERENCE = re.compile(r"\$(?:(\w+)|\{([^}]+)\})", re.ASCII)
 _REFERENCE_IN_ENV = re.compile(rf"{_REFERENCE.pattern}|%(\w+)%", re.ASCII)
 _NAME = re.compile(r"(?P<name>[A-Za-z_]\w*)(?::-(?P<default>.*))?", re.ASCII | re.DOTALL)
 _DEFAULT_AUTH = "dynamic_discovery"
+_known_oauth = harmless_map(
+    *("enabled", "clientId", "clientSecret", "authorizationUrl", "issuer", "tokenUrl", "scopes", "audiences"),
+    *("redirectUri", "tokenParamName", "registrationUrl"),
+)
 _NEEDS_GOOGLE = "needs credentials that only its host can obtain"
 
 _VERDICTS = {"allow": "allow", "ask_user": "ask", "deny": "deny"}
@@ -104,6 +109,7 @@ def _auth(entry: ServerEntry, key: str, value: object) -> None:
 def _oauth(entry: ServerEntry, key: str, value: object) -> None:
     if mapping(key, value).get("enabled") != "false":
         raise CannotUse(f'its key "{key}" needs OAuth, which is not supported yet; put a token into headers')
+    _known_oauth(entry, key, value)
 
 
 def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
@@ -122,6 +128,8 @@ def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
     ]
     switches = [context.sibling(folder / "mcp-server-enablement.json") for folder in {context.folder, users.parent}]
     policies = _policies(context, users.parent)
+    if any(at(root, "hooks").get("BeforeTool") for root in settings):
+        raise CannotUse("a hook of Gemini CLI (BeforeTool) decides about its calls, and it does not run here")
     for name, entry in entries.items():
         entry.needs_approval = context.project is not None and not _is_trusted(context, own, context.project)
         if any(at(root, name.strip().lower()).get("enabled") == "false" for root in switches):
@@ -275,9 +283,10 @@ GEMINI = DesktopHost(
     files=(_USER, _PROJECT),
     servers=("mcpServers",),
     other_keys=(
-        *(("mcp",), ("tools",), ("admin",), ("general",), ("security",)),
+        *(("mcp",), ("tools",), ("admin",), ("general",), ("security",), ("hooks",)),
         *((key,) for key in _FORMER_KEYS),
     ),
+    asks_by_default=True,
     rules={
         "command": program,
         "args": same,

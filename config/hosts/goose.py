@@ -132,17 +132,18 @@ def _available_tools(entry: ServerEntry, key: str, value: object) -> None:
 
 
 def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
-    """The mode, and the permissions of tools in `permission.yaml`, by names as `EXTENSION__TOOL`."""
+    """The modes of the file and of the environment, and the permissions of tools in `permission.yaml`, by names as
+    `EXTENSION__TOOL`."""
     permissions = context.sibling(context.folder / "permission.yaml")
     context.sibling(context.folder / _SECRETS)
-    mode = context.root.get("GOOSE_MODE", "auto")
-    if mode not in _MODES:
+    modes = [context.root.get("GOOSE_MODE", "auto"), context.environ.get("GOOSE_MODE") or "auto"]
+    if not all(mode in _MODES for mode in modes):
         raise CannotUse(f"GOOSE_MODE is not known here and could restrict it; expected one of {', '.join(_MODES)}")
     for name, entry in entries.items():
         entry.attempt(_check_required)
-        if mode == "chat":
+        if "chat" in modes:
             entry.deny_all()
-        elif mode != "auto":
+        elif modes != ["auto", "auto"]:
             entry.ask()
         for category, lists in permissions.items():
             entry.attempt(_apply_permissions, name, category, lists)

@@ -45,6 +45,7 @@ ROO = DesktopHost(
         HostFile(".roo/mcp.json", is_project=True),
     ),
     servers=("mcpServers",),
+    asks_by_default=True,
     rules={
         "type": kind(remote=("sse", "streamable-http")),
         "command": program,

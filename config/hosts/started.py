@@ -1,7 +1,8 @@
 """The servers that a host starts by itself from a file, and which of them our own configuration has.
 
-Two servers are the same if they start the same command or reach the same URL, whatever their names. A reference in our
-configuration stands for any text, because a secret that was moved out of the host's file is one there.
+Two servers are the same if they start the same command or reach the same URL with the same variables and headers,
+whatever their names: with others, they may be of two accounts. A reference in our configuration stands for any text,
+because a secret that was moved out of the host's file is one there.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ def is_among(entry: ServerEntry, servers: Mapping[str, object]) -> bool:
     theirs = _launch(entry.ours)
     if not theirs:
         return False
-    return any(_is_same(_launch(ours), theirs) for ours in servers.values() if not _is_disabled(ours))
-
-
-def _is_disabled(server: object) -> bool:
-    return isinstance(server, dict) and server.get("disabled") == Plain("true")
+    return any(
+        _is_same(_launch(ours), theirs)
+        and all(_is_same_map(ours.get(key), entry.ours.get(key)) for key in ("env", "headers"))
+        for ours in servers.values()
+        if isinstance(ours, dict) and ours.get("disabled") != Plain("true")
+    )
 
 
 def _launch(server: object) -> tuple[str, ...]:
@@ -62,11 +64,22 @@ def _launch(server: object) -> tuple[str, ...]:
                 return ()
         return (command, *(str(word) for word in arguments)) if isinstance(arguments, list) else ()
     url = server.get("url")
-    return ("url", url) if isinstance(url, str) else ()
+    return ("", url) if isinstance(url, str) else ()
 
 
 def _is_same(ours: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
+    if ours == theirs:
+        return True
+    if not any(_REFERENCE.sub("", word) for word in ours):
+        return False  # it would stand for any command or URL
     return len(ours) == len(theirs) and all(_stands_for(mine, other) for mine, other in zip(ours, theirs, strict=True))
+
+
+def _is_same_map(ours: object, theirs: object) -> bool:
+    mine, others = ours or {}, theirs or {}
+    if not isinstance(mine, dict) or not isinstance(others, dict):
+        return False
+    return mine.keys() == others.keys() and all(_stands_for(str(mine[key]), str(others[key])) for key in mine)
 
 
 def _stands_for(ours: str, theirs: str) -> bool:

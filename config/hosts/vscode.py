@@ -16,6 +16,7 @@ from config.hosts.entry import (
     cannot,
     env_file,
     harmless,
+    harmless_map,
     kind,
     mapping,
     off_if,
@@ -160,7 +161,7 @@ VSCODE = DesktopHost(
         "oauth": cannot("needs OAuth, which is not supported yet; put a token into headers"),
         "sandboxEnabled": _sandbox_enabled,
         "sandbox": cannot(_UNCONFINED),
-        "dev": harmless,
+        "dev": harmless_map("watch", "debug"),
         "gallery": harmless,
         "version": harmless,
         "disabled": off_if("true"),  # not documented; a person who writes it means it

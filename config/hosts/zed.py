@@ -136,6 +136,7 @@ ZED = DesktopHost(
         *(("disable_ai",), ("agent",)),
         *((block, key) for block in _BLOCKS for key in ("disable_ai", "agent", "context_servers")),
     ),
+    asks_by_default=True,
     rules={
         "command": _command,
         "args": same,

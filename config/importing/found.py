@@ -162,7 +162,7 @@ def _confirmed(
     tools: ToolConsent, host: DesktopHost, entry: ServerEntry, *, keep_approvals: bool
 ) -> tuple[ToolConsent, list[str]]:
     """The consent with confirmation where the host asks, or may ask, and what a person should know of that."""
-    if not (host.hides_switches or entry.host_asks):
+    if not (host.hides_switches or host.asks_by_default or entry.host_asks):
         return tools, []
     title = title_of(host)
     why = f"as {title} does it"

@@ -316,3 +316,23 @@ def test_a_large_file_of_the_user(home: Home) -> None:
     assert file.stat().st_size > 2_000_000
     assert state(config.load(file, {}, home=home.path), "a") == ALLOW
     assert state(home.load(PROJECT, TWO), "db") == OFF
+
+
+@pytest.mark.parametrize("where", [SETTINGS, SHARED, LOCAL])
+@pytest.mark.parametrize(
+    ("hooks", "stops"),
+    [
+        ({"PreToolUse": [{"matcher": "mcp__files__.*", "hooks": []}]}, True),
+        ({"PreToolUse": [{"matcher": "Bash|mcp__files__read", "hooks": []}]}, True),
+        ({"PreToolUse": [{"matcher": "Bash"}, {"matcher": "*"}]}, True),
+        ({"PreToolUse": [{"hooks": []}]}, True),
+        ({"PreToolUse": [{"matcher": "Bash|Edit", "hooks": []}]}, False),
+        ({"PostToolUse": [{"matcher": "mcp__.*"}], "PreToolUse": []}, False),
+    ],
+)
+def test_a_hook_that_decides_about_calls_stops_servers(
+    home: Home, where: str, hooks: dict[str, object], stops: bool
+) -> None:
+    home.write(where, {"hooks": hooks})
+    problem = home.server(PROJECT, {"command": "x"}).servers["files"].problem
+    assert ("a hook of Claude Code (PreToolUse) decides" in problem) is stops

@@ -130,6 +130,9 @@ def test_settings_may_be_elsewhere(home: Home) -> None:
         ("~/.cursor/cli-config.json", {"permissions": {"deny": "Mcp(files:read)"}}),
         ("~/.cursor/cli-config.json", "{ no JSON"),
         ("~/.cursor/hooks.json", {"version": 1, "hooks": {"beforeMCPExecution": [{"command": "./audit.sh"}]}}),
+        ("/etc/cursor/hooks.json", {"hooks": {"beforeMCPExecution": [{"command": "./audit.sh"}]}}),
+        ("~/.cursor/hooks.json", {"hooks": {"preToolUse": [{"command": "./audit.sh"}]}}),
+        ("~/.cursor/hooks.json", {"hooks": {"preToolUse": [{"command": "./audit.sh", "matcher": "Shell|MCP"}]}}),
     ],
 )
 def test_what_is_not_understood_stops_all_servers(home: Home, place: str, content: object) -> None:
@@ -141,4 +144,5 @@ def test_what_is_not_understood_stops_all_servers(home: Home, place: str, conten
 def test_what_only_approves_stops_nothing(home: Home, content: str) -> None:
     home.write("~/.cursor/permissions.json", content)
     home.write("~/.cursor/hooks.json", {"hooks": {"afterFileEdit": [{"command": "x"}]}})
+    home.write("/etc/cursor/hooks.json", {"hooks": {"preToolUse": [{"command": "x", "matcher": "Shell|Read"}]}})
     assert state(home.server(USER, {"command": "x"}), "files") == ALLOW

@@ -163,6 +163,15 @@ def test_keys_of_older_files_restrict(home: Home, settings: dict[str, object], s
     assert [state(made, "notes", tool) for tool in ("read", "write")] == states
 
 
+@pytest.mark.parametrize("where", [USER, "/etc/gemini-cli/settings.json"])
+def test_a_hook_that_decides_about_calls_stops_all(home: Home, where: str) -> None:
+    home.write(PROJECT, json.dumps(server()))
+    home.write(where, {"hooks": {"BeforeTool": [{"matcher": "x", "hooks": []}]}})
+    assert "a hook of Gemini CLI (BeforeTool)" in home.read(PROJECT).servers["notes"].problem
+    home.write(where, {"hooks": {"BeforeTool": [], "AfterTool": [{}]}})
+    assert not home.read(PROJECT).servers["notes"].problem
+
+
 def test_a_server_switched_off_by_a_command(home: Home) -> None:
     home.write(USER, json.dumps(server()))
     home.write("~/.gemini/mcp-server-enablement.json", '{"notes": {"enabled": false}}')
@@ -225,6 +234,7 @@ def test_a_policy_that_is_not_understood_stops_all_servers(home: Home) -> None:
     ("keys", "said"),
     [
         ({"disabled": True}, 'its key "disabled" is not known here'),
+        ({"oauth": {"enabled": False, "denyTools": ["x"]}}, 'its key "oauth.denyTools" is not known here'),
         ({"oauth": {"scopes": ["x"]}}, 'its key "oauth" needs OAuth'),
         ({"authProviderType": "google_credentials"}, "needs credentials that only its host can obtain"),
         ({"targetAudience": "x"}, "needs credentials that only its host can obtain"),

@@ -189,3 +189,11 @@ def test_restrictions_that_are_not_understood_stop_the_server(
     home.write(USER, one(mode=mode))
     home.write(PERMISSIONS, permissions)
     assert said in home.read(USER).servers["my-notes"].problem
+
+
+@pytest.mark.parametrize(
+    ("mode", "verdict"), [("approve", "ask"), ("chat", "deny"), ("other", "problem"), ("", "allow")]
+)
+def test_the_mode_of_the_environment_restricts_too(home: Home, mode: str, verdict: str) -> None:
+    home.write(USER, "GOOSE_MODE: auto\nextensions:\n  a: {enabled: true, type: stdio, cmd: x, args: []}\n")
+    assert state(home.read(USER, {"GOOSE_MODE": mode}), "a") == verdict

@@ -13,6 +13,10 @@ from config.read import read
 
 SERVERS = {
     "words": {"command": "uvx", "args": ["words", "--key", "s3cret"]},
+    "work": {"command": "notes", "env": {"ACCOUNT": "work", "TOKEN": "t1"}},
+    "home": {"command": "notes", "env": {"ACCOUNT": "home", "TOKEN": "t2"}},
+    "eu": {"httpUrl": "https://z.example/mcp", "headers": {"X-Region": "eu"}},
+    "us": {"httpUrl": "https://z.example/mcp", "headers": {"X-Region": "us"}},
     "url": {"httpUrl": "https://x.example/mcp?key=s3cret"},
     "other": {"command": "uvx", "args": ["words", "--key"]},
     "frozen": {"url": "https://y.example/mcp", "tcp": "ws://z"},
@@ -48,6 +52,16 @@ def test_an_empty_or_missing_file_starts_nothing(tmp_path: Path) -> None:
         ('{command: "un\'closed"}', set()),
         ("{url: 'https://x.example/mcp?key=${keyring:x}'}", {"url"}),
         ("{url: https://y.example/mcp}", {"frozen"}),
+        ("{command: notes, env: {ACCOUNT: work, TOKEN: '${keyring:a}'}}", {"work"}),
+        ("{command: notes, env: {ACCOUNT: work, TOKEN: t2}}", set()),
+        ("{command: notes, env: {ACCOUNT: work}}", set()),
+        ("{command: notes}", set()),
+        ("{url: https://z.example/mcp, headers: {X-Region: us}}", {"us"}),
+        ("{url: https://z.example/mcp, headers: {X-Region: '${env:R}'}}", {"eu", "us"}),
+        ("{url: https://z.example/mcp}", set()),
+        ("{url: '${env:URL}', headers: {X-Region: us}}", set()),
+        ("{command: '${env:A}', env: {ACCOUNT: work, TOKEN: t1}}", set()),
+        ("{command: ['${env:A}', '${env:B}', '${env:C}', '${env:D}']}", set()),
         ("nothing", set()),
     ],
 )

@@ -205,3 +205,10 @@ def test_settings_with_mistakes_stop_all(home: Home) -> None:
     assert state(home.server(USER, {"command": "x"}, "servers"), "files") == PROBLEM
     home.write(SETTINGS, "")
     assert state(home.server(USER, {"command": "x"}, "servers"), "files") == ALLOW
+
+
+def test_a_key_of_dev_that_is_not_known_stops_the_server(home: Home) -> None:
+    made = home.server(USER, {"command": "x", "dev": {"watchs": "*"}}, "servers")
+    assert made.servers["files"].problem.endswith(
+        '"dev.watchs" is not known here and could restrict it; did you mean "watch"?'
+    )

@@ -154,6 +154,20 @@ def test_a_host_that_hides_its_switches_asks(tmp_path: Path) -> None:
     assert all("no file shows" in each.remarks[0] for each in servers)
 
 
+@pytest.mark.parametrize("name", ["cline", "roo", "gemini", "codex", "zed"])
+def test_a_host_that_asks_by_default_asks_without_any_list(tmp_path: Path, name: str) -> None:
+    """An entry without a list of approvals is as one with an empty list."""
+    host = next(host for host in HOSTS if host.name == name)
+    path = tmp_path / host.files[0].path(tmp_path, tmp_path, {}).name
+    place = CONNECTIONS[name].place(values(path, CONNECTIONS[name].new_file))
+    text = insert(path, CONNECTIONS[name].new_file, (*place[:-1], "a"), CONNECTIONS[name].command("x", [])).text
+    path.write_text(text)
+    for keep in (False, True):
+        (server,), _ = read_servers(FoundFile(path, host), tmp_path, {}, keep_approvals=keep)
+        assert server.tools.written() == "ask"
+        assert server.remarks[0] == f"Calls are confirmed, as {host.title} does it."
+
+
 def test_variables_of_files_are_known_as_secrets(tmp_path: Path) -> None:
     (tmp_path / "vars").write_text("A=1\nB=2\n")
     (server,) = found(tmp_path, {"a": {"command": "x", "envFile": str(tmp_path / "vars"), "env": {"A": "0"}}})
@@ -281,4 +295,4 @@ def test_every_host_is_found_and_its_server_is_the_same_elsewhere(
     assert isinstance(spec, StdioServer)
     assert [word.reveal() for word in spec.command] == ["/bin/cat", "a b", "--token", "t0ken"]
     verdict = Rules(spec.consent, spec.trust).evaluate(Kind.TOOL, "any").verdict
-    assert (verdict == "ask") or not host.hides_switches
+    assert (verdict == "ask") or not (host.hides_switches or host.asks_by_default)

@@ -285,6 +285,7 @@ def test_every_hosts_file_is_given_back_byte_for_byte(
     host: DesktopHost, move: bool, home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With `--move`, the host's reader then finds no server but Colonnade and the one that it does not have."""
+    Path("colonnade.yaml").write_text("servers:\n  words: {command: [uvx, words]}\n")
     first = next(file for file in host.files if not file.is_project)  # old names are found too
     path = first.path(home, home, os.environ)
     path.parent.mkdir(parents=True, exist_ok=True)
