@@ -87,6 +87,11 @@ def is_secret_name(name: str) -> bool:
     return bool(found & (_WORDS | _PASSWORDS)) or found >= _CONNECTION or any(map(_GLUED.search, words))
 
 
+def secrets_in_argument(before: str, text: str) -> list[str]:
+    """The secrets in an argument that stands behind another one."""
+    return [text[span.start : span.end] for span in _in_argument(before, text)]
+
+
 def without_secrets(
     ours: dict[str, object], id: str, keep: Keep, secret_variables: Container[str] = ()
 ) -> dict[str, object]:

@@ -14,13 +14,13 @@ import json
 import re
 from collections.abc import Iterator
 
-from config.literal_secrets import is_secret_name
+from config.literal_secrets import is_secret_name, secrets_in_argument
 from host.sanitize import visible
 
 HIDDEN = "***"
 _MAPS = frozenset({"env", "envs", "environment", "headers", "http_headers"})
 _NAMES = re.compile(r"(?!.*env_var$).*(token|secret|passw|key|credential|auth|pin$)", re.IGNORECASE)
-_REFERENCE = re.compile(r"[A-Za-z]* ?(\$\w+|\$?\{[^}]*\}|\$\{\{[^}]*\}\})")
+_REFERENCE = re.compile(r"[A-Za-z]* ?(\$\w+|\$\{[^}]*\}|\{(?:env|file):[^}]*\}|\$\{\{[^}]*\}\})")
 _HOLDERS = re.compile(r"auth|token|secret|credential", re.IGNORECASE)
 _WORD = re.compile(r"[^\s/]+")
 _LONG_WORD = re.compile(r"[\w.+~=-]{20,}+")
@@ -122,6 +122,7 @@ def _secrets(value: object, key: str = "", *, is_secret: bool = False) -> Iterat
         name, equals, rest = value.partition("=")
         if equals and _is_secret_name(name) and rest and not _REFERENCE.fullmatch(rest):
             yield rest
+        yield from secrets_in_argument(key, value)
         if not value.startswith(("/", "~", ".")):
             for word in _WORD.findall(value):
                 if len(word) >= 20 and _DIGIT.search(word) and _LETTER.search(word):

@@ -29,6 +29,10 @@ SECRETS: list[dict[str, object]] = [
     {"url": "https://me:S3CRET@x.example/mcp"},
     {"args": ["sk-S3CRET4b5c6d7e8f9g0h1i2j"]},
     {"env": {"A": "S3C"}},
+    {"args": ["postgresql://bob:S3CRET@localhost/db"]},
+    {"args": ["--header", "Authorization: Bearer S3CRET"]},
+    {"args": ["-H", "X-Api-Key: S3CRET"]},
+    {"env": {"HEADERS": '{"Authorization": "Bearer S3CRET"}'}},
 ]
 
 
