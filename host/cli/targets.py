@@ -141,9 +141,13 @@ class StoredTarget:
 
 
 def _config(source: Path) -> Config | None:
+    """The configuration; None, with a line on standard error, if it cannot be read."""
     try:
         return load(source)
-    except ConfigError:
+    except ConfigError as error:
+        if source.exists():
+            why = f"{error.problems[0]}; what is held of its servers is not shown"
+            print(f"colonnade: {why}", file=sys.stderr)
         return None
 
 

@@ -44,6 +44,13 @@ def test_a_host_that_refuses_is_named(stopped: Stopped, capsys: pytest.CaptureFi
     assert capsys.readouterr().err == "colonnade: the host of process 12: not you\n"
 
 
+def test_a_configuration_that_cannot_be_read_is_named(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing would be shown as held otherwise, without a word."""
+    stopped.file.write_text("servers: {gh: {command: x, env: {T: '${env:NOT_SET_HERE}'}}}\n")
+    StoredTarget(stopped.state, stopped.file).state()
+    assert "NOT_SET_HERE is not set" in capsys.readouterr().err
+
+
 def test_none_of_several_configurations_is_guessed(stopped: Stopped) -> None:
     targets = [StoredTarget(stopped.state, Path(name)) for name in ("/a.yaml", "/b.yaml")]
     assert only(targets[:1]) is targets[0]
