@@ -9,7 +9,7 @@ import importlib
 from typing import Any
 
 SERVICE = "colonnade"
-_NOT_INSTALLED = "the package keyring is not installed; install colonnade[keyring]"
+_NOT_INSTALLED = "the package keyring is not installed; install it beside Colonnade (pip install keyring)"
 
 
 class KeyringUnavailable(Exception):
