@@ -40,7 +40,7 @@ from tests.kit.gates import folder
 from tests.kit.memory import MemoryLink
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, open_world
 
-STARTS = int(os.environ.get("COLONNADE_STARTS", "60"))
+STARTS = int(os.environ.get("COLONNADE_STARTS", "24"))
 """Starts of a host that the SHARDS play together; more of them for a run that has the time."""
 SHARDS = 2
 FIRST = int(os.environ.get("COLONNADE_FIRST_START", "0"))

@@ -171,6 +171,7 @@ async def test_instructions_of_all_servers_are_told(here: Setting) -> None:
         assert alone.client.instructions == "Ask for the weather first."
 
 
+@pytest.mark.slow
 async def test_a_server_over_http_that_is_restarted_comes_back(tmp_path: Path) -> None:
     """The call that it works on fails when it goes, and while it is away calls fail at once with the reason; its tools
     stay listed, and once it is back they work again without anybody's doing."""

@@ -15,6 +15,7 @@ FILE = Path("settings.json")
 OURS = {"command": "/x/colonnade", "args": ["serve", "--stdio"]}
 
 
+@pytest.mark.slow
 @given(json_texts())
 @settings(max_examples=100)
 def test_what_is_inserted_and_cut_out_leaves_every_byte(text: str) -> None:
@@ -28,6 +29,7 @@ def test_what_is_inserted_and_cut_out_leaves_every_byte(text: str) -> None:
         assert cut(FILE, insertion.text, ("servers", "colonnade")).rest == text
 
 
+@pytest.mark.slow
 @given(json_texts(), st.data())
 @settings(max_examples=100)
 def test_a_server_that_is_cut_and_put_back_has_its_values(text: str, data: st.DataObject) -> None:

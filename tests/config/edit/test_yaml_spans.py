@@ -139,6 +139,7 @@ ENTRIES = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     st.permutations(ENTRIES), st.lists(st.sampled_from(["", "\n", "# note\n"]), min_size=5, max_size=5), st.booleans()

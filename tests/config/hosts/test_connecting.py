@@ -135,6 +135,7 @@ def test_bytes_that_are_no_text_are_refused() -> None:
     assert refusal.value.__context__ is None
 
 
+@pytest.mark.slow
 @given(json_texts(), st.booleans())
 @settings(max_examples=100)
 def test_any_file_comes_back(text: str, is_marked: bool) -> None:

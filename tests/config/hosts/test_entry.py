@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config.document import Plain
@@ -69,6 +69,7 @@ def by_name(host: DesktopHost) -> str:
 
 
 @pytest.mark.parametrize("host", ALL, ids=by_name)
+@settings(max_examples=30)
 @given(key=st.text(min_size=1, max_size=12) | st.sampled_from(WORDS), value=VALUES)
 def test_no_unknown_key_passes_silently(host: DesktopHost, key: str, value: object) -> None:
     """It could be a restriction: the server has a problem, whatever the value is."""

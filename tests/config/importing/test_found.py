@@ -230,6 +230,7 @@ def passes(entry: dict[str, Any], tool: str) -> bool:
     return entry.get("trust") is True or tool in [*entry.get("autoApprove", []), *entry.get("alwaysAllow", [])]
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.dictionaries(st.sampled_from(["a", "B b", "c", "gh"]), entries, min_size=1), entries, st.booleans())
 def test_what_is_written_permits_no_call_that_the_host_forbids(

@@ -283,6 +283,7 @@ def test_what_runs_below_the_keeper_is_refused(tmp_path: Path, program: str) -> 
         assert host.ask("GET", "/api/v1/host")[0] == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [AS_CHILD, AS_ORPHAN], ids=["a child", "a double-forked grandchild"])
 def test_the_same_programs_started_by_somebody_else_are_answered(tmp_path: Path, program: str) -> None:
     folder, out = tmp_path / "run", tmp_path / "out"
@@ -389,6 +390,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_refused_connections_keep_no_terminal_out(tmp_path: Path) -> None:
     """Each is told why."""
     folder, out = tmp_path / "run", tmp_path / "out"

@@ -103,6 +103,7 @@ async def test_servers_and_entries_are_shown_with_what_is_allowed_and_why() -> N
         assert state["problems"] == []
 
 
+@pytest.mark.slow
 async def test_everything_there_is_to_see_is_as_the_api_describes_it() -> None:
     """Servers in every state, entries, what waits, and what was granted."""
 

@@ -22,6 +22,7 @@ from host.audit.writer import open_audit
 from tests.host.audit.kit import decoded, is_broken, is_incomplete, is_unfinished, lines_of, written
 
 
+@pytest.mark.slow
 def test_every_byte_counts(folder: Path) -> None:
     path = written(folder, 2)
     whole = path.read_bytes()
@@ -290,6 +291,7 @@ def test_a_chain_that_was_begun_again_says_so_in_the_former_one(folder: Path, ke
     assert verify_all(folder, other).is_sound
 
 
+@pytest.mark.slow
 def test_no_single_changed_byte_of_a_sealed_file_goes_unseen(folder: Path, key: bytes) -> None:
     path = written(folder, 1)
     whole = path.read_bytes()

@@ -53,6 +53,7 @@ def test_every_running_host_is_found(folder: Path) -> None:
     assert find_hosts(folder.parent) == []
 
 
+@pytest.mark.slow
 def test_asking(folder: Path) -> None:
     with running_host(folder):
         (found,) = find_hosts(folder.parent)
@@ -64,6 +65,7 @@ def test_asking(folder: Path) -> None:
         found.get("state")
 
 
+@pytest.mark.slow
 def test_following(folder: Path) -> None:
     with running_host(folder) as host:
         (found,) = find_hosts(folder.parent)
@@ -76,6 +78,7 @@ def test_following(folder: Path) -> None:
         assert host.says() == "present"
 
 
+@pytest.mark.slow
 def test_the_end_of_a_host_ends_what_follows_it(folder: Path) -> None:
     with running_host(folder):
         news = find_hosts(folder.parent)[0].follow()

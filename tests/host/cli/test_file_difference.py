@@ -104,6 +104,7 @@ def test_lines_have_their_numbers_in_the_file() -> None:
     assert len(lines) == 11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("indent", [None, 1])
 def test_a_large_file_costs_little(indent: int | None) -> None:
     """A host keeps its history in the same file."""

@@ -400,6 +400,7 @@ async def test_all_pages_of_a_list_are_for_the_same_readers(autojump_clock: Mock
 # Cursors of callers without a session
 
 
+@pytest.mark.slow
 async def test_a_cursor_without_a_session_is_good_for_one_list_of_one_caller() -> None:
     """Whichever request brings it (rule 94)."""
     names = [f"t{n}" for n in range(lists.PAGE_SIZE + 1)]

@@ -227,6 +227,7 @@ SERVERS = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(SERVERS, st.lists(TEXTS, max_size=3))
 def test_any_content_of_the_form_comes_in_whole(servers: dict[str, Any], lost: list[str]) -> None:
     with folder() as made:

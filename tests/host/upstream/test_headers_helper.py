@@ -24,6 +24,7 @@ def server(code: str) -> HttpServer:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "said"),
     [
