@@ -23,6 +23,7 @@ from config.hosts.desktop_host import (
     servers_at,
 )
 from config.hosts.entry import (
+    NEEDS_OAUTH,
     CannotUse,
     ServerEntry,
     call_timeout,
@@ -329,7 +330,7 @@ CLAUDE_CODE = DesktopHost(
         "url": same,
         "headers": same,
         "headersHelper": headers_helper,
-        "oauth": cannot("needs OAuth, which is not supported yet; put a token into headers"),
+        "oauth": cannot(NEEDS_OAUTH),
         "timeout": _timeout,
         "request_timeout_ms": harmless,
         "alwaysLoad": harmless,

@@ -10,6 +10,7 @@ from config.document import Plain, kind_of
 from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, at
 from config.hosts.editors import extension_files
 from config.hosts.entry import (
+    NEEDS_OAUTH,
     CannotUse,
     ServerEntry,
     approved_tools,
@@ -37,7 +38,7 @@ _TRANSPORT = {
     "url": same,
     "headers": same,
 }
-_NEEDS_OAUTH = cannot("needs OAuth, which is not supported yet; put a token into headers")
+_NEEDS_OAUTH = cannot(NEEDS_OAUTH)
 _SHORTENED = re.compile(r"_[0-9a-f]{8}$")
 
 

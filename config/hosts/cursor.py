@@ -9,6 +9,7 @@ from pathlib import Path
 from config.globs import Globs
 from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, at, concern_servers
 from config.hosts.entry import (
+    NEEDS_OAUTH,
     CannotUse,
     ServerEntry,
     approved_tools,
@@ -109,7 +110,7 @@ CURSOR = DesktopHost(
         "cwd": same,
         "url": same,
         "headers": same,
-        "auth": cannot("needs OAuth, which is not supported yet; put a token into headers"),
+        "auth": cannot(NEEDS_OAUTH),
         # Not documented, and found in files all the same.
         "timeout": harmless,  # its unit is not known
         "disabled": off_if("true"),

@@ -20,6 +20,7 @@ from config.document import Plain, is_null, kind_of
 from config.patterns import common, covered, overlap, widest
 from config.problems import KeyPath, clip, did_you_mean
 
+NEEDS_OAUTH = "needs OAuth, which is not supported yet; put a token into headers"
 REMOTE_TYPES = ("http", "sse", "streamable-http", "streamableHttp", "streamable_http")
 
 
@@ -114,7 +115,7 @@ class ServerEntry:
         except (OSError, ValueError):
             raise CannotUse(f'the file that its key "{place}" names cannot be read') from None
         for name, found in dotenv_values(stream=StringIO(text), interpolate=False).items():
-            self.file_variables[name] = (found or "").replace("${", "$${")
+            self.file_variables[name] = escape(found or "")
 
     def switch_off(self) -> None:
         self.is_off = True
@@ -207,7 +208,7 @@ class ServerEntry:
     def served(self) -> dict[str, object]:
         """The keys in our form as they are read. The value of a reference of a server that is off is of no interest;
         its variable may be long gone."""
-        return {key: _escape_references(value) for key, value in self.ours.items()} if self.is_off else self.ours
+        return {key: _translated(value, _literal) for key, value in self.ours.items()} if self.is_off else self.ours
 
     def finish(self) -> None:
         """Write the variables of files and the restrictions into the keys in our form."""
@@ -264,13 +265,9 @@ def _below(folder: Path, text: str) -> str:
     return text if text.startswith(("/", "$", "~")) else str(Path(escape(str(folder))) / text)
 
 
-def _escape_references(value: object) -> object:
-    """The same with every `${...}` taken literally."""
-    if isinstance(value, dict):
-        return {name: _escape_references(below) for name, below in value.items()}
-    if isinstance(value, list):
-        return [_escape_references(item) for item in value]
-    return type(value)(value.replace("$${", "${").replace("${", "$${")) if isinstance(value, str) else value
+def _literal(text: str) -> str:
+    """A text in our form with its references taken literally."""
+    return escape(text.replace("$${", "${"))
 
 
 # Rules

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, at, rewrite
 from config.hosts.entry import (
+    NEEDS_OAUTH,
     CannotUse,
     ServerEntry,
     approves_all,
@@ -108,7 +109,7 @@ def _auth(entry: ServerEntry, key: str, value: object) -> None:
 
 def _oauth(entry: ServerEntry, key: str, value: object) -> None:
     if mapping(key, value).get("enabled") != "false":
-        raise CannotUse(f'its key "{key}" needs OAuth, which is not supported yet; put a token into headers')
+        raise CannotUse(f'its key "{key}" {NEEDS_OAUTH}')
     _known_oauth(entry, key, value)
 
 

@@ -7,6 +7,7 @@ import re
 from config.document import Plain
 from config.hosts.desktop_host import DesktopHost, FileContext
 from config.hosts.entry import (
+    NEEDS_OAUTH,
     ServerEntry,
     approved_tools,
     approves_all,
@@ -77,7 +78,7 @@ GENERIC = DesktopHost(
         "description": harmless,
         "name": harmless,
         "title": harmless,
-        "oauth": cannot("needs OAuth, which is not supported yet; put a token into headers"),
+        "oauth": cannot(NEEDS_OAUTH),
     },
     translate=bare_names,
     has_shape=lambda root: TOP_KEY in root,

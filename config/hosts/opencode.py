@@ -20,6 +20,7 @@ from config.hosts.desktop_host import (
     servers_at,
 )
 from config.hosts.entry import (
+    NEEDS_OAUTH,
     CannotUse,
     ServerEntry,
     duration,
@@ -113,7 +114,7 @@ def _command(entry: ServerEntry, key: str, value: object) -> None:
 
 def _oauth(entry: ServerEntry, key: str, value: object) -> None:
     if value != "false":
-        raise CannotUse(f'its key "{key}" needs OAuth, which is not supported yet; put a token into headers')
+        raise CannotUse(f'its key "{key}" {NEEDS_OAUTH}')
 
 
 def _timeout(entry: ServerEntry, key: str, value: object) -> None:

@@ -11,6 +11,7 @@ from config.document import is_null
 from config.hosts.desktop_host import DesktopHost, FileContext, HostFile
 from config.hosts.editors import user_files
 from config.hosts.entry import (
+    NEEDS_OAUTH,
     CannotUse,
     ServerEntry,
     cannot,
@@ -158,7 +159,7 @@ VSCODE = DesktopHost(
         "cwd": _paths,
         "url": same,
         "headers": same,
-        "oauth": cannot("needs OAuth, which is not supported yet; put a token into headers"),
+        "oauth": cannot(NEEDS_OAUTH),
         "sandboxEnabled": _sandbox_enabled,
         "sandbox": cannot(_UNCONFINED),
         "dev": harmless_map("watch", "debug"),

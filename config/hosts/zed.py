@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from config.document import is_null
 from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, at
 from config.hosts.entry import (
+    NEEDS_OAUTH,
     CannotUse,
     ServerEntry,
     cannot,
@@ -146,7 +147,7 @@ ZED = DesktopHost(
         "remote": _remote,
         "url": same,
         "headers": same,
-        "oauth": cannot("needs OAuth, which is not supported yet; put a token into headers"),
+        "oauth": cannot(NEEDS_OAUTH),
         "settings": cannot("belongs to an extension of Zed, which knows how to start it; write its command here"),
         "source": harmless,
     },
