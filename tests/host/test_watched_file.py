@@ -11,21 +11,7 @@ import pytest
 import trio
 
 from host.watched_file import watch_file
-
-
-def write_in_place(file: Path, text: str) -> None:
-    file.write_text(text)
-
-
-def replace(file: Path, text: str) -> None:
-    other = file.with_suffix(".tmp")
-    other.write_text(text)
-    other.rename(file)
-
-
-def remove_and_make(file: Path, text: str) -> None:
-    file.unlink()
-    file.write_text(text)
+from tests.kit.saves import remove_and_make, replace, write_in_place
 
 
 async def saves(file: Path, *steps: Callable[[], object], count: int) -> int:

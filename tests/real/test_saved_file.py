@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import trio
 
+from tests.kit.saves import remove_and_make, replace, write_in_place
 from tests.kit.servers.offering import offer
 
 from .clients import HandClient, by_hand
@@ -26,21 +27,6 @@ SEED = 14
 
 
 # Ways of saving
-
-
-def in_place(file: Path, text: str) -> None:
-    file.write_text(text)
-
-
-def renamed(file: Path, text: str) -> None:
-    other = file.with_suffix(".new")
-    other.write_text(text)
-    other.replace(file)
-
-
-def made_anew(file: Path, text: str) -> None:
-    file.unlink()
-    file.write_text(text)
 
 
 def linked(file: Path, text: str) -> None:
@@ -67,7 +53,7 @@ def threading_sleep(seconds: float) -> None:
     signal.sigtimedwait([], seconds)
 
 
-SAVES: list[Callable[[Path, str], None]] = [in_place, renamed, made_anew, linked, in_halves]
+SAVES: list[Callable[[Path, str], None]] = [write_in_place, replace, remove_and_make, linked, in_halves]
 
 
 class Scene:
@@ -193,7 +179,7 @@ async def calls(client: HandClient, server: str, lost: list[object], counted: li
 @pytest.mark.timeout(400)  # real edits, each with the time that an editor takes
 async def test_no_edit_loses_a_call_restarts_another_server_or_widens_without_a_person(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    in_place(scene.file, scene.text())
+    write_in_place(scene.file, scene.text())
     edits = [
         *[scene.narrow, scene.allow_more, scene.deny_again] * 4,
         *[scene.bring_another, scene.raise_another, scene.take_back] * 2,
