@@ -115,7 +115,7 @@ def rests(pattern: str, prefix: str) -> set[str]:
                 for place in places
                 if place < len(pattern) and pattern[place] in ("*", "?", char)
             }
-    # What a star may be followed by is within the pattern that begins with it.
+    # The rests behind a star are within the pattern that begins with it.
     return {pattern[place:] for place in places if not (place - 1 in places and pattern[place - 1] == "*")}
 
 

@@ -1,6 +1,6 @@
 """Claude Code: `.claude.json` of the user, with servers of single projects in it, and a project's `.mcp.json`.
 
-What restricts them stands in `settings.json` of the user, the project and the administrator, and per project in
+Their restrictions stand in `settings.json` of the user, the project and the administrator, and per project in
 `.claude.json`. A project's server runs only after the person has approved it, which such a file notes too.
 """
 
@@ -128,7 +128,7 @@ def _find(context: FileContext) -> Servers:
 
 @dataclass(frozen=True)
 class _Restrictions:
-    """What the files of a project, the user and the administrator say about servers. `approving` are the settings that
+    """The settings of a project, the user and the administrator about servers. `approving` are the settings that
     may approve a project's server."""
 
     settings: list[dict[str, object]]

@@ -32,7 +32,7 @@ class ImportedServer:
 
     @property
     def remarks(self) -> list[str]:
-        """What a person should know of it, each sentence once."""
+        """The remarks for the person, each sentence once."""
         sentences = [remark for each in self.found for remark in each.remarks]
         if len(self.found) > 1 and len({each.is_off for each in self.found}) > 1:
             sentences.append("It is off here, since it is off in one of them.")

@@ -46,7 +46,7 @@ class OwnersView:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What there is to list.
+    """The contents of a list.
 
     Args:
         entries: the definitions that the endpoint shows, as it sends them.
@@ -291,7 +291,7 @@ def name_of(kind: Kind, raw: Raw) -> str:
 
 
 def arguments_of(kind: Kind, definition: Mapping[str, Any]) -> Iterator[Argument]:
-    """What is to be given with a request for the entry. Parts of a schema that cannot be read are left out."""
+    """The arguments of a request for the entry. Parts of a schema that cannot be read are left out."""
     if kind is Kind.TOOL:
         yield from _properties(definition.get("inputSchema"))
     elif kind is Kind.PROMPT:

@@ -876,7 +876,7 @@ def _offers(offered: Mapping[str, bytes], before: Mapping[str, _Offer], items: _
 
 
 def _newest(offer: _Offer, item: StoredItem | None) -> _Offer:
-    """What the item was offered as at last: what is held is stored at once, lists are remembered a little later."""
+    """The last definition that was offered: a held one is stored at once, lists are remembered a little later."""
     held = None if item is None else item.offered
     if held is None or held.fingerprint == offer.fingerprint:
         return offer

@@ -34,7 +34,7 @@ _ByTrust = Mapping[Trust, Verdict]
 
 
 def widenings(old: Config, new: Config) -> dict[str, tuple[str, ...]]:
-    """What widens, as sentences, by the id of the server; under an empty id, what is not of one server."""
+    """The changes that widen, as sentences, by the id of the server; under an empty id, what is not of one server."""
     found = {id: _compare_servers(old.servers.get(id), spec)[0] for id, spec in new.servers.items()}
     found[""] = _compare_hosts(old, new)[0]
     return {id: tuple(dict.fromkeys(sentences)) for id, sentences in found.items() if sentences}
@@ -76,7 +76,7 @@ def changes_as_data(old: Config, new: Config, id: str) -> list[ChangeRow]:
 
 
 def _compare_hosts(old: Config, new: Config) -> tuple[list[str], Config]:
-    """What widens, and the new configuration without it; its servers are not compared."""
+    """The changes that widen, and the new configuration without them; its servers are not compared."""
     found: list[str] = []
     ask, audit = new.ask, new.audit
     if not set(new.ask.answers) <= set(old.ask.answers):
@@ -89,7 +89,7 @@ def _compare_hosts(old: Config, new: Config) -> tuple[list[str], Config]:
 
 
 def _compare_servers(old: ServerSpec | None, new: ServerSpec) -> tuple[list[str], ServerSpec | None]:
-    """What widens, and the new server without it; None if there is none then."""
+    """The changes that widen, and the new server without them; None if there is none then."""
     if old is None:
         # Also if it is disabled: `colonnade enable` starts it, and a person should have seen its command.
         return ["it is new"], None
@@ -126,7 +126,7 @@ def _compare_servers(old: ServerSpec | None, new: ServerSpec) -> tuple[list[str]
 
 
 def _compare_consents(old: ServerSpec, new: ServerSpec) -> tuple[list[str], dict[str, Any]]:
-    """What widens, and the consent without it as a field of the server."""
+    """The changes that widen, and the consent without them as a field of the server."""
     # A higher trust is a sentence of its own.
     trust = min(old.trust, new.trust, key=_HEIGHT.__getitem__)
     found: list[str] = []

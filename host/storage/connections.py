@@ -1,4 +1,4 @@
-"""What `colonnade connect` did to the files of desktop hosts, so that `colonnade disconnect` can undo it.
+"""Records of the changes that `colonnade connect` made to files of desktop hosts, for `colonnade disconnect`.
 
     DIR/connections/
       lock                      locked while a command changes files

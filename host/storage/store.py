@@ -203,7 +203,7 @@ class Store(ABC):
 
     @abstractmethod
     def read_remembered(self, server: str, identity: str) -> Steps[RememberedServer | None]:
-        """What is remembered of this server under this identity; None if nothing is.
+        """The lists and capabilities that are remembered of this server under this identity; None if there are none.
 
         Raises:
             StateError: it cannot be read.

@@ -134,7 +134,7 @@ class ProgramOutput:
 
 
 def describe_silence(output: list[OutputRecord]) -> str:
-    """What a program that did not respond wrote instead, and what to do."""
+    """The output of a program that did not respond, and the remedy."""
     stderr = last_line([each.line for each in output if each.stream == "stderr"])
     said = f'; its standard error ends with "{stderr}"' if stderr is not None else ""
     text = next((each.line for each in output if each.stream == "stdout"), None)

@@ -17,7 +17,7 @@ MAX_DETAILS = 9
 """Lines with which a message goes on."""
 
 _DRAWN_BEFORE, _DRAWN_AFTER = " \t|+-×╰╭├│─▶>•*", " \t│─╮╯"
-"""What error groups of Python, and tools such as uv, draw around a line."""
+"""The signs that error groups of Python, and tools such as uv, draw around a line."""
 _TIME = re.compile(r"^\W?(\d{4}[-/]\d\d[-/]\d\d[T ])?\d\d:\d\d:\d\d\S*\s+")
 _TRACEBACK = re.compile(r"(Exception Group )?Traceback \(most recent call last\)(:| ─)")
 _UNNOTICED = re.compile(r"Exception ignored |Task exception was never retrieved")
@@ -42,7 +42,7 @@ _NPM_DETAIL = re.compile(
     r"npm (error|err!)\s+(code|errno|syscall|path|dest|signal|command|a complete log)\b.*", re.IGNORECASE
 )
 _CONSEQUENCE = re.compile(r"npm (error|err!)|.*\b(exited with|exit code|exit status|command failed)\b", re.IGNORECASE)
-"""What the starters of programs say after the error of the program itself."""
+"""The sentences of the starters of programs after the error of the program itself."""
 _CAUSE = re.compile(r"(Caused by:|\[cause\]:)\s*(.*)")
 _HEADING = re.compile(r"\W*error\W*", re.IGNORECASE)
 """Only a heading: the message stands in the next line."""
@@ -102,7 +102,7 @@ def _exception_below(lines: Sequence[str], start: int) -> str | None:
     in_group, in_box = lines[start].lstrip(" +").startswith(("Exception Group", "|")), "─" in lines[start]
     for at in range(start + 1, len(lines)):
         line, text = lines[at], _text(lines[at])
-        # What error groups draw stands in front of everything.
+        # The signs of error groups stand in front of everything.
         is_source = line.lstrip().startswith(("│", "╭", "╰")) if in_box else line[:1].isspace() and "|" not in line
         if in_group and "|" not in line:
             continue

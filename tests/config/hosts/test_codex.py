@@ -14,14 +14,14 @@ SETTINGS = """
     model = "gpt-5.1-codex"
     approval_policy = "on-request"
 
-    [projects."/home/kim/work/shop"]
+    [projects."/home/kim/shop"]
     trust_level = "trusted"
 
     [mcp_servers.docs]
     command = "npx"
     args = ["-y", "@acme/docs-mcp", "$HOME/${X}"]
     env_vars = ["DOCS_TOKEN", { name = "HTTPS_PROXY", source = "local" }, "DOCS_REGION"]
-    cwd = "/home/kim/work"
+    cwd = "/home/kim"
     startup_timeout_sec = 20
     tool_timeout_sec = 45.5
     enabled_tools = ["search", "fetch", "delete_page"]
@@ -72,7 +72,7 @@ def test_a_usual_file(home: Home, where: str) -> None:
         "HTTPS_PROXY": "",
         "DOCS_REGION": "eu",
     }
-    assert (docs.start_timeout, docs.timeout, str(docs.cwd)) == (20.0, 45.5, "/home/kim/work")
+    assert (docs.start_timeout, docs.timeout, str(docs.cwd)) == (20.0, 45.5, "/home/kim")
     assert {name: value.reveal() for name, value in tracker.headers.items()} == {
         "X-Team": "blue",
         "X-Request-Source": "cli",
