@@ -74,25 +74,21 @@ def _absolute(node: ast.ImportFrom, module: str) -> str:
     return ".".join([*parts, node.module] if node.module else parts)
 
 
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text("utf-8"), str(path))
+TREES = {module: ast.parse(path.read_text("utf-8"), str(path)) for module, path in SOURCES.items()}
 
 
-each_source = pytest.mark.parametrize("module", SOURCES)
-
-
-@each_source
-def test_imports_point_down(module: str) -> None:
-    own = rank(module) if module.startswith("host") else None
+def test_imports_point_down() -> None:
     wrong: list[str] = []
-    for line, target in imports(parsed(SOURCES[module]), module):
-        if not target.startswith("host"):
-            continue
-        level = rank(target)
-        if not module.startswith("host"):
-            wrong.append(f"{line}: {target} (the configuration knows no host)")
-        elif own is not None and level is not None and level > own:
-            wrong.append(f"{line}: {target} (rank {level}, from rank {own})")
+    for module, tree in TREES.items():
+        own = rank(module) if module.startswith("host") else None
+        for line, target in imports(tree, module):
+            if not target.startswith("host"):
+                continue
+            level = rank(target)
+            if not module.startswith("host"):
+                wrong.append(f"{module}:{line}: {target} (the configuration knows no host)")
+            elif own is not None and level is not None and level > own:
+                wrong.append(f"{module}:{line}: {target} (rank {level}, from rank {own})")
     assert wrong == []
 
 
@@ -100,8 +96,8 @@ def test_imports_point_down(module: str) -> None:
 def test_no_two_files_of_the_host_import_each_other() -> None:
     """Neither directly nor around a corner: where two need each other, a third one is missing."""
     needs = {
-        module: {target for _, target in imports(parsed(path), module) if target in SOURCES and target != module}
-        for module, path in SOURCES.items()
+        module: {target for _, target in imports(tree, module) if target in SOURCES and target != module}
+        for module, tree in TREES.items()
     }
     left = dict(needs)
     while free := {module for module, targets in left.items() if not targets & left.keys()}:
@@ -109,37 +105,36 @@ def test_no_two_files_of_the_host_import_each_other() -> None:
     assert left == {}
 
 
-@each_source
-def test_imports_stand_at_the_top(module: str) -> None:
-    deferred = [
-        inner.lineno
-        for node in ast.walk(parsed(SOURCES[module]))
+def test_imports_stand_at_the_top() -> None:
+    deferred = {
+        f"{module}:{inner.lineno}"
+        for module, tree in TREES.items()
+        if not module.startswith(DEFERRED_IN)
+        for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         for inner in ast.walk(node)
-        if isinstance(inner, ast.Import | ast.ImportFrom) and not module.startswith(DEFERRED_IN)
-    ]
-    assert deferred == [], f"{SOURCES[module]} imports inside a function or a class"
-
-
-@each_source
-def test_every_file_opens_with_what_it_is_for(module: str) -> None:
-    tree = parsed(SOURCES[module])
-    assert not tree.body or ast.get_docstring(tree)
-
-
-@each_source
-def test_version_strings_live_in_the_protocol_package(module: str) -> None:
-    if module.startswith("host.protocol"):
-        return
-    tree = parsed(SOURCES[module])
-    prose = {
-        node.value for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(inner, ast.Import | ast.ImportFrom)
     }
-    found = [
-        f"{node.lineno}: {node.value!r}"
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and node not in prose and VERSION.search(_text(node.value))
-    ]
+    assert deferred == set(), "these stand inside a function or a class"
+
+
+def test_every_file_opens_with_what_it_is_for() -> None:
+    assert [module for module, tree in TREES.items() if tree.body and not ast.get_docstring(tree)] == []
+
+
+def test_version_strings_live_in_the_protocol_package() -> None:
+    found: list[str] = []
+    for module, tree in TREES.items():
+        if module.startswith("host.protocol"):
+            continue
+        prose = {
+            node.value for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        }
+        found += [
+            f"{module}:{node.lineno}: {node.value!r}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and node not in prose and VERSION.search(_text(node.value))
+        ]
     assert found == []
 
 
