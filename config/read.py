@@ -14,14 +14,17 @@ from config.document import Builder, Document, Plain, is_null, kind_of
 from config.json_text import Wanted, is_blank, json_tokens, looks_like_json, parse
 from config.problems import ConfigError, Mark
 from config.toml import read_toml
-from config.yaml import yaml_tokens
+from config.yaml import YamlEvents
 
 MAX_FILE_BYTES = 1024 * 1024
 MAX_JSON_BYTES = 32 * 1024 * 1024
 """Desktop hosts keep other things in the same file, in JSON always."""
+_SHAPE_DEPTH = 4
+"""The depth of the values by which the host of a file in YAML is recognized."""
 
 WantedOf = Callable[[Mapping[str, object]], Wanted | None]
-"""Which values of a JSON file to read, by all of its values; None for all."""
+"""Which values of a file to read, by all of its values, or by those near the top in YAML; None for all, and for the
+strictness of our own files. TOML is always read as a whole."""
 
 
 def read(
@@ -53,7 +56,7 @@ def read(
         root = Plain("")
     else:
         _check_size(data, document)
-        root = Builder(yaml_tokens(text, document), document).build()
+        root = _read_yaml(text, document, wanted_of)
     if is_null(root):
         if may_be_blank:
             return document
@@ -62,6 +65,18 @@ def read(
         raise document.fatal(document.places[()].value, f'expected a map with the key "servers", found {kind_of(root)}')
     document.root = root
     return document
+
+
+def _read_yaml(text: str, document: Document, wanted_of: WantedOf) -> object:
+    events = YamlEvents(text, document)
+    draft = Document(document.file)
+    try:
+        values = Builder(events.wanted_tokens(draft, lambda path: len(path) < _SHAPE_DEPTH), draft).build()
+    except ConfigError:
+        values = {}  # the same error is raised below, with those before it
+    wanted = wanted_of(values if isinstance(values, dict) else {})
+    tokens = events.tokens(document) if wanted is None else events.wanted_tokens(document, wanted)
+    return Builder(tokens, document).build()
 
 
 def printable(path: Path) -> str:

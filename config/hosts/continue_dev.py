@@ -157,34 +157,36 @@ def _own(prefix: str, patterns: list[str]) -> set[str]:
     return {rest for pattern in patterns for rest in (pattern, *after_prefix(pattern, prefix))}
 
 
+_RULES = {
+    "name": harmless,
+    "type": kind(remote=("streamable-http", "sse", "http")),
+    "command": program,
+    "args": same,
+    "env": _env,
+    "envFile": harmless,  # its host warns and does not read it
+    "cwd": _cwd,
+    "url": _url,
+    "apiKey": _headers,
+    "requestOptions": _headers,
+    "headers": _headers,
+    "connectionTimeout": duration("start_timeout", 0.001),
+    "disabled": off_if("true"),
+    "serverName": harmless,
+    "faviconUrl": harmless,
+    "sourceFile": harmless,
+    "sourceSlug": harmless,
+    "uses": cannot(_NO_HUB),
+    "with": cannot(_NO_HUB),
+    "override": cannot(_NO_HUB),
+}
+
 CONTINUE = DesktopHost(
     name="continue",
     title="Continue",
     files=(_USER, *_FOLDERS, *_PROJECTS),
     servers=("mcpServers",),
-    other_keys=((None,),),
-    rules={
-        "name": harmless,
-        "type": kind(remote=("streamable-http", "sse", "http")),
-        "command": program,
-        "args": same,
-        "env": _env,
-        "envFile": harmless,  # its host warns and does not read it
-        "cwd": _cwd,
-        "url": _url,
-        "apiKey": _headers,
-        "requestOptions": _headers,
-        "headers": _headers,
-        "connectionTimeout": duration("start_timeout", 0.001),
-        "disabled": off_if("true"),
-        "serverName": harmless,
-        "faviconUrl": harmless,
-        "sourceFile": harmless,
-        "sourceSlug": harmless,
-        "uses": cannot(_NO_HUB),
-        "with": cannot(_NO_HUB),
-        "override": cannot(_NO_HUB),
-    },
+    other_keys=(("projects",), *((key,) for key in _RULES)),  # a file may be a single server
+    rules=_RULES,
     translate=_translate,
     find=_find,
     restrict=_restrict,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from config.problems import ConfigError
 from config.read import read
 from tests.config.kit import lines, load_text, stdio
 from tests.kit.cost import assert_costs_less
@@ -50,3 +53,43 @@ def test_alias_bomb_is_refused_quickly(tmp_path: Path) -> None:
 def test_yaml_flow_map_at_the_top_is_yaml(tmp_path: Path) -> None:
     """Only `{` followed by a quoted key is JSON."""
     assert stdio(load_text(tmp_path, "{servers: {a: {command: x}}}"), "a").id == "a"
+
+
+def test_in_a_hosts_file_an_alias_is_the_value_that_it_stands_for(tmp_path: Path) -> None:
+    """Only in the parts that are wanted; elsewhere anything may stand."""
+    file = tmp_path / "c.yaml"
+    file.write_text(
+        """\
+models: [&m {name: !x a, name: b}, {<<: *m}]
+&k k: 1
+servers:
+  - &a {command: x, env: &e {A: "1"}}
+  - {command: y, env: *e, <<: *a}
+  - &a [z]
+  - *a
+"""
+    )
+    made = read(file, lambda root: lambda path: path[0] == "servers")
+    assert made.problems == []
+    first = {"command": "x", "env": {"A": "1"}}
+    assert made.root["servers"] == [first, {"command": "y", "env": {"A": "1"}, "<<": first}, ["z"], ["z"]]
+    assert set(made.root) == {"models", "k", "servers"}
+    assert read(file).problems  # a file of ours
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("servers: *a", "this alias stands for nothing"),
+        ("servers: &a [*a]", "nested deeper"),
+        ("other: *a\nservers: []", "this alias stands for nothing"),
+        ("a: &a [x,x,x,x,x,x,x,x]\nservers: [" + "*a, " * 2000 + "]", "aliases repeat more"),
+        ("servers: []\n--- \nservers: []", "a second document"),
+        ("servers: [", "this is not YAML"),
+    ],
+)
+def test_a_hosts_file_with_mistakes_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        read(file, lambda root: lambda path: path[0] == "servers")

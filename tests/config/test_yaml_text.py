@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.document import Builder, Document, Plain
-from config.yaml import yaml_tokens
+from config.yaml import YamlEvents
 from config.yaml_text import LINE, comment, commented_out, entries, scalar
 
 texts = st.text(max_size=30).filter(
@@ -45,7 +45,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 
 def read(text: str) -> object:
     document = Document("x")
-    value = Builder(yaml_tokens(text, document), document).build()
+    value = Builder(YamlEvents(text, document).tokens(document), document).build()
     assert not document.problems
     return value
 
