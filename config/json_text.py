@@ -18,10 +18,13 @@ from config.problems import ConfigError, KeyPath, Mark
 # Each pattern takes time in proportion to the text, also if that is not JSON: nothing is tried in two ways. A string or
 # comment without an end is matched up to where it would have to end, so it is not looked through again.
 _STRING = r'"(?:[^"\\\n]|\\.)*+"?'
-_SPACE = r"(?:\s++|//[^\n\r]*+|/\*.*?\*/)*+"
+# A line feed ends the comment of a line for every host. Other line ends do so for some of them only (a carriage return
+# for VS Code, all of these for JSON5), so behind one nothing else may stand: it would be a key there and none here.
+_ODD_LINE_ENDS = r"\r\v\f\x85\u2028\u2029"
+_SPACE = rf"(?:\s++|//[^\n{_ODD_LINE_ENDS}]*+|/\*.*?\*/)*+"
 _BLANK = re.compile(_SPACE, re.DOTALL)
 _LOOKS_LIKE_JSON = re.compile(rf'{_SPACE}\{{{_SPACE}["}}]', re.DOTALL)
-COMMENT = re.compile(rf"{_STRING}|//[^\n\r]*+|/\*.*?(?:\*/|\Z)", re.DOTALL)
+COMMENT = re.compile(rf"{_STRING}|//[^\n]*?(?=\r?(?:\n|\Z))|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _FINAL_COMMA = re.compile(rf"{_STRING}|(?<![\[{{,:\s])(\s*+),(?=\s*+[}}\]])")
 _TOKEN = re.compile(r'\s*(?:[,:]\s*)?("(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s,:"{}\[\]]+)')
 _NOT_NUMBERS = frozenset({"NaN", "Infinity", "-Infinity"})
@@ -51,8 +54,10 @@ def strict(text: str) -> str:
 
 
 def _blank(piece: str) -> str:
-    """A string as it is; a comment as spaces, unless it has no end."""
+    """A string as it is; a comment as spaces, unless it is not certain where it ends."""
     if piece[0] == '"' or (piece[1] == "*" and (len(piece) < 4 or not piece.endswith("*/"))):
+        return piece
+    if piece[1] == "/" and re.search(f"[{_ODD_LINE_ENDS}]", piece.rstrip()):
         return piece
     return re.sub(r"[^\n]", " ", piece)
 
@@ -73,6 +78,8 @@ def parse(text: str, document: Document) -> tuple[str, dict[str, Any]]:
         return text, _DECODER.decode(text)
     except json.JSONDecodeError as error:
         what = error.msg[:1].lower() + error.msg[1:].removesuffix(" at")
+        if text.startswith("//", error.pos):
+            what = "programs differ in where this comment ends; end its line with a line feed"
         failed = document.fatal(Mark(error.lineno, error.colno), f"this is not JSON: {what}; {_ONLY_JSON}")
     except RecursionError:
         return text, {}  # its first levels are well-formed, and the builder stops there

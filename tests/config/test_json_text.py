@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.json_text import looks_like_json, members, strict
+from config.json_text import is_blank, looks_like_json, members, strict
 from config.read import read
 from tests.config.kit import lines, load_text, stdio
 from tests.kit.cost import assert_costs_less
@@ -165,8 +165,19 @@ def test_numbers_of_any_length_beside_the_servers(tmp_path: Path) -> None:
     assert set(members(file.read_text(), 0)) == {"x", "mcpServers"}
 
 
-def test_a_carriage_return_ends_a_comment(tmp_path: Path) -> None:
-    """As it does for hosts: no key after it is passed over."""
-    file = tmp_path / "mcp.json"
-    file.write_bytes(b'{"a": {"command": "x" // hi\r ,"disabled": true}}')
-    assert read(file).root == {"a": {"command": "x", "disabled": "true"}}
+@pytest.mark.parametrize("end", ["\r", "\v", "\f", "\x85", "\u2028", "\u2029"])
+def test_no_key_hides_behind_a_line_end_that_not_every_host_knows(tmp_path: Path, end: str) -> None:
+    """For one host it is within the comment, for another behind it."""
+    for text in (
+        f'{{"servers": {{"a": {{"command": "x" // hi{end} ,"disabled": true\n}}}}}}',
+        f'{{"a": 1}} // hi{end} {{}}',
+        f'// hi{end} {{"a": 1}}\n{{}}',
+    ):
+        assert strict(text) == text
+        assert not is_blank(text)
+    assert lines(tmp_path, f'{{"a": 1 // hi{end} ,"b": 2\n}}', name="c.json") == [
+        "1:9: this is not JSON: programs differ in where this comment ends; end its line with a line feed; a file that "
+        "begins with { and a quote is read as JSON"
+    ]
+    assert json.loads(strict(f'{{"a": 1 // hi{end}\n}} // {end}')) == {"a": 1}
+    assert is_blank(f"// hi{end} \n")
