@@ -30,6 +30,16 @@ class _Entry(NamedTuple):
     value: yaml.Node
 
 
+class _Loader(yaml.SafeLoader):
+    """The usual loader, for which all keys are texts: `off` is a name."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                key.tag = self.DEFAULT_SCALAR_TAG
+        return super().construct_mapping(node, deep)
+
+
 def values(text: str) -> Any:
     """The values of the text.
 
@@ -37,7 +47,7 @@ def values(text: str) -> Any:
         CannotEdit: it is not YAML, or has tags.
     """
     try:
-        found = yaml.safe_load(text)
+        found = yaml.load(text, _Loader)
     except (yaml.YAMLError, ValueError, RecursionError):
         problem = CannotEdit("it is not YAML")
     else:
@@ -71,7 +81,7 @@ def paste(text: str, path: ValuePath, piece: str, newline: str) -> Insertion:
     assert entry.key is not None
     found = entry.value
     if isinstance(found, yaml.CollectionNode) and found.flow_style:
-        loaded = yaml.safe_load(piece)
+        loaded = yaml.load(piece, _Loader)
         flow = json.dumps(loaded, ensure_ascii=False)[1:-1]
         return inserted(text, found.start_mark.index + 1, f"{flow}, " if found.value else flow)
     if isinstance(found, yaml.ScalarNode) and text[found.start_mark.index : found.end_mark.index].strip():

@@ -153,3 +153,14 @@ def test_any_order_of_entries(entries: list[str], between: list[str], windows: b
         rest, piece = cut(FILE, text, ("extensions", name))
         assert not has(values(FILE, rest), ("extensions", name))
         assert values(FILE, paste(FILE, rest, ("extensions", name), piece).text) == values(FILE, text)
+
+
+def test_a_name_may_be_a_word_for_a_truth() -> None:
+    """A server `off` or `no` is a name for all who read the file."""
+    text = "servers:\n  no:\n    command: x\n"
+    piece = "off:\n  command: y\n"
+    made = paste(FILE, text, ("servers", "off"), piece).text
+    assert values(FILE, made) == {"servers": {"off": {"command": "y"}, "no": {"command": "x"}}}
+    assert cut(FILE, made, ("servers", "off")) == (text, piece)
+    flow = paste(FILE, "servers: {}\n", ("servers", "off"), piece).text
+    assert values(FILE, flow) == {"servers": {"off": {"command": "y"}}}
