@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from config.importing.found import FoundServer, each_text
+from config.importing.inputs import as_configured
 from config.importing.tool_consent import ToolConsent, stricter
 from config.naming import make_id
 from config.references import CannotExpandError, Expander
@@ -51,7 +52,7 @@ class Merge:
         """Servers that are in the configuration already, with their ids there."""
         self._expander = expander
         self._ids = set(taken)
-        self._taken = {id: self._launch(value) for id, value in taken.items() if isinstance(value, dict)}
+        self._taken = {id: value for id, value in taken.items() if isinstance(value, dict)}
 
     def add(self, servers: Iterable[FoundServer]) -> None:
         for server in servers:
@@ -59,7 +60,7 @@ class Merge:
 
     def _add(self, server: FoundServer) -> None:
         if not server.problems:
-            if known := next((id for id, launch in self._taken.items() if self._is(server, launch)), ""):
+            if known := next((id for id, taken in self._taken.items() if self._is(server, taken)), ""):
                 self.present.append((server, known))
                 return
             same = (each for each in self.servers if not each.problems and self._is_same(each.found[0], server))
@@ -90,8 +91,9 @@ class Merge:
         launches = self._launch(one.ours), self._launch(other.ours)
         return _are_equal(*launches, with_folder=one.depends_on_folder or other.depends_on_folder)
 
-    def _is(self, server: FoundServer, launch: Mapping[str, object]) -> bool:
-        return _are_equal(self._launch(server.ours), launch, with_folder=server.depends_on_folder)
+    def _is(self, server: FoundServer, taken: Mapping[str, object]) -> bool:
+        launches = self._launch(as_configured(server.ours, taken)), self._launch(taken)
+        return _are_equal(*launches, with_folder=server.depends_on_folder)
 
     def _launch(self, ours: Mapping[str, object]) -> dict[str, object]:
         """The keys of a server with its references filled in, without those for people and the consent for tools."""

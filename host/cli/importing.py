@@ -180,13 +180,18 @@ def _confirm(file: OwnFile, output: str, count: int, *, merge: bool, yes: bool) 
 def _settle(merged: Merge, store: SecretStore, descriptions: dict[str, str], *, dry_run: bool) -> None:
     """Replace inputs and secrets by references."""
     from config.importing.secrets import replace_inputs, replace_secrets
+    from host.sanitize import visible
 
     answers: dict[str, str | None] = {}
 
     def ask(id: str) -> str | None:
-        if id not in answers:
-            can_ask = sys.stdin.isatty() and not dry_run
-            answers[id] = ask_for_input(id, descriptions.get(id, "")) or None if can_ask else None
+        if id not in answers and not sys.stdin.isatty():
+            answers[id] = None
+        elif id not in answers and dry_run:
+            print(f"Without --dry-run, the input {visible(id)} is asked for: {visible(descriptions.get(id, ''))}")
+            answers[id] = "?"  # any text: what is written refers to it, and it is not stored
+        elif id not in answers:
+            answers[id] = ask_for_input(id, descriptions.get(id, "")) or None
         return answers[id]
 
     for server in merged.servers:

@@ -27,7 +27,7 @@ def test_without_an_answer_the_server_cannot_be_used(tmp_path: Path) -> None:
     (server,) = merged(tmp_path, *found(tmp_path, servers)).servers
     replace_inputs(server, lambda id: None, keep)
     assert server.ours["env"] == {"K": "${env:MY_KEY}", "L": "${env:INPUT_2}", "M": "$${input:x}"}
-    assert server.problems[0].startswith("its host asks for the input my-key, which was not given")
+    assert server.problems[0].startswith("its host asks for the input my-key, for which there is no answer")
 
 
 def test_nobody_is_asked_for_a_server_that_cannot_be_used(tmp_path: Path) -> None:

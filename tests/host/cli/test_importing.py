@@ -163,6 +163,21 @@ def test_an_input_is_asked_for_and_kept(
     server: Any = loaded().servers["web"]
     assert server.headers["X-Key"].reveal() == "hunter4"
     assert server.consent.tools.default == "ask"  # the switches of VS Code stand in no file
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert run(["import", "mcp.json", "cline", "--merge", "--yes"]) == DONE
+    assert "web is in colonnade.yaml already, as web" in capsys.readouterr().out
+    assert list(loaded().servers) == ["gh", "off", "web"]
+
+
+def test_a_dry_run_says_what_is_asked_for(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(home / "work" / "mcp.json", VSCODE)
+    at_a_terminal(monkeypatch, "")
+    assert run(["import", "mcp.json", "--dry-run"]) == DONE
+    out = capsys.readouterr().out
+    assert "Without --dry-run, the input my-key is asked for: The key of the web" in out
+    assert 'headers: {X-Key: "${file:colonnade.secrets/input.my-key}"}' in out
 
 
 def test_without_an_answer_the_server_is_a_comment(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
