@@ -5,23 +5,27 @@ A text is a secret, or a part of it is, by its name or by its form:
 - The value of a variable, a header, a query parameter, an option (`--api-key X`, `--api-key=X`) or an argument `NAME=X`
   is a secret if a word of the name is one of `_WORDS`, unless its last word says that the value only leads to a secret
   or describes it (`_HARMLESS_ENDS`), or the value is true, false or a short number.
-- Behind `Bearer`, `Basic` and the like, the rest is a secret; in a URL with a user, the password is.
+- So is the value of a setting in a connection string (`Password=X;`) and of a member in JSON with such a name.
+- Behind `Bearer`, `Basic` and the like, the rest is a secret; in a URL with a user and in `USER:PASSWORD@HOST`, the
+  password is.
 - A text with the prefix of a known kind of token, a private key, or a run of letters and digits that looks random is a
   secret. Paths and digests of images are none.
 
 In doubt a text is a secret: it does no harm to keep one that is none elsewhere. References in a text stay, and the
-secrets beside them are kept one by one.
+secrets beside them are kept one by one. A reference with a secret as its default becomes one without a default if its
+variable is set, else the default is kept and the variable no longer read: our form has no reference with another one as
+its default.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from config.references import without_references
+from config.references import default_of, without_references
 
 Keep = Callable[[str, str], str]
 """Keeps a secret under a name, and gives the reference to it."""
@@ -48,9 +52,21 @@ _TRIVIAL = re.compile(r"(?i:true|false|yes|no|on|off|none|null)|[0-9]{0,6}")
 
 _SCHEME_WORD = re.compile(r"(?i:bearer|basic|token|bot|apikey|api-key|digest|negotiate)[ \t]+")
 _SCHEME = re.compile(rf"{_SCHEME_WORD.pattern}(\S{{8,}})")
-_PASSWORD_IN_URL = re.compile(r"://[^/?#@\s:]*:([^/?#@\s]+)@")
-_PARAMETER = re.compile(r"[?&;]([^=&;#?\s]+)=([^&;#\s]*)")
+_PASSWORD_IN_URL = re.compile(r"://[^/?#@\s:]*:([^/?#\s]+)@")
+_HOST_AFTER = (
+    r"(?:\[|(?:tcp|unix)\(|localhost\b|[A-Za-z0-9][\w-]*(?:\.[\w-]+)*(?:\.[A-Za-z]{2,}|:\d|/)|\d+\.\d+\.\d+\.\d+)"
+)
+_PASSWORD = re.compile(rf"(?<![^\s\"'=(,;])(?!npm:)[\w.+-]{{1,80}}:([^\s:@/]{{1,200}})@(?!sha\d){_HOST_AFTER}")
+_PARAMETER = re.compile(r"(?<![^?&;])([^=&;#?\s:/]+)=([^&;#\s]*)")
+_NAME = r"[A-Za-z][\w.-]*+"
+_SETTING = re.compile(rf"(?<![^;,&\s])({_NAME}(?: {_NAME})?)\s*+=\s*+")
+_QUOTED = r"\"([^\"]++)\"|'([^']++)'"
+_SETTING_VALUE = re.compile(rf"{_QUOTED}|((?:{_SCHEME_WORD.pattern})?[^\s,&]*+(?:[,&](?!{_NAME}=)[^\s,&]*+)*+)")
+_LISTED_VALUE = re.compile(rf"{_QUOTED}|([^;]*+)")
+"""The value of a setting among those with a semicolon between them."""
 _MEMBER = re.compile(r'"([^"\\\s]{1,80})"\s*+:\s*+"((?:[^"\\]|\\.)++)"', re.DOTALL)
+_ODD_MEMBER = re.compile(r"""(\\{1,3}"|')([^"'\\\s]{1,80})\1\s*+:\s*+\1([^"'\\]++)\1""")
+"""One in JSON within a text of JSON, or with single quotes."""
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:gh[pousr]_\w{10,}|github_pat_\w{10,}|glpat-[\w-]{10,}|(?:sk|pk|rk)[-_][\w-]{16,}"
@@ -68,6 +84,15 @@ _OPTION = re.compile(r"--?([A-Za-z][\w.-]*)")
 _ASSIGNMENT = re.compile(r"(?:--?)?([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
 _HEADER = re.compile(r"([A-Za-z][A-Za-z0-9-]*):[ \t]*(.*)", re.DOTALL)
 _HEADER_OPTIONS = frozenset({"-H", "--header", "--headers"})
+
+
+class _Target(NamedTuple):
+    """The server whose secrets are kept, and how."""
+
+    id: str
+    keep: Keep
+    secret_variables: Container[str]
+    set_variables: Container[str]
 
 
 class _Span(NamedTuple):
@@ -93,52 +118,60 @@ def secrets_in_argument(before: str, text: str) -> list[str]:
 
 
 def without_secrets(
-    ours: dict[str, object], id: str, keep: Keep, secret_variables: Container[str] = ()
+    ours: dict[str, object],
+    id: str,
+    keep: Keep,
+    secret_variables: Container[str] = (),
+    set_variables: Container[str] = (),
 ) -> dict[str, object]:
     """The keys of a server in our form with references in the place of literal secrets.
 
     Args:
         secret_variables: variables whose values are secrets in any case.
+        set_variables: variables of the environment that have a value.
     """
-    return {
-        key: _REPLACED[key](value, id, keep, secret_variables) if key in _REPLACED else value
-        for key, value in ours.items()
-    }
+    target = _Target(id, keep, secret_variables, set_variables)
+    return {key: _REPLACED[key](value, target) if key in _REPLACED else value for key, value in ours.items()}
 
 
-def _variables(value: object, id: str, keep: Keep, secret_variables: Container[str]) -> object:
+def set_variables(environ: Mapping[str, str]) -> set[str]:
+    """The variables that have a value. A reference takes its default for an empty one."""
+    return {name for name, value in environ.items() if value}
+
+
+def _variables(value: object, target: _Target) -> object:
     if not isinstance(value, dict):
         return value
     made = {}
     for name, text in value.items():
-        find = _whole if name in secret_variables else partial(_in_value, name)
-        made[name] = _replaced(text, find, f"{id}.{name}", keep)
+        find = _whole if name in target.secret_variables else partial(_in_value, name)
+        made[name] = _replaced(text, find, name, target)
     return made
 
 
-def _headers(value: object, id: str, keep: Keep, secret_variables: Container[str]) -> object:
+def _headers(value: object, target: _Target) -> object:
     if not isinstance(value, dict):
         return value
-    return {name: _replaced(text, partial(_in_value, name), f"{id}.{name}", keep) for name, text in value.items()}
+    return {name: _replaced(text, partial(_in_value, name), name, target) for name, text in value.items()}
 
 
-def _url(value: object, id: str, keep: Keep, secret_variables: Container[str]) -> object:
-    return _replaced(value, _in_text, f"{id}.url", keep)
+def _url(value: object, target: _Target) -> object:
+    return _replaced(value, _in_text, "url", target)
 
 
-def _words(value: object, id: str, keep: Keep, secret_variables: Container[str]) -> object:
+def _words(value: object, target: _Target) -> object:
     """The words of a command line."""
     if not isinstance(value, list):
         return value
     made: list[object] = []
     before = ""
     for n, word in enumerate(value):
-        made.append(_replaced(word, partial(_in_argument, before), f"{id}.argument-{n}", keep))
+        made.append(_replaced(word, partial(_in_argument, before), f"argument-{n}", target))
         before = word if isinstance(word, str) else ""
     return made
 
 
-_REPLACED: dict[str, Callable[[object, str, Keep, Container[str]], object]] = {
+_REPLACED: dict[str, Callable[[object, _Target], object]] = {
     "env": _variables,
     "headers": _headers,
     "url": _url,
@@ -149,13 +182,14 @@ _REPLACED: dict[str, Callable[[object, str, Keep, Container[str]], object]] = {
 """The keys that may hold secrets."""
 
 
-def _replaced(value: object, find: Callable[[str], list[_Span]], name: str, keep: Keep) -> object:
+def _replaced(value: object, find: Callable[[str], list[_Span]], name: str, target: _Target) -> object:
     """A text with references in the place of the secrets in it."""
     if not isinstance(value, str):
         return value
-    text, references = without_references(value)
+    text, written = without_references(value)
+    references = {at: _without_default(text, at, reference, find, target) for at, reference in written.items()}
     found = [piece for span in find(text) for piece in _around(span, references)]
-    if not found:
+    if not found and references == written:
         return value
     made, at = "", 0
     for span in found:
@@ -163,9 +197,21 @@ def _replaced(value: object, find: Callable[[str], list[_Span]], name: str, keep
         while start > at and text[start - 1] == "$":  # `$` and a reference would be an escape
             start -= 1
         made += _written(text, at, start, references)
-        made += keep(f"{name.partition('.')[0]}.{span.name}" if span.name else name, text[start : span.end])
+        made += target.keep(f"{target.id}.{span.name or name}", text[start : span.end])
         at = span.end
     return made + _written(text, at, len(text), references)
+
+
+def _without_default(text: str, at: int, reference: str, find: Callable[[str], list[_Span]], target: _Target) -> str:
+    """A reference without a default that is a secret, by the name of the variable or where it stands in a text."""
+    variable, default = default_of(reference)
+    end = at + len(default)
+    found = find(text[:at] + default + text[at + 1 :]) if default else []
+    if not any(span.start < end and span.end > at for span in found) and not _in_value(variable, default):
+        return reference
+    if variable in target.set_variables:
+        return f"${{env:{variable}}}"
+    return target.keep(f"{target.id}.{variable}", default)
 
 
 def _around(span: _Span, references: Container[int]) -> Iterator[_Span]:
@@ -250,15 +296,32 @@ def _candidates(text: str) -> Iterator[_Span]:
         for parameter in _PARAMETER.finditer(text):
             if parameter[2] and is_secret_name(parameter[1]) and _is_worth_it(parameter[1], parameter[2]):
                 yield _Span(*parameter.span(2), parameter[1])
+    else:
+        for password in _PASSWORD.finditer(text):
+            yield _Span(*password.span(1))
+        yield from _settings(text)
     for member in _MEMBER.finditer(text):
         if is_secret_name(member[1]) and _is_worth_it(member[1], member[2]):
             yield _Span(*member.span(2), member[1])
+    for member in _ODD_MEMBER.finditer(text):
+        if is_secret_name(member[2]) and _is_worth_it(member[2], member[3]):
+            yield _Span(*member.span(3), member[2])
     for token in _TOKEN.finditer(text):
         yield _Span(*token.span())
     if not _IS_PATH.match(text):
         for word in _FREE_WORD.finditer(text):
             if length := _random_part(word[0]):
                 yield _Span(word.start(), word.start() + length)
+
+
+def _settings(text: str) -> Iterator[_Span]:
+    """The secrets among settings `NAME=VALUE`, as in a connection string."""
+    pattern = _LISTED_VALUE if ";" in text else _SETTING_VALUE
+    for setting in _SETTING.finditer(text):
+        if is_secret_name(setting[1]) and (value := pattern.match(text, setting.end())):
+            found = value[value.lastindex or 0]
+            if found and _is_worth_it(setting[1], found):
+                yield _Span(*value.span(value.lastindex or 0), setting[1])
 
 
 def _random_part(word: str) -> int:

@@ -151,6 +151,12 @@ def variables_of(raw: str) -> list[str]:
     return [match["name"] for match in found if match is not None and match["default"] is None]
 
 
+def default_of(reference: str) -> tuple[str, str]:
+    """The variable of a reference and its default; two empty texts if it has none."""
+    match = _ENV.fullmatch(reference.removeprefix("${").removesuffix("}"))
+    return (match["name"], match["default"]) if match is not None and match["default"] else ("", "")
+
+
 def kept_secrets_of(raw: str) -> list[str]:
     """The references of a value to the keyring and to files."""
     found = (match[0] for match in _REFERENCE.finditer(raw) if match[0] != _ESCAPE)

@@ -3,21 +3,21 @@ inputs that its host asks for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from config.importing.inputs import input_ids, kept_name, replaced, variable_for
 from config.importing.merge import ImportedServer
-from config.literal_secrets import Keep, without_secrets
+from config.literal_secrets import Keep, set_variables, without_secrets
 from config.problems import clip
 
 AskInput = Callable[[str], str | None]
 """Asks a person for an input by its id; None if nobody can be asked."""
 
 
-def replace_secrets(server: ImportedServer, keep: Keep) -> None:
+def replace_secrets(server: ImportedServer, keep: Keep, environ: Mapping[str, str]) -> None:
     """Have the literal secrets of a server kept elsewhere."""
     of_files = frozenset[str]().union(*(each.secret_variables for each in server.found))
-    server.ours = without_secrets(server.ours, server.id, keep, of_files)
+    server.ours = without_secrets(server.ours, server.id, keep, of_files, set_variables(environ))
 
 
 def replace_inputs(server: ImportedServer, ask: AskInput, keep: Keep) -> None:

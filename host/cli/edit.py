@@ -116,7 +116,7 @@ def add(
     system's keyring, or to files beside the configuration.
     """
     from config.document import Plain
-    from config.literal_secrets import without_secrets
+    from config.literal_secrets import set_variables, without_secrets
     from host.cli.own_file import OwnFile
     from host.cli.secret_store import open_secrets
     from host.sanitize import visible
@@ -137,7 +137,7 @@ def add(
     own = OwnFile(_config_file(config))
     unset = _check(name, server, own.path)
     store = open_secrets(own.path, secrets)
-    own.put(name, without_secrets(server, name, store.keep))
+    own.put(name, without_secrets(server, name, store.keep, set_variables=set_variables(os.environ)))
     store.save()
     own.write()
     print(f"{show_path(own.path)}: {name} is added")

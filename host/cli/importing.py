@@ -196,7 +196,7 @@ def _settle(merged: Merge, store: SecretStore, descriptions: dict[str, str], *, 
 
     for server in merged.servers:
         replace_inputs(server, ask, store.keep)
-        replace_secrets(server, store.keep)
+        replace_secrets(server, store.keep, os.environ)
 
 
 def _put(file: OwnFile, merged: Merge) -> None:

@@ -156,11 +156,81 @@ def test_a_secret_beside_a_reference_is_kept(ours: dict[str, object], left: dict
 
 
 @pytest.mark.parametrize(
-    "piece", ["a", "a-", "aB1-", "?", "-eyJ", "://", "://a:", '"a":"', '\\"', "$", "{", "-----BEGIN "]
+    ("text", "left"),
+    [
+        ('{"Authorization": "Bearer ntn_1", "N": "2"}', '{"Authorization": "<Bearer ntn_1>", "N": "2"}'),
+        (r"{\"X-Api-Key\": \"abc\"}", r"{\"X-Api-Key\": \"<abc>\"}"),
+        ("{'Authorization': 'Bearer x'}", "{'Authorization': '<Bearer x>'}"),
+        ("Server=h;User Id=u;Password=my pw;Port=1", "Server=h;User Id=u;Password=<my pw>;Port=1"),
+        ("Pwd='a;b' ;Server=h", "Pwd='<a;b>' ;Server=h"),
+        ("AccountName=a;AccountKey=abc==;EndpointSuffix=x", "<AccountName=a;AccountKey=abc==;EndpointSuffix=x>"),
+        ("Password=pw;Endpoint=sb://h/", "Password=<pw>;Endpoint=sb://h/"),
+        ("host=h password=a,b user=u", "host=h password=<a,b> user=u"),
+        ("api-key=abc,Authorization=Basic x,a=b", "api-key=<abc>,Authorization=<Basic x>,a=b"),
+        ("see root:hunter2@tcp(h:1)/db", "see root:<hunter2>@tcp(h:1)/db"),
+        ("u:pw@h.example/x", "<u:pw@h.example/x>"),
+        ("postgres://u:p@ss@h", "postgres://u:<p@ss>@h"),
+        ("Trusted_Connection=yes;Server=h", "Trusted_Connection=yes;Server=h"),
+        ("npm:left-pad@1.0.0", "npm:left-pad@1.0.0"),
+        ("mcp/img:1.2@sha256:12ab", "mcp/img:1.2@sha256:12ab"),
+        ("git@github.com:o/r", "git@github.com:o/r"),
+    ],
+)
+def test_secrets_in_texts_of_several_settings(text: str, left: str) -> None:
+    assert without_secrets({"env": {"X": text}}, "s", lambda name, secret: f"<{secret}>") == {"env": {"X": left}}
+
+
+@pytest.mark.parametrize(
+    ("ours", "left", "kept"),
+    [
+        ({"env": {"A": f"${{env:X:-{GITHUB}}}"}}, {"env": {"A": "<s.X>"}}, {"s.X": GITHUB}),
+        ({"env": {"TOKEN": "${env:X:-abc}"}}, {"env": {"TOKEN": "<s.X>"}}, {"s.X": "abc"}),
+        ({"env": {"A": "a ${env:TOKEN:-abc}"}}, {"env": {"A": "a <s.TOKEN>"}}, {"s.TOKEN": "abc"}),
+        ({"env": {"A": "${env:SET_TOKEN:-abc}"}}, {"env": {"A": "${env:SET_TOKEN}"}}, {}),
+        ({"url": "https://h?key=${env:X:-abc}"}, {"url": "https://h?key=<s.X>"}, {"s.X": "abc"}),
+        ({"url": "https://${env:H:-h.example}/x"}, {"url": "https://${env:H:-h.example}/x"}, {}),
+        ({"command": ["x", "--key", "${env:X:-}"]}, {"command": ["x", "--key", "${env:X:-}"]}, {}),
+    ],
+)
+def test_a_secret_in_the_default_of_a_reference_is_kept(
+    ours: dict[str, object], left: dict[str, object], kept: dict[str, str]
+) -> None:
+    found: dict[str, str] = {}
+
+    def keep(name: str, secret: str) -> str:
+        found[name] = secret
+        return f"<{name}>"
+
+    assert without_secrets(ours, "s", keep, set_variables={"SET_TOKEN"}) == left
+    assert found == kept
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "a",
+        "a-",
+        "aB1-",
+        "?",
+        "-eyJ",
+        "://",
+        "://a:",
+        '"a":"',
+        ",key=",
+        "key ",
+        "a:b@",
+        "';a='",
+        ";pw=",
+        '\\"',
+        "$",
+        "{",
+        "-----BEGIN ",
+    ],
 )
 def test_a_long_text_costs_little(piece: str) -> None:
-    text = "x://" + piece * (40_000 // len(piece))
-    ours: dict[str, object] = {"env": {"A": text}, "command": [text, f"a={text}"]}
+    rest = piece * (40_000 // len(piece))
+    text = f"x://{rest}"
+    ours: dict[str, object] = {"env": {"A": text}, "command": [text, f"a={text}", rest]}
     assert_costs_less(lambda: without_secrets(ours, "s", lambda name, secret: ""), 1)
 
 

@@ -17,7 +17,7 @@ def test_an_answer_is_kept_and_named_in_its_place(tmp_path: Path) -> None:
         tmp_path, *found(tmp_path, {"a": {"command": "x", "env": {"K": "Bearer ${input:my-key}"}}})
     ).servers
     replace_inputs(server, {"my-key": "s3cr3t"}.get, keep)
-    replace_secrets(server, keep)
+    replace_secrets(server, keep, {})
     assert server.ours["env"] == {"K": "Bearer ${keyring:input.my-key}"}
     assert not server.problems
 
@@ -44,5 +44,5 @@ def test_literal_secrets_and_those_of_files_are_kept(tmp_path: Path) -> None:
     (tmp_path / "vars").write_text("PLAIN=1\n")
     servers = {"a": {"command": "x", "envFile": str(tmp_path / "vars"), "env": {"TOKEN": "t", "DEBUG": "1"}}}
     (server,) = merged(tmp_path, *found(tmp_path, servers)).servers
-    replace_secrets(server, keep)
+    replace_secrets(server, keep, {})
     assert server.ours["env"] == {"PLAIN": "${keyring:a.PLAIN}", "TOKEN": "${keyring:a.TOKEN}", "DEBUG": "1"}
