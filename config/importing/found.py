@@ -51,6 +51,8 @@ class FoundServer:
     """The reasons why it cannot be used."""
     remarks: tuple[str, ...]
     """Sentences on how it differs from its host."""
+    host_remarks: tuple[str, ...] = ()
+    """Such sentences that say the same of other servers of the host."""
 
 
 def find_files(
@@ -104,7 +106,7 @@ def _found_server(
 ) -> FoundServer:
     ours, depends_on_folder = _placed(entry, file.parent)
     tools, ours = _tools(entry, ours)
-    tools, remarks = _confirmed(tools, host, entry, keep_approvals=keep_approvals)
+    tools, remarks, host_remarks = _confirmed(tools, host, entry, keep_approvals=keep_approvals)
     if entry.is_off:
         remarks.append(f"It is off in {title_of(host)}.")
     elif entry.needs_approval:
@@ -127,6 +129,7 @@ def _found_server(
         secret_variables=frozenset(of_files),
         problems=tuple(problems),
         remarks=tuple(remarks),
+        host_remarks=tuple(host_remarks),
     )
 
 
@@ -160,27 +163,34 @@ def with_tools(ours: Mapping[str, object], tools: ToolConsent) -> dict[str, obje
 
 def _confirmed(
     tools: ToolConsent, host: DesktopHost, entry: ServerEntry, *, keep_approvals: bool
-) -> tuple[ToolConsent, list[str]]:
-    """The consent with confirmation where the host asks, or may ask, and what a person should know of that."""
+) -> tuple[ToolConsent, list[str], list[str]]:
+    """The consent with confirmation where the host asks, or may ask, and what a person should know of that: of the
+    server, and of servers of the host."""
     if not (host.hides_switches or host.asks_by_default or entry.host_asks):
-        return tools, []
+        return tools, [], []
     title = title_of(host)
-    why = f"as {title} does it"
+    remarks, host_remarks = [], []
     if host.hides_switches:
-        why = f"since no file shows which tools are switched off in {title}"
-    remarks = [f"Calls are confirmed, {why}."]
+        host_remarks.append(
+            f"Calls of servers of {title} are confirmed, since no file shows which tools are switched off there."
+        )
+    elif host.asks_by_default:
+        host_remarks.append(f"Calls of servers of {title} are confirmed, as it does it.")
+    else:
+        remarks.append(f"Calls are confirmed, as {title} does it.")
     allowed: tuple[str, ...] = ()
     if entry.approved or entry.approves_all:
         count = len(set(entry.approved))
         what = "all tools" if entry.approves_all else f"{count} tool{'' if count == 1 else 's'}"
         if not keep_approvals:
-            remarks.append(f"Calls of {what} are not asked about in {title}; --keep-approvals takes that over.")
+            remarks.append(f"Calls of {what} are not asked about in {title}.")
+            host_remarks.append(f"--keep-approvals takes over which calls are not asked about in {title}.")
         elif entry.approves_all and not host.hides_switches:
-            return tools, [f"Calls are not confirmed, as in {title}."]
+            return tools, [f"Calls are not confirmed, as in {title}."], []
         elif not entry.approves_all:
             allowed = tuple(escape(tool) for tool in sorted(set(entry.approved)))
-            remarks.append(f"Calls of {what} are not, as in {title}.")
-    return stricter(tools, ToolConsent("ask", allow=allowed)), remarks
+            remarks.append(f"Calls of {what} are not confirmed, as in {title}.")
+    return stricter(tools, ToolConsent("ask", allow=allowed)), remarks, host_remarks
 
 
 def _placed(entry: ServerEntry, folder: Path) -> tuple[dict[str, object], bool]:

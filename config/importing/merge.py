@@ -32,6 +32,11 @@ class ImportedServer:
     problems: list[str] = field(default_factory=list)
 
     @property
+    def host_remarks(self) -> list[str]:
+        """The remarks that hold for other servers of its hosts too."""
+        return list(dict.fromkeys(remark for each in self.found for remark in each.host_remarks))
+
+    @property
     def remarks(self) -> list[str]:
         """The remarks for the person, each sentence once."""
         sentences = [remark for each in self.found for remark in each.remarks]

@@ -29,7 +29,8 @@ INDENT = "  "
 
 def whole_text(servers: Iterable[ImportedServer], show: ShowPath) -> str:
     """The text of a configuration with these servers, at least one of which can be used."""
-    blocks = (server_text(server, show) for server in servers)
+    said: set[str] = set()
+    blocks = (server_text(server, show, said) for server in servers)
     return f"{comment(_HEADER)}\nservers:\n" + "\n".join(blocks)
 
 
@@ -37,8 +38,9 @@ def pieces(servers: Sequence[ImportedServer], show: ShowPath) -> list[tuple[Impo
     """The servers that can be used, each with its text; the others are comments in the text of a neighbour."""
     made: list[tuple[ImportedServer, str]] = []
     before = ""
+    said: set[str] = set()
     for server in servers:
-        text = server_text(server, show, "")
+        text = server_text(server, show, said, "")
         if not server.problems:
             made.append((server, before + text))
             before = ""
@@ -49,10 +51,14 @@ def pieces(servers: Sequence[ImportedServer], show: ShowPath) -> list[tuple[Impo
     return made
 
 
-def server_text(server: ImportedServer, show: ShowPath, indent: str = INDENT) -> str:
-    """A server with its comments below its id, as whole lines. One that cannot be used is a comment as a whole."""
+def server_text(server: ImportedServer, show: ShowPath, said: set[str], indent: str = INDENT) -> str:
+    """A server with its comments below its id, as whole lines. One that cannot be used is a comment as a whole. `said`
+    are the remarks on hosts that stand in the file already; those of this server are added."""
     remarks = [origin(server, show), *server.remarks]
-    if server.problems:
+    if not server.problems:
+        remarks += [each for each in server.host_remarks if each not in said]
+        said.update(server.host_remarks)
+    else:
         remarks.append(f"It cannot be used: {'; '.join(server.problems)}.")
     below = indent + "  "
     lines = f"{indent}{server.id}:\n" + "".join(comment(remark, below) for remark in remarks)

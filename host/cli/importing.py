@@ -147,6 +147,8 @@ def _show(servers: list[FoundServer]) -> None:
     from config.importing.text import describe_launch, describe_tools
     from host.sanitize import visible
 
+    for remark in dict.fromkeys(each for server in servers if not server.problems for each in server.host_remarks):
+        print(f"  {visible(remark)}")
     for server in servers:
         print(f"  {visible(server.id):<20} {visible(describe_launch(server))}")
         lines = [f"Cannot be used: {problem}" for problem in server.problems]

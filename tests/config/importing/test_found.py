@@ -132,7 +132,7 @@ def test_consent(tmp_path: Path, keys: dict[str, object], without: object, kept:
         (server,) = found(tmp_path, {"a": {"command": "x", **keys}}, keep_approvals=keep)
         assert server.problems == ()
         assert server.tools.written() == expected
-        assert any("--keep-approvals" in remark for remark in server.remarks) is (
+        assert any("--keep-approvals" in remark for remark in server.host_remarks) is (
             not keep and bool(keys.get("autoApprove") or keys.get("trust"))
         )
 
@@ -151,7 +151,7 @@ def test_a_host_that_hides_its_switches_asks(tmp_path: Path) -> None:
     host = dataclasses.replace(GEMINI, hides_switches=True)
     servers, _ = read_servers(FoundFile(path, host), tmp_path, {}, keep_approvals=True)
     assert [each.tools for each in servers] == [ToolConsent("ask", deny=("t",)), ToolConsent("ask")]
-    assert all("no file shows" in each.remarks[0] for each in servers)
+    assert all("no file shows" in each.host_remarks[0] for each in servers)
 
 
 @pytest.mark.parametrize("name", ["cline", "roo", "gemini", "codex", "zed"])
@@ -165,7 +165,7 @@ def test_a_host_that_asks_by_default_asks_without_any_list(tmp_path: Path, name:
     for keep in (False, True):
         (server,), _ = read_servers(FoundFile(path, host), tmp_path, {}, keep_approvals=keep)
         assert server.tools.written() == "ask"
-        assert server.remarks[0] == f"Calls are confirmed, as {host.title} does it."
+        assert server.host_remarks == (f"Calls of servers of {host.title} are confirmed, as it does it.",)
 
 
 def test_variables_of_files_are_known_as_secrets(tmp_path: Path) -> None:

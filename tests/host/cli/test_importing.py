@@ -104,7 +104,10 @@ def test_files_are_shown_and_one_configuration_is_written(home: Home, capsys: py
 
 def test_approvals_are_taken_over_only_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["import", "cline", "--yes"]) == DONE
-    assert "Calls of 1 tool are not asked about in Cline; --keep-approvals takes that over." in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "Calls of 1 tool are not asked about in Cline." in out
+    for remark in ("Calls of servers of Cline are confirmed, as it does it.", "--keep-approvals takes over"):
+        assert out.count(remark) == " ".join(Path("colonnade.yaml").read_text().split()).count(remark) == 1
     assert loaded().servers["gh"].consent.tools.allow is None
     assert run(["import", "cline", "--yes", "--keep-approvals", "-o", "kept.yaml"]) == DONE
     consent = loaded("kept.yaml").servers["gh"].consent.tools
