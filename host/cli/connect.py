@@ -46,16 +46,13 @@ class HostName(click.ParamType["DesktopHost"]):
         self, value: str | DesktopHost, parameter: click.Parameter | None, context: click.Context | None
     ) -> DesktopHost:
         from config.hosts import HOSTS
-        from config.problems import did_you_mean
+        from host.cli.suggest import meant_hosts
 
         if not isinstance(value, str):
             return value
         names = {host.name: host for host in HOSTS}
         if value not in names:
-            meant = did_you_mean(value, names, '"')
-            self.fail(
-                f"{value!r} is no host that is known; {meant or 'known are ' + ', '.join(names)}", parameter, context
-            )
+            self.fail(f"{value!r} is no host that is known; {meant_hosts(value, HOSTS)}", parameter, context)
         return names[value]
 
     def shell_complete(

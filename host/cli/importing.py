@@ -28,12 +28,11 @@ class _Source(click.ParamType[str]):
 
     def convert(self, value: str, parameter: click.Parameter | None, context: click.Context | None) -> str:
         from config.hosts import HOSTS
-        from config.problems import did_you_mean
+        from host.cli.suggest import meant_hosts
 
-        names = [host.name for host in HOSTS]
-        if value not in names and not Path(value).is_file():
-            meant = did_you_mean(value, names, '"') or f"hosts: {', '.join(names)}"
-            self.fail(f"{value!r} is neither a file nor a host that is known; {meant}", parameter, context)
+        if value not in {host.name for host in HOSTS} and not Path(value).is_file():
+            problem = f"{value!r} is neither a file nor a host that is known; {meant_hosts(value, HOSTS)}"
+            self.fail(problem, parameter, context)
         return value
 
     def shell_complete(
