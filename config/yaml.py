@@ -12,13 +12,15 @@ from collections.abc import Iterator
 
 import yaml
 
-from config.document import Document, Marks, Plain, Sign, Token
+from config.document import MAX_DEPTH, TOO_DEEP, Document, Marks, Plain, Sign, Token
 from config.json_text import Wanted
 from config.problems import KeyPath, Mark
 
 _NO_ANCHORS = "anchors and aliases are not accepted; write the value out where it is needed"
 _NO_TAGS = "tags are not accepted; remove it or put the text in quotes"
 _MERGE = "<<"
+_DEEPEST = 3 * MAX_DEPTH
+"""The depth at which parsing stops, also where nothing is wanted: the parser recurses."""
 _MOST_REPEATED = 10_000
 """The number of events that aliases may repeat in a file."""
 
@@ -40,11 +42,16 @@ class YamlEvents:
         loader = yaml.SafeLoader(text)
         self._events: list[yaml.Event] = []
         self._marks: list[Mark] = []
+        depth = 0
         try:
             while loader.check_event():
                 event = loader.get_event()  # type: ignore[no-untyped-call]  # the stubs leave it bare
                 self._events.append(event)
                 self._marks.append(_mark(event.start_mark))
+                depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+                if depth > _DEEPEST:
+                    self._failed = self._marks[-1], TOO_DEEP
+                    break
         except yaml.MarkedYAMLError as error:
             mark = _mark(error.problem_mark or error.context_mark)
             self._failed = mark, _explain(error.problem or "", text, mark)
