@@ -32,7 +32,8 @@ def meant_hosts(found: str, hosts: Iterable[DesktopHost]) -> str:
         meant = [nearest]
     if not meant:
         return f"known are {', '.join(names)}"
-    return f"did you mean {' or '.join(meant)}?"
+    quoted = " or ".join(f'"{name}"' for name in meant)
+    return f"did you mean {quoted}?"
 
 
 def _plain(name: str) -> str:

@@ -211,7 +211,7 @@ def test_a_file_with_mistakes_does_not_keep_the_others(home: Home, capsys: pytes
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["curser"], "'curser' is neither a file nor a host that is known; did you mean cursor?"),
+        (["curser"], "'curser' is neither a file nor a host that is known; did you mean \"cursor\"?"),
         (["zed"], "no file of Zed is found here; name a FILE"),
     ],
 )
