@@ -13,7 +13,7 @@ from config import Channel
 from host.admin.schema import MAX_GRANT_SECONDS, REQUESTS, AdminError, MalformedRequest, carry_out
 from host.slices import run_inline
 from tests.kit.admin import FakeAdminApi, change, confirmation, held
-from tests.test_layers import SOURCES, imports, parsed
+from tests.test_layers import SOURCES, TREES, imports
 
 DECISION = {"server": "github", "kind": "tool", "name": "get_issue", "fingerprint": "sha256:get_issue"}
 
@@ -139,7 +139,7 @@ def test_nothing_of_the_admin_api_reaches_what_starts_programs() -> None:
     while coming:
         name = coming.pop()
         seen.add(name)
-        found = {target for _, target in imports(parsed(SOURCES[name]), name)}
+        found = {target for _, target in imports(TREES[name], name)}
         coming += [target for target in found if target.startswith("host") and target in SOURCES and target not in seen]
     assert seen & starters == set()
     assert "host.wire.asgi" in seen
