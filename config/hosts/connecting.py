@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from config.edit import BYTE_ORDER_MARK, CannotEdit, ValuePath, cut, get, has, insert, paste, pruned, values
+from config.edit.both_changes import both_changes
 from config.hosts.connection import NAME, Connection, is_same_launch
 from config.problems import clip
 
@@ -92,8 +93,14 @@ def given_back(file: Path, data: bytes, change: Change, connection: Connection) 
     mark, text = _decoded(data)
     result = GivenBack(None)
     text = _without_entry(file, text, change, result)
-    for moved in reversed(change.moved):
-        text = _with_moved(file, text, moved, result)
+    before = _decoded(change.original)[1]
+    steps: list[tuple[Moved, str, str]] = []
+    for moved in change.moved:
+        after = cut(file, before, moved.path).rest
+        steps.append((moved, before, after))
+        before = after
+    for moved, before, after in reversed(steps):
+        text = _with_moved(file, text, moved, before, after, result)
     if change.original is None and not result.kept and _is_new(text, change.path, file, connection):
         return result
     result.data = (mark + text).encode()
@@ -144,19 +151,39 @@ def _is_standard_json(text: str) -> bool:
     return True
 
 
-def _with_moved(file: Path, text: str, moved: Moved, result: GivenBack) -> str:
-    root = values(file, text)
-    above, last = moved.path[:-1], moved.path[-1]
-    if isinstance(last, int):
-        items = get(root, above) or []
-        is_there = any(_name(root, (*above, n)) == moved.name for n in range(len(items)))
-        path: ValuePath = (*above, 0)
-    else:
-        is_there, path = has(root, moved.path), moved.path
-    if is_there:
+def _with_moved(file: Path, text: str, moved: Moved, before: str, after: str, result: GivenBack) -> str:
+    """The text with a server put back: where it stood `before` it was taken out, unless that place is gone."""
+    if _place(values(file, text), moved) is not None:
         result.kept.append(f'it has another server "{clip(moved.name)}" by now; the former one is in the backup')
         return text
-    return paste(file, text, path, moved.piece).text
+    restored = both_changes(after, before, text)
+    if restored is not None and _adds(file, text, restored, moved, before):
+        return restored
+    above, last = moved.path[:-1], moved.path[-1]
+    return paste(file, text, (*above, 0 if isinstance(last, int) else last), moved.piece).text
+
+
+def _place(root: Any, moved: Moved) -> ValuePath | None:
+    """The place of a server with the name of the moved one."""
+    above = moved.path[:-1]
+    if isinstance(moved.path[-1], str):
+        return moved.path if has(root, moved.path) else None
+    places = ((*above, n) for n in range(len(get(root, above) or [])))
+    return next((path for path in places if _name(root, path) == moved.name), None)
+
+
+def _adds(file: Path, text: str, restored: str, moved: Moved, before: str) -> bool:
+    """Whether a text has the moved server as it was, and all else as another text has it."""
+    try:
+        root = values(file, restored)
+        path = _place(root, moved)
+        if path is None or get(root, path) != get(values(file, before), moved.path):
+            return False
+        rest, above = values(file, cut(file, restored, path).rest), path[:-1]
+        is_alone = pruned(rest, above) == pruned(values(file, text), above)
+    except CannotEdit:
+        return False
+    return is_alone and _is_standard_json(restored) >= _is_standard_json(text)
 
 
 def _is_new(text: str, path: ValuePath, file: Path, connection: Connection) -> bool:
