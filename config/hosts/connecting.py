@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from config.edit import BYTE_ORDER_MARK, CannotEdit, ValuePath, cut, get, has, insert, paste, pruned, values
 from config.edit.both_changes import both_changes
-from config.hosts.connection import NAME, Connection, is_same_launch
+from config.hosts.connection import NAME, Connection, additions, is_same_launch
 from config.problems import clip
 
 SPAN_CHANGED = f'its entry "{NAME}" was changed by hand; it is left as it is'
@@ -53,10 +53,19 @@ class Change:
 
 @dataclass
 class GivenBack:
-    """The content without our change; None if no file should be left. `kept` says what could not be given back."""
+    """The content without our change.
+
+    Attributes:
+        data: The content; None if no file should be left.
+        kept: Sentences on what could not be given back.
+        added: What a person added to our entry, which goes with it.
+        has_entry: Whether our entry is left, since a person changed or renamed it.
+    """
 
     data: bytes | None
     kept: list[str] = field(default_factory=list)
+    added: Mapping[str, object] = field(default_factory=dict)
+    has_entry: bool = False
 
 
 def connected(
@@ -88,10 +97,11 @@ def given_back(file: Path, data: bytes, change: Change, connection: Connection) 
     Raises:
         CannotEdit: the content cannot be changed without touching the rest.
     """
-    if digest(data) in change.known:
-        return GivenBack(change.original)
     mark, text = _decoded(data)
-    result = GivenBack(None)
+    result = GivenBack(None, added=_added(values(file, text), change))
+    if digest(data) in change.known:
+        result.data = change.original
+        return result
     text = _without_entry(file, text, change, result)
     before = _decoded(change.original)[1]
     steps: list[tuple[Moved, str, str]] = []
@@ -125,9 +135,13 @@ def _without_entry(file: Path, text: str, change: Change, result: GivenBack) -> 
     root = values(file, text)
     path = own_path(root, change.path)
     if path is None:
+        if name := _renamed(root, change):
+            result.kept.append(f'its entry "{NAME}" was renamed to "{clip(name)}"; it is left as it is')
+            result.has_entry = True
         return text
     if not is_same_launch(change.entry, get(root, path)):
         result.kept.append(SPAN_CHANGED)
+        result.has_entry = True
         return text
     rest = cut(file, text, path).rest
     if text.count(change.written) == 1:
@@ -141,6 +155,22 @@ def _without_entry(file: Path, text: str, change: Change, result: GivenBack) -> 
         except CannotEdit:
             pass
     return rest
+
+
+def _added(root: Any, change: Change) -> Mapping[str, object]:
+    """What a person added to our entry, if that is still ours."""
+    path = own_path(root, change.path)
+    found: Any = None if path is None else get(root, path)
+    return additions(change.entry, found) if is_same_launch(change.entry, found) else {}
+
+
+def _renamed(root: Any, change: Change) -> str | None:
+    """The name of another entry that starts or reaches what ours did."""
+    above = change.path[:-1]
+    found = get(root, above, {})
+    keys: Iterable[str | int] = found if isinstance(found, dict) else range(len(found or []))
+    places = ((*above, key) for key in keys)
+    return next((_name(root, path) for path in places if is_same_launch(change.entry, get(root, path))), None)
 
 
 def _is_standard_json(text: str) -> bool:

@@ -163,3 +163,41 @@ _LAUNCH_KEYS = ("command", "args", "cmd", "url", "serverUrl", "httpUrl", "uri")
 def is_same_launch(written: Mapping[str, object], found: Any) -> bool:
     """Whether an entry of a file still starts or reaches what was written."""
     return isinstance(found, dict) and all(found.get(key) == written.get(key) for key in _LAUNCH_KEYS)
+
+
+def is_alike(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
+    """Whether two entries both start a program, or both reach a URL."""
+    return all((key in one) == (key in other) for key in _LAUNCH_KEYS)
+
+
+def additions(written: Mapping[str, Any], found: Mapping[str, Any]) -> Entry:
+    """The keys, variables and items that an entry of a file has beside what was written, or with another value."""
+    made: Entry = {}
+    for key, value in found.items():
+        mine = written.get(key)
+        if isinstance(mine, dict) and isinstance(value, dict):
+            more: Any = additions(mine, value)
+        elif isinstance(mine, list) and isinstance(value, list):
+            more = [item for item in value if item not in mine]
+        elif key in written and mine == value:
+            continue
+        else:
+            made[key] = value
+            continue
+        if more:
+            made[key] = more
+    return made
+
+
+def with_additions(entry: Mapping[str, Any], added: Mapping[str, Any]) -> Entry:
+    """An entry with the additions to another one."""
+    made = dict(entry)
+    for key, more in added.items():
+        mine = made.get(key)
+        if isinstance(mine, dict) and isinstance(more, dict):
+            made[key] = with_additions(mine, more)
+        elif isinstance(mine, list) and isinstance(more, list):
+            made[key] = [*mine, *(item for item in more if item not in mine)]
+        else:
+            made[key] = more
+    return made
