@@ -311,7 +311,7 @@ def _connected(host: DesktopHost, path: Path, project: bool, connections: Connec
                 raise CommandFailed(f"{path}: {'; '.join(back.kept)}. Use colonnade disconnect {host.name} first")
             base, added = back.data, back.added
             moved = frozenset(each.name for each in former.change.moved)
-    own = _own_entry(host, choices)
+    own = _own_entry(host, choices, added)
     moves, notes = _moves(host, file.path, base, moved, choices)
     entry, stays = own.entry, former is not None and is_alike(former.change.entry, own.entry)
     if added:
@@ -348,14 +348,14 @@ def _servers_of(document: Document, host: DesktopHost | None, file: Path) -> Map
     return servers if isinstance(servers, dict) else {}
 
 
-def _own_entry(host: DesktopHost, choices: _Choices) -> OwnEntry:
+def _own_entry(host: DesktopHost, choices: _Choices, added: Mapping[str, object]) -> OwnEntry:
     from host.cli.host_entry import by_command, by_url
 
     if choices.by_url:
         return by_url(
             host, choices.config, choices.document, choices.state, choices.token, write_token=choices.write_token
         )
-    return by_command(host, choices.document, choices.file, choices.state)
+    return by_command(host, choices.document, choices.file, choices.state, added)
 
 
 def _moves(

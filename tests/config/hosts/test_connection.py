@@ -82,6 +82,7 @@ def test_variables_are_passed_on_where_hosts_withhold_them() -> None:
         if connection.variables is not None and connection.variables(["A"])
     }
     assert passed == {
+        "windsurf": {"env": {"A": "${env:A}"}},
         "cline": {"env": {"A": "${env:A}"}},
         "roo": {"env": {"A": "${env:A}"}},
         "gemini": {"env": {"A": "${A}"}},
