@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from config.document import Document
     from config.edit import ValuePath
     from config.hosts import DesktopHost
+    from config.hosts.started import OurServers
     from host.cli.host_entry import OwnEntry
     from host.storage.connections import Connections, Record
     from host.storage.directory import State
@@ -107,7 +108,7 @@ class _Choices:
     file: Path
     config: Config
     document: Document
-    servers: Mapping[str, object]
+    servers: OurServers
     state: State
     by_url: bool
     token: str | None
@@ -157,10 +158,11 @@ def connect(
     _check_options(hosts, path, project)
     source = Path(os.path.abspath(config_file or find_config()))
     config = load_config(str(source))
+    from config.hosts.started import OurServers
     from config.load import read_file
 
     document, of_host = read_file(source)
-    servers = _servers_of(document, of_host, source)
+    servers = OurServers(_servers_of(document, of_host, source), source.parent, os.environ)
     choices = _Choices(source, config, document, servers, state, by_url, token, write_token, move)
     with _failures(), connections.lock():
 
@@ -363,33 +365,31 @@ def _moves(
 ) -> tuple[list[ValuePath], list[str]]:
     """The servers to take out of a file, and what to say about those that stay."""
     from config import ConfigError
-    from config.hosts.started import is_among, started_by
+    from config.hosts.started import started_by
 
     try:
         entries = started_by(host, path, data, Path.home(), os.environ)
     except ConfigError as problem:
         raise CommandFailed(str(problem)) from problem
     moves: list[ValuePath] = []
-    twice: list[str] = []
-    unknown: list[str] = []
+    config = choices.file.name or CONFIG_NAME
+    stay: dict[str, list[str]] = {
+        f"past all rules: colonnade connect {host.name} --move": [],
+        f"which is disabled in {config}": [],
+        f"which {config} does not have": [],
+    }
+    twice, disabled, unknown = stay.values()
     for entry in entries:
-        if entry.name in moved or (is_among(entry, choices.servers) and choices.move):
+        is_ours = choices.servers.has(entry, path)
+        if entry.name in moved or (is_ours and choices.move):
             moves.append(tuple(part for part in entry.path if part is not None))
-        elif is_among(entry, choices.servers):
+        elif is_ours:
             twice.append(entry.name)
+        elif choices.servers.has_disabled(entry, path):
+            disabled.append(entry.name)
         elif not entry.problems:
             unknown.append(entry.name)
-    notes: list[str] = []
-    if twice:
-        notes.append(
-            f"{host.title} still starts {', '.join(twice)} by itself, past all rules: "
-            f"colonnade connect {host.name} --move"
-        )
-    if unknown:
-        notes.append(
-            f"{host.title} still starts {', '.join(unknown)} by itself, which {choices.file.name or CONFIG_NAME} does "
-            "not have"
-        )
+    notes = [f"{host.title} still starts {', '.join(names)} by itself, {why}" for why, names in stay.items() if names]
     return moves, notes
 
 

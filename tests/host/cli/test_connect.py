@@ -244,6 +244,19 @@ def test_a_projects_file_is_apart_from_the_users(home: Home) -> None:
     assert not project.parent.exists()
 
 
+def test_what_was_imported_from_a_project_is_found_again(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    project = home / "work" / ".gemini" / "settings.json"
+    project.parent.mkdir()
+    project.write_text('{"mcpServers": {"s": {"command": "./s.py", "args": ["."]}}}')
+    Path("colonnade.yaml").unlink()
+    assert run(["import", "gemini", "--yes"]) == DONE
+    assert run(["connect", "gemini", "--project", "--move", "--yes"]) == DONE
+    assert "still starts s by itself, which is disabled in colonnade.yaml" in capsys.readouterr().err
+    Path("colonnade.yaml").write_text(Path("colonnade.yaml").read_text().replace("disabled: true", "disabled: false"))
+    assert run(["connect", "gemini", "--project", "--move", "--yes"]) == DONE
+    assert list(json.loads(project.read_text())["mcpServers"]) == ["colonnade"]
+
+
 def test_another_file_of_the_host(home: Home) -> None:
     path = home / "elsewhere.json"
     assert run(["connect", "gemini", "--file", str(path), "--yes"]) == DONE
