@@ -54,5 +54,11 @@ def _edits(text: str, changed: str, is_second: bool) -> Iterator[_Edit]:
 
 def shared_start(old: Sequence[str], new: Sequence[str]) -> int:
     """The number of lines, or characters, at the beginning that are the same."""
-    pairs = zip(old, new, strict=False)
-    return next((n for n, (one, other) in enumerate(pairs) if one != other), min(len(old), len(new)))
+    same, end = 0, min(len(old), len(new))
+    while same < end:
+        middle = (same + end + 1) // 2
+        if old[same:middle] == new[same:middle]:
+            same = middle
+        else:
+            end = middle - 1
+    return same
