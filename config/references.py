@@ -157,6 +157,15 @@ def default_of(reference: str) -> tuple[str, str]:
     return (match["name"], match["default"]) if match is not None and match["default"] else ("", "")
 
 
+def variables_in(value: object) -> set[str]:
+    """The names of the environment variables that values and all that is in them need."""
+    if isinstance(value, dict):
+        return set().union(*map(variables_in, value.values()))
+    if isinstance(value, list):
+        return set().union(*map(variables_in, value))
+    return set(variables_of(value)) if isinstance(value, str) else set()
+
+
 def kept_secrets_of(raw: str) -> list[str]:
     """The references of a value to the keyring and to files."""
     found = (match[0] for match in _REFERENCE.finditer(raw) if match[0] != _ESCAPE)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from config.edit.spans import CannotEdit, Cut, Insertion, ValuePath, indentation, inserted, line_start, without
@@ -29,12 +30,11 @@ def values(text: str) -> Any:
     """
     if is_blank(text):
         return {}
-    try:
-        return json.loads(strict(text), parse_int=_integer)
-    except (ValueError, RecursionError):
-        problem = CannotEdit("it is not JSON")
-    # Not within the handler: the error of the parser holds the whole text.
-    raise problem
+    for form in (str, strict):  # most files are standard JSON, which need not be looked through for comments
+        with suppress(ValueError, RecursionError):
+            return json.loads(form(text), parse_int=_integer)
+    # Not within a handler: the error of the parser holds the whole text.
+    raise CannotEdit("it is not JSON")
 
 
 def _integer(digits: str) -> int | str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from config.edit import BYTE_ORDER_MARK, CannotEdit, ValuePath, cut, get, has, insert, paste, pruned, values
-from config.hosts.connection import NAME, Connection, is_same_launch
+from config.edit.both_changes import both_changes
+from config.hosts.connection import NAME, Connection, additions, is_same_launch
 from config.problems import clip
 
 SPAN_CHANGED = f'its entry "{NAME}" was changed by hand; it is left as it is'
@@ -52,10 +53,19 @@ class Change:
 
 @dataclass
 class GivenBack:
-    """The content without our change; None if no file should be left. `kept` says what could not be given back."""
+    """The content without our change.
+
+    Attributes:
+        data: The content; None if no file should be left.
+        kept: Sentences on what could not be given back.
+        added: What a person added to our entry, which goes with it.
+        has_entry: Whether our entry is left, since a person changed or renamed it.
+    """
 
     data: bytes | None
     kept: list[str] = field(default_factory=list)
+    added: Mapping[str, object] = field(default_factory=dict)
+    has_entry: bool = False
 
 
 def connected(
@@ -87,13 +97,20 @@ def given_back(file: Path, data: bytes, change: Change, connection: Connection) 
     Raises:
         CannotEdit: the content cannot be changed without touching the rest.
     """
-    if digest(data) in change.known:
-        return GivenBack(change.original)
     mark, text = _decoded(data)
-    result = GivenBack(None)
+    result = GivenBack(None, added=_added(values(file, text), change))
+    if digest(data) in change.known:
+        result.data = change.original
+        return result
     text = _without_entry(file, text, change, result)
-    for moved in reversed(change.moved):
-        text = _with_moved(file, text, moved, result)
+    before = _decoded(change.original)[1]
+    steps: list[tuple[Moved, str, str]] = []
+    for moved in change.moved:
+        after = cut(file, before, moved.path).rest
+        steps.append((moved, before, after))
+        before = after
+    for moved, before, after in reversed(steps):
+        text = _with_moved(file, text, moved, before, after, result)
     if change.original is None and not result.kept and _is_new(text, change.path, file, connection):
         return result
     result.data = (mark + text).encode()
@@ -118,9 +135,13 @@ def _without_entry(file: Path, text: str, change: Change, result: GivenBack) -> 
     root = values(file, text)
     path = own_path(root, change.path)
     if path is None:
+        if name := _renamed(root, change):
+            result.kept.append(f'its entry "{NAME}" was renamed to "{clip(name)}"; it is left as it is')
+            result.has_entry = True
         return text
     if not is_same_launch(change.entry, get(root, path)):
         result.kept.append(SPAN_CHANGED)
+        result.has_entry = True
         return text
     rest = cut(file, text, path).rest
     if text.count(change.written) == 1:
@@ -136,6 +157,22 @@ def _without_entry(file: Path, text: str, change: Change, result: GivenBack) -> 
     return rest
 
 
+def _added(root: Any, change: Change) -> Mapping[str, object]:
+    """What a person added to our entry, if that is still ours."""
+    path = own_path(root, change.path)
+    found: Any = None if path is None else get(root, path)
+    return additions(change.entry, found) if is_same_launch(change.entry, found) else {}
+
+
+def _renamed(root: Any, change: Change) -> str | None:
+    """The name of another entry that starts or reaches what ours did."""
+    above = change.path[:-1]
+    found = get(root, above, {})
+    keys: Iterable[str | int] = found if isinstance(found, dict) else range(len(found or []))
+    places = ((*above, key) for key in keys)
+    return next((_name(root, path) for path in places if is_same_launch(change.entry, get(root, path))), None)
+
+
 def _is_standard_json(text: str) -> bool:
     try:
         json.loads(text)
@@ -144,19 +181,39 @@ def _is_standard_json(text: str) -> bool:
     return True
 
 
-def _with_moved(file: Path, text: str, moved: Moved, result: GivenBack) -> str:
-    root = values(file, text)
-    above, last = moved.path[:-1], moved.path[-1]
-    if isinstance(last, int):
-        items = get(root, above) or []
-        is_there = any(_name(root, (*above, n)) == moved.name for n in range(len(items)))
-        path: ValuePath = (*above, 0)
-    else:
-        is_there, path = has(root, moved.path), moved.path
-    if is_there:
+def _with_moved(file: Path, text: str, moved: Moved, before: str, after: str, result: GivenBack) -> str:
+    """The text with a server put back: where it stood `before` it was taken out, unless that place is gone."""
+    if _place(values(file, text), moved) is not None:
         result.kept.append(f'it has another server "{clip(moved.name)}" by now; the former one is in the backup')
         return text
-    return paste(file, text, path, moved.piece).text
+    restored = both_changes(after, before, text)
+    if restored is not None and _adds(file, text, restored, moved, before):
+        return restored
+    above, last = moved.path[:-1], moved.path[-1]
+    return paste(file, text, (*above, 0 if isinstance(last, int) else last), moved.piece).text
+
+
+def _place(root: Any, moved: Moved) -> ValuePath | None:
+    """The place of a server with the name of the moved one."""
+    above = moved.path[:-1]
+    if isinstance(moved.path[-1], str):
+        return moved.path if has(root, moved.path) else None
+    places = ((*above, n) for n in range(len(get(root, above) or [])))
+    return next((path for path in places if _name(root, path) == moved.name), None)
+
+
+def _adds(file: Path, text: str, restored: str, moved: Moved, before: str) -> bool:
+    """Whether a text has the moved server as it was, and all else as another text has it."""
+    try:
+        root = values(file, restored)
+        path = _place(root, moved)
+        if path is None or get(root, path) != get(values(file, before), moved.path):
+            return False
+        rest, above = values(file, cut(file, restored, path).rest), path[:-1]
+        is_alone = pruned(rest, above) == pruned(values(file, text), above)
+    except CannotEdit:
+        return False
+    return is_alone and _is_standard_json(restored) >= _is_standard_json(text)
 
 
 def _is_new(text: str, path: ValuePath, file: Path, connection: Connection) -> bool:

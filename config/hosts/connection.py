@@ -66,6 +66,10 @@ class Connection:
     file_name: str = ""
     variables_from: str = "its environment"
 
+    @property
+    def passes_all_variables(self) -> bool:
+        return self.variables is _no_variables
+
     def place(self, root: object) -> ValuePath:
         """The path of our entry in a file with these values; in a list, it is the first item."""
         keys = self.newer_path if self.newer_path and isinstance(get(root, self.newer_path), dict) else self.path
@@ -82,7 +86,12 @@ CONNECTIONS: Mapping[str, Connection] = {
         url=lambda url: {"type": "http", "url": url},
         reference="${env:NAME}",
     ),
-    "windsurf": Connection(("mcpServers",), url=lambda url: {"serverUrl": url}, reference="${env:NAME}"),
+    "windsurf": Connection(
+        ("mcpServers",),
+        url=lambda url: {"serverUrl": url},
+        reference="${env:NAME}",
+        variables=_in_env("${env:NAME}"),
+    ),
     "cline": Connection(
         ("mcpServers",),
         url=lambda url: {"type": "streamableHttp", "url": url},
@@ -101,7 +110,7 @@ CONNECTIONS: Mapping[str, Connection] = {
         reference="${NAME}",
         variables=_in_env("${NAME}"),  # it withholds variables whose names look like those of secrets
     ),
-    "lm-studio": Connection(("mcpServers",), url=lambda url: {"url": url}),
+    "lm-studio": Connection(("mcpServers",), url=lambda url: {"url": url}, variables=None),
     "codex": Connection(
         ("mcp_servers",),
         url=lambda url: {"url": url},
@@ -110,7 +119,8 @@ CONNECTIONS: Mapping[str, Connection] = {
         literal_token=lambda token: {"http_headers": {"Authorization": f"Bearer {token}"}},
         variables=lambda names: {"env_vars": list(names)} if names else {},
     ),
-    "zed": Connection(("context_servers",), url=lambda url: {"url": url}),
+    # It may start servers before it has read the variables of the login shell.
+    "zed": Connection(("context_servers",), url=lambda url: {"url": url}, variables=None),
     "continue": Connection(
         ("mcpServers",),
         command=lambda program, arguments: {"name": NAME, **_command(program, arguments)},
@@ -157,9 +167,60 @@ CONNECTIONS: Mapping[str, Connection] = {
 }
 """By the name of the host."""
 
+_PROGRAM_KEYS = frozenset({"command", "cmd"})
+_VARIABLE_KEYS = ("env", "envs", "environment", "env_vars", "env_keys")
 _LAUNCH_KEYS = ("command", "args", "cmd", "url", "serverUrl", "httpUrl", "uri")
 
 
 def is_same_launch(written: Mapping[str, object], found: Any) -> bool:
     """Whether an entry of a file still starts or reaches what was written."""
     return isinstance(found, dict) and all(found.get(key) == written.get(key) for key in _LAUNCH_KEYS)
+
+
+def starts_program(entry: Mapping[str, object]) -> bool:
+    """Whether an entry starts a program, and does not reach a URL."""
+    return not _PROGRAM_KEYS.isdisjoint(entry)
+
+
+def named_variables(entry: Mapping[str, object]) -> set[str]:
+    """The variables that an entry gives the program, in any host's form."""
+    found = (entry.get(key) for key in _VARIABLE_KEYS)
+    return {str(name) for each in found if isinstance(each, dict | list) for name in each}
+
+
+def is_alike(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
+    """Whether two entries both start a program, or both reach a URL."""
+    return starts_program(one) == starts_program(other)
+
+
+def additions(written: Mapping[str, Any], found: Mapping[str, Any]) -> Entry:
+    """The keys, variables and items that an entry of a file has beside what was written, or with another value."""
+    made: Entry = {}
+    for key, value in found.items():
+        mine = written.get(key)
+        if isinstance(mine, dict) and isinstance(value, dict):
+            more: Any = additions(mine, value)
+        elif isinstance(mine, list) and isinstance(value, list):
+            more = [item for item in value if item not in mine]
+        elif key in written and mine == value:
+            continue
+        else:
+            made[key] = value
+            continue
+        if more:
+            made[key] = more
+    return made
+
+
+def with_additions(entry: Mapping[str, Any], added: Mapping[str, Any]) -> Entry:
+    """An entry with the additions to another one."""
+    made = dict(entry)
+    for key, more in added.items():
+        mine = made.get(key)
+        if isinstance(mine, dict) and isinstance(more, dict):
+            made[key] = with_additions(mine, more)
+        elif isinstance(mine, list) and isinstance(more, list):
+            made[key] = [*mine, *(item for item in more if item not in mine)]
+        else:
+            made[key] = more
+    return made

@@ -1,22 +1,26 @@
 """The servers that a host starts by itself from a file, and which of them our own configuration has.
 
 Two servers are the same if they start the same command or reach the same URL with the same variables and headers,
-whatever their names: with others, they may be of two accounts. A reference in our configuration stands for any text,
-because a secret that was moved out of the host's file is one there.
+whatever their names: with others, they may be of two accounts. Paths are compared as absolute ones, as import writes
+them, and the folder in which a program starts counts if the host names it or an argument is a path from there. A
+reference in our configuration stands for any text, because a secret that was moved out of the host's file is one there.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Mapping
+from itertools import repeat
 from pathlib import Path
 
 from config.document import Plain
 from config.hosts.desktop_file import DesktopFile
 from config.hosts.desktop_host import DesktopHost
-from config.hosts.entry import ServerEntry
+from config.hosts.entry import ServerEntry, escape
 from config.read import read
+from config.references import CannotExpandError, Expander
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{[^}]*\}")
 
@@ -36,23 +40,76 @@ def started_by(
     return [entry for entry in entries if not entry.is_off]
 
 
-def is_among(entry: ServerEntry, servers: Mapping[str, object]) -> bool:
-    """Whether one of our servers, as they are written in our file, starts or reaches the same."""
-    theirs = _launch(entry.ours)
-    if not theirs:
+class OurServers:
+    """The servers of our configuration, as they are written in a file of a folder."""
+
+    def __init__(self, servers: Mapping[str, object], folder: Path, environ: Mapping[str, str]) -> None:
+        self._servers = {id: ours for id, ours in servers.items() if isinstance(ours, dict)}
+        self._folder = folder
+        self._environ = environ
+
+    def has(self, entry: ServerEntry, file: Path) -> bool:
+        """Whether one that is not disabled starts or reaches the same as an entry of a host's file."""
+        return any(not self._is_disabled(ours) for ours in self._same_as(entry, file))
+
+    def has_disabled(self, entry: ServerEntry, file: Path) -> bool:
+        """Whether those that start or reach the same are disabled."""
+        same = self._same_as(entry, file)
+        return bool(same) and all(map(self._is_disabled, same))
+
+    @staticmethod
+    def _is_disabled(ours: Mapping[str, object]) -> bool:
+        return ours.get("disabled") == Plain("true")
+
+    def _same_as(self, entry: ServerEntry, file: Path) -> list[dict[str, object]]:
+        theirs, expander = _launch(entry.ours, file.parent), Expander(self._environ, file.parent)
+        if not theirs:
+            return []
+        cwd = _cwd(entry.ours, file.parent) if _depends_on_folder(entry, file.parent) else None
+        return [
+            ours
+            for ours in self._servers.values()
+            if _is_same(_launch(ours, self._folder), theirs, expander)
+            and (cwd is None or _stands_for(_cwd(ours, self._folder), cwd, expander))
+            and all(_is_same_map(ours.get(key), entry.ours.get(key), expander) for key in ("env", "headers"))
+        ]
+
+
+def _launch(server: Mapping[str, object], folder: Path) -> tuple[str, ...]:
+    """The words of the command with an absolute path of the program, or the URL; empty if there is neither."""
+    words = _words(server)
+    if words and "/" in words[0] and "command" in server:
+        return (_below(folder, words[0]), *words[1:])
+    return words
+
+
+def _cwd(server: Mapping[str, object], folder: Path) -> str:
+    return _below(folder, str(server.get("cwd", "")))
+
+
+def _below(folder: Path, path: str) -> str:
+    """A path that starts from a folder, unless it begins with a reference."""
+    return path if path.startswith("${") else os.path.normpath(Path(escape(str(folder))) / path)
+
+
+def _depends_on_folder(entry: ServerEntry, folder: Path) -> bool:
+    """Whether the entry names the folder in which it starts, or an argument is a path from there."""
+    if "command" not in entry.ours:
         return False
-    return any(
-        _is_same(_launch(ours), theirs)
-        and all(_is_same_map(ours.get(key), entry.ours.get(key)) for key in ("env", "headers"))
-        for ours in servers.values()
-        if isinstance(ours, dict) and ours.get("disabled") != Plain("true")
-    )
+    start = Path(_cwd(entry.ours, folder).replace("$${", "${"))
+    return "cwd" in entry.values or any(_is_in(start, word) for word in _words(entry.ours)[1:])
 
 
-def _launch(server: object) -> tuple[str, ...]:
-    """The words of the command, or the URL; empty if there is neither."""
-    if not isinstance(server, dict):
-        return ()
+def _is_in(folder: Path, word: str) -> bool:
+    path = word.partition("=")[2] if word.startswith("-") else word
+    try:
+        return bool(path) and not path.startswith("/") and (folder / path).exists()
+    except (OSError, ValueError):  # too long for a path, or with a NUL character
+        return False
+
+
+def _words(server: Mapping[str, object]) -> tuple[str, ...]:
+    """The words of the command, or the URL after an empty word; none if there is neither."""
     command, arguments = server.get("command"), server.get("args")
     if isinstance(command, list):
         return tuple(str(word) for word in command)
@@ -67,24 +124,30 @@ def _launch(server: object) -> tuple[str, ...]:
     return ("", url) if isinstance(url, str) else ()
 
 
-def _is_same(ours: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
-    if ours == theirs:
-        return True
+def _is_same(ours: tuple[str, ...], theirs: tuple[str, ...], expander: Expander) -> bool:
     if not any(_REFERENCE.sub("", word) for word in ours):
-        return False  # it would stand for any command or URL
-    return len(ours) == len(theirs) and all(_stands_for(mine, other) for mine, other in zip(ours, theirs, strict=True))
+        return ours == theirs  # references alone would stand for any command or URL
+    return len(ours) == len(theirs) and all(map(_stands_for, ours, theirs, repeat(expander)))
 
 
-def _is_same_map(ours: object, theirs: object) -> bool:
+def _is_same_map(ours: object, theirs: object, expander: Expander) -> bool:
     mine, others = ours or {}, theirs or {}
     if not isinstance(mine, dict) or not isinstance(others, dict):
         return False
-    return mine.keys() == others.keys() and all(_stands_for(str(mine[key]), str(others[key])) for key in mine)
+    return mine.keys() == others.keys() and all(_stands_for(str(mine[key]), str(others[key]), expander) for key in mine)
 
 
-def _stands_for(ours: str, theirs: str) -> bool:
+def _stands_for(ours: str, theirs: str, expander: Expander) -> bool:
+    """Whether our text is the same or has the same value. Each of its references may have any."""
     if ours == theirs:
         return True
     pieces = _REFERENCE.split(ours.replace("$${", "\0"))
     pattern = ".*".join(re.escape(piece.replace("\0", "${")) for piece in pieces)
-    return len(pieces) > 1 and re.fullmatch(pattern, theirs.replace("$${", "${"), re.DOTALL) is not None
+    return re.fullmatch(pattern, _filled(theirs, expander), re.DOTALL) is not None
+
+
+def _filled(text: str, expander: Expander) -> str:
+    try:
+        return expander.expand(text).text
+    except CannotExpandError:
+        return text.replace("$${", "${")

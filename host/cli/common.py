@@ -185,15 +185,19 @@ def find_config() -> str:
     Raises:
         CommandFailed: there is neither.
     """
+    here, own = Path(CONFIG_NAME), users_config()
+    for each in (here, own):
+        if each.is_file():
+            return str(each)
+    raise CommandFailed(f"there is no configuration: name its FILE, or put it at ./{here} or {own}", WRONG)
+
+
+def users_config() -> Path:
+    """The configuration that is used in folders without one of their own. It may not be there."""
     home = os.environ.get("XDG_CONFIG_HOME", "")
     # A relative one is to be ignored (XDG Base Directory Specification, "Basics").
     folder = Path(home) if os.path.isabs(home) else Path.home() / ".config"
-    candidates = (Path(CONFIG_NAME), folder / "colonnade" / CONFIG_NAME)
-    for each in candidates:
-        if each.is_file():
-            return str(each)
-    here, own = candidates
-    raise CommandFailed(f"there is no configuration: name its FILE, or put it at ./{here} or {own}", WRONG)
+    return folder / "colonnade" / CONFIG_NAME
 
 
 def load_config(file: str, *, may_ask: bool = False) -> Config:
@@ -209,10 +213,29 @@ def load_config(file: str, *, may_ask: bool = False) -> Config:
         config = load(file, ask=ask_for_input) if may_ask and sys.stdin.isatty() else load(file)
     except ConfigError as problem:
         print(problem, file=sys.stderr)
+        if not may_ask and not sys.stdin.isatty() and (unset := _unset_variables(file)):
+            print(
+                f"A desktop host passes on few variables, perhaps not {', '.join(unset)}: use ${{file:PATH}} or "
+                "${keyring:NAME} in the configuration, or give them in env of Colonnade's entry in the host's file.",
+                file=sys.stderr,
+            )
         raise click.exceptions.Exit(WRONG) from problem
     for notice in config.notices:
         print(f"{file}: {notice}", file=sys.stderr)
     return config
+
+
+def _unset_variables(file: str) -> list[str]:
+    """The environment variables that a configuration of ours needs and that are not set."""
+    from config import ConfigError
+    from config.load import read_file
+    from config.references import variables_in
+
+    try:
+        document, host = read_file(Path(os.path.abspath(file)))
+    except ConfigError:
+        return []
+    return sorted(variables_in(document.root) - os.environ.keys()) if host is None else []
 
 
 def ask_for_input(id: str, description: str) -> str | None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from config.document import Document
     from config.edit import ValuePath
     from config.hosts import DesktopHost
+    from config.hosts.started import OurServers
     from host.cli.host_entry import OwnEntry
     from host.storage.connections import Connections, Record
     from host.storage.directory import State
@@ -67,7 +68,16 @@ class HostName(click.ParamType["DesktopHost"]):
 
 @dataclass(frozen=True)
 class _Edit:
-    """A change of a host's file that was prepared. `after` is None if the file is to be removed."""
+    """A change of a host's file that was prepared.
+
+    Attributes:
+        after: The new content; None if the file is to be removed.
+        notes: Sentences for the person who is asked.
+        secret: A text that is not shown.
+        is_edited: Whether a person added to our entry, which is written anew or taken out.
+        left: The sentences on what cannot be given back.
+        has_entry: Whether an entry that starts Colonnade is among that.
+    """
 
     host: DesktopHost
     file: ForeignFile
@@ -75,6 +85,13 @@ class _Edit:
     record: Record
     notes: list[str] = field(default_factory=list)
     secret: str = ""
+    is_edited: bool = False
+    left: list[str] = field(default_factory=list)
+    has_entry: bool = False
+
+    @property
+    def changes_nothing(self) -> bool:
+        return self.after == self.file.data
 
     @property
     def title(self) -> str:
@@ -88,7 +105,7 @@ class _Choices:
     file: Path
     config: Config
     document: Document
-    servers: Mapping[str, object]
+    servers: OurServers
     state: State
     by_url: bool
     token: str | None
@@ -138,10 +155,11 @@ def connect(
     _check_options(hosts, path, project)
     source = Path(os.path.abspath(config_file or find_config()))
     config = load_config(str(source))
+    from config.hosts.started import OurServers
     from config.load import read_file
 
     document, of_host = read_file(source)
-    servers = _servers_of(document, of_host, source)
+    servers = OurServers(_servers_of(document, of_host, source), source.parent, os.environ)
     choices = _Choices(source, config, document, servers, state, by_url, token, write_token, move)
     with _failures(), connections.lock():
 
@@ -270,7 +288,7 @@ def _connected(host: DesktopHost, path: Path, project: bool, connections: Connec
     """The change that connects a file. What an earlier connection changed is undone first, in the same step."""
     from config.edit import CannotEdit
     from config.hosts.connecting import connected, digest, given_back
-    from config.hosts.connection import CONNECTIONS
+    from config.hosts.connection import CONNECTIONS, is_alike, with_additions
     from host.storage.connections import Record
     from host.storage.foreign_file import open_foreign
 
@@ -283,26 +301,40 @@ def _connected(host: DesktopHost, path: Path, project: bool, connections: Connec
         )
     former = connections.get(file.path)
     base, moved, folders = file.data, frozenset[str](), tuple(map(str, file.folders))
+    added: Mapping[str, object] = {}
     if former is not None:
         folders = folders or former.folders
         if file.data is not None:
             back = given_back(file.path, file.data, former.change, connection)
             if back.kept:
                 raise CommandFailed(f"{path}: {'; '.join(back.kept)}. Use colonnade disconnect {host.name} first")
-            base = back.data
+            base, added = back.data, back.added
             moved = frozenset(each.name for each in former.change.moved)
-    own = _own_entry(host, choices)
+    own = _own_entry(host, choices, added)
     moves, notes = _moves(host, file.path, base, moved, choices)
+    entry, stays = own.entry, former is not None and is_alike(former.change.entry, own.entry)
+    if added:
+        stays_or_not = "stays in it" if stays else "does not go with the new one"
+        notes.append(f"what was added to its entry by hand ({_keys(added)}) {stays_or_not}")
+        entry = with_additions(entry, added) if stays else entry
     try:
-        after, change = connected(file.path, base, connection, own.entry, moves)
+        after, change = connected(file.path, base, connection, entry, moves)
     except CannotEdit as problem:
         raise CommandFailed(f"{path} cannot be changed: {problem}") from None
+    # The additions are not ours, so they are told apart the next time too.
+    change = replace(change, entry=own.entry)
     if file.data is not None:
         change = replace(change, known=(*change.known, digest(file.data)))
     others = [str(each) for each in _paths(host, project=project) if each != path and os.path.lexists(each)]
     notes = [*own.notes, *notes, *(f"{host.title} may also read {each}, which is left" for each in others)]
     record = Record(host.name, str(file.path), str(choices.file), change, folders, str(Path.cwd()) if project else "")
-    return _Edit(host, file, after, record, notes, own.secret)
+    return _Edit(host, file, after, record, notes, own.secret, is_edited=bool(added))
+
+
+def _keys(added: Mapping[str, object]) -> str:
+    from config.problems import clip
+
+    return ", ".join(map(clip, added))
 
 
 def _servers_of(document: Document, host: DesktopHost | None, file: Path) -> Mapping[str, object]:
@@ -315,14 +347,14 @@ def _servers_of(document: Document, host: DesktopHost | None, file: Path) -> Map
     return servers if isinstance(servers, dict) else {}
 
 
-def _own_entry(host: DesktopHost, choices: _Choices) -> OwnEntry:
+def _own_entry(host: DesktopHost, choices: _Choices, added: Mapping[str, object]) -> OwnEntry:
     from host.cli.host_entry import by_command, by_url
 
     if choices.by_url:
         return by_url(
             host, choices.config, choices.document, choices.state, choices.token, write_token=choices.write_token
         )
-    return by_command(host, choices.document, choices.file, choices.state)
+    return by_command(host, choices.document, choices.file, choices.state, added)
 
 
 def _moves(
@@ -330,33 +362,31 @@ def _moves(
 ) -> tuple[list[ValuePath], list[str]]:
     """The servers to take out of a file, and what to say about those that stay."""
     from config import ConfigError
-    from config.hosts.started import is_among, started_by
+    from config.hosts.started import started_by
 
     try:
         entries = started_by(host, path, data, Path.home(), os.environ)
     except ConfigError as problem:
         raise CommandFailed(str(problem)) from problem
     moves: list[ValuePath] = []
-    twice: list[str] = []
-    unknown: list[str] = []
+    config = choices.file.name or CONFIG_NAME
+    stay: dict[str, list[str]] = {
+        f"past all rules: colonnade connect {host.name} --move": [],
+        f"which is disabled in {config}": [],
+        f"which {config} does not have": [],
+    }
+    twice, disabled, unknown = stay.values()
     for entry in entries:
-        if entry.name in moved or (is_among(entry, choices.servers) and choices.move):
+        is_ours = choices.servers.has(entry, path)
+        if entry.name in moved or (is_ours and choices.move):
             moves.append(tuple(part for part in entry.path if part is not None))
-        elif is_among(entry, choices.servers):
+        elif is_ours:
             twice.append(entry.name)
+        elif choices.servers.has_disabled(entry, path):
+            disabled.append(entry.name)
         elif not entry.problems:
             unknown.append(entry.name)
-    notes: list[str] = []
-    if twice:
-        notes.append(
-            f"{host.title} still starts {', '.join(twice)} by itself, past all rules: "
-            f"colonnade connect {host.name} --move"
-        )
-    if unknown:
-        notes.append(
-            f"{host.title} still starts {', '.join(unknown)} by itself, which {choices.file.name or CONFIG_NAME} does "
-            "not have"
-        )
+    notes = [f"{host.title} still starts {', '.join(names)} by itself, {why}" for why, names in stay.items() if names]
     return moves, notes
 
 
@@ -365,6 +395,9 @@ def _apply_connected(edit: _Edit, connections: Connections) -> None:
     from host.storage.foreign_file import CannotReplace
 
     assert edit.after is not None
+    if edit.changes_nothing:
+        return
+    copy = _copy(edit, connections)
     former = connections.get(edit.file.path)
     kept = connections.keep(edit.record)
     try:
@@ -375,7 +408,7 @@ def _apply_connected(edit: _Edit, connections: Connections) -> None:
         else:
             connections.keep(former)
         raise
-    where = "" if kept is None else f". The former content is in {kept}"
+    where = "" if kept is None else f". The former content is in {copy or kept}"
     print(f"{edit.host.title} is connected; start it again{where}")
     print("Calls that need your confirmation wait for you in `colonnade ask`, or on the page of `colonnade console`.")
 
@@ -401,33 +434,55 @@ def _given_back(host: DesktopHost, record: Record) -> _Edit:
     file = open_foreign(path)
     if file.data is None:
         gone = [f"{path} is gone"] if record.change.moved else []
-        return _Edit(host, file, None, record, gone)
+        return _Edit(host, file, None, record, gone, left=gone)
     try:
         back = given_back(path, file.data, record.change, CONNECTIONS[host.name])
     except CannotEdit as problem:
         raise CommandFailed(f"{path} cannot be changed: {problem}") from None
-    return _Edit(host, file, back.data, record, back.kept)
+    notes = list(back.kept)
+    if back.added:
+        notes.append(f"what was added to its entry by hand ({_keys(back.added)}) goes with it")
+    return _Edit(
+        host,
+        file,
+        back.data,
+        record,
+        notes,
+        is_edited=bool(back.added),
+        left=back.kept,
+        has_entry=back.has_entry,
+    )
 
 
 def _apply_given_back(edit: _Edit, connections: Connections) -> None:
+    copy = _copy(edit, connections)
     edit.file.clean_up()
     if edit.file.data is None:
         pass  # somebody removed it
     elif edit.after is None:
         edit.file.remove([Path(folder) for folder in edit.record.folders])
-    elif edit.after != edit.file.data:
+    elif not edit.changes_nothing:
         edit.file.replace(edit.after)
-    if edit.notes or edit.after != edit.record.change.original:
-        kept = connections.set_aside(edit.file.path)
-        print(f"{edit.host.title} is disconnected; start it again. Its former content is in {kept}")
+    said = f"{edit.host.title} is disconnected; start it again"
+    if edit.has_entry:
+        said = f"{edit.host.title} may still start Colonnade: {edit.left[0]}. Take it out by hand"
+    if edit.left or edit.after != edit.record.change.original:
+        said += f". Its former content is in {connections.set_aside(edit.file.path)}"
     else:
         connections.forget(edit.file.path)
-        print(f"{edit.host.title} is disconnected; start it again")
+    print(said + (f". The content with the edited entry is in {copy}" if copy else ""))
 
 
 # Both
 
 _Apply = Callable[[_Edit, "Connections"], None]
+
+
+def _copy(edit: _Edit, connections: Connections) -> Path | None:
+    """Keep the content with an entry that a person edited."""
+    if not edit.is_edited or edit.file.data is None:
+        return None
+    return connections.keep_edited(edit.file.path, edit.file.data)
 
 
 def _prepared(
@@ -457,14 +512,15 @@ def _carry_out(
     """Show and write the changes, each by itself. The problem of a host does not keep the others from being changed."""
     if problems and not edits:
         raise problems[0]
-    if not dry_run and not yes and not sys.stdin.isatty():
+    asks = not yes and not all(edit.changes_nothing for edit in edits)
+    if not dry_run and asks and not sys.stdin.isatty():
         raise CommandFailed("this is no terminal to ask at: say --yes to write, or --dry-run to look", WRONG)
     code = DONE
     for edit in edits:
         _show(edit)
         if dry_run:
             continue
-        if not yes and not is_confirmed("Write this?"):
+        if not yes and not edit.changes_nothing and not is_confirmed("Write this?"):
             print(f"{edit.file.path} is left as it is")
             code = FAILED
             continue
@@ -486,8 +542,8 @@ def _show(edit: _Edit) -> None:
     print(visible(edit.title))
     before, after = (_text(data) for data in (edit.file.data, edit.after))
     parsed = [values(edit.file.path, text) for text in (before, after)]
-    lines = difference(str(edit.file.path), before, after, parsed, edit.secret)
-    for line in lines or ["(no difference)"]:
+    lines = difference(str(edit.file.path), before, after, parsed, edit.secret) or ["(only line ends differ)"]
+    for line in ["Nothing is to be done in this file."] if edit.changes_nothing else lines:
         print(line)
     for note in edit.notes:
         print(f"notice: {visible(note)}", file=sys.stderr)

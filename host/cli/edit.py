@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from host.cli.common import CONFIG_NAME, FILE, HeaderType, find_config, secrets_option, show_path
+from host.cli.common import CONFIG_NAME, FILE, HeaderType, find_config, secrets_option, show_path, users_config
 from host.cli.exit_codes import DONE, WRONG, CommandFailed
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 _FIRST_FILE = Path(__file__).with_name("first_file.yaml")
 _STAND_IN = "unset"
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
 
@@ -44,6 +47,8 @@ def init(file: str) -> int:
     ):
         print(f"  colonnade import --merge          adds those of {', '.join(titles)}")
     print(f"  colonnade serve {file}" + " " * max(1, 17 - len(file)) + "serves it")
+    if file == CONFIG_NAME and users_config().is_file():
+        print(f"In this folder it is used instead of {show_path(users_config())}.")
     return DONE
 
 
@@ -117,11 +122,12 @@ def add(
     """
     from config.document import Plain
     from config.literal_secrets import set_variables, without_secrets
+    from config.references import variables_in
     from host.cli.own_file import OwnFile
     from host.cli.secret_store import open_secrets
     from host.sanitize import visible
 
-    is_url = len(words) == 1 and words[0].startswith(("http://", "https://"))
+    is_url = _is_url(words)
     _refuse_mixed(is_url, variables, headers, cwd)
     server: dict[str, object] = {"url": words[0]} if is_url else {"command": list(words)}
     if variables:
@@ -140,11 +146,13 @@ def add(
     own.put(name, without_secrets(server, name, store.keep, set_variables=set_variables(os.environ)))
     store.save()
     own.write()
-    print(f"{show_path(own.path)}: {name} is added")
+    print(f"{show_path(own.path)}: {name} is added" + ("" if own.exists else ", in a new file"))
     if store.names:
         print(f"Secrets are kept in {store.place}: {', '.join(map(visible, store.names))}.")
     for variable in unset:
         print(f"The variable {variable} is not set here; Colonnade needs it when it starts.")
+    for notice in _of_connected_hosts(own.path, variables_in(server)):
+        print(f"notice: {notice}", file=sys.stderr)
     print("A running host serves it after: colonnade reload")
     return DONE
 
@@ -187,6 +195,37 @@ def _config_file(named: str | None) -> Path:
         except CommandFailed:
             named = CONFIG_NAME
     return Path(os.path.abspath(named))
+
+
+def _of_connected_hosts(file: Path, names: set[str]) -> list[str]:
+    from host.cli.host_entry import notices_after_adding
+    from host.storage.connections import Connections
+    from host.storage.directory import State, state_directory
+    from host.storage.store import StateError
+
+    try:
+        return notices_after_adding(Connections(State(state_directory(None))).all(), file, names)
+    except StateError:
+        return []  # connect says so
+
+
+def _is_url(words: tuple[str, ...]) -> bool:
+    """Whether these words are a URL, and no command.
+
+    Raises:
+        CommandFailed: they are neither.
+    """
+    scheme = _SCHEME.match(words[0])
+    if scheme is None:
+        return False
+    if scheme[1].lower() not in ("http", "https"):
+        raise CommandFailed(
+            f"a server has no URL that begins with {scheme[0]}: expected http:// or https://, or a command after --",
+            WRONG,
+        )
+    if len(words) > 1:
+        raise CommandFailed("a URL stands alone; a command and its arguments go after --", WRONG)
+    return True
 
 
 def _refuse_mixed(

@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Iterator
 
+from config.edit.both_changes import shared_start
 from config.literal_secrets import is_secret_name, secrets_in_argument
 from host.sanitize import visible
 
@@ -56,16 +57,10 @@ def _lines(text: str) -> list[str]:
 
 def _around_changes(old: list[str], new: list[str], context: int) -> tuple[list[str], list[str], int]:
     """The lines from the first change to the last with some around them, and the number left out at the beginning."""
-    start = _common(old, new)
-    end = _common(old[start:][::-1], new[start:][::-1])
+    start = shared_start(old, new)
+    end = shared_start(old[start:][::-1], new[start:][::-1])
     first, last = max(start - context, 0), max(end - context, 0)
     return old[first : len(old) - last], new[first : len(new) - last], first
-
-
-def _common(old: list[str], new: list[str]) -> int:
-    """The number of lines at the beginning that are the same."""
-    pairs = zip(old, new, strict=False)
-    return next((n for n, (one, other) in enumerate(pairs) if one != other), min(len(old), len(new)))
 
 
 def _broken(lines: list[str]) -> list[str]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -15,11 +17,22 @@ from typing import Any
 
 from config import Config
 from config.document import Document
-from config.hosts import DesktopHost
-from config.hosts.connection import CONNECTIONS, Connection, Entry
-from config.references import variables_of
+from config.edit import CannotEdit, get, values
+from config.hosts import HOSTS, DesktopHost
+from config.hosts.connecting import own_path
+from config.hosts.connection import (
+    CONNECTIONS,
+    Connection,
+    Entry,
+    named_variables,
+    starts_program,
+    with_additions,
+)
+from config.references import variables_in, variables_of
 from host.cli.admin_client import find_hosts
+from host.cli.common import show_path
 from host.cli.exit_codes import WRONG, CommandFailed
+from host.storage.connections import Record
 from host.storage.directory import State, state_directory
 
 TOKEN_VARIABLE = "COLONNADE_TOKEN"
@@ -37,24 +50,62 @@ class OwnEntry:
     notes: list[str] = field(default_factory=list)
 
 
-def by_command(host: DesktopHost, document: Document, file: Path, state: State) -> OwnEntry:
-    """The entry that starts Colonnade with a configuration file."""
+def by_command(
+    host: DesktopHost, document: Document, file: Path, state: State, added: Mapping[str, object] = {}
+) -> OwnEntry:
+    """The entry that starts Colonnade with a configuration file. `added` is what a person has added to it."""
     program, *before = _program()
     arguments = [*before, "serve", "--stdio", str(file)]
     if state.path != state_directory(None, {}):
         arguments += ["--state", str(state.path)]
     connection = CONNECTIONS[host.name]
     made = OwnEntry(connection.command(program, arguments))
-    names = sorted(_variables(document.root))
-    if names and connection.variables is None:
-        made.notes.append(
-            f"{host.title} does not pass on {', '.join(names)}: use ${{file:PATH}} or ${{keyring:NAME}} in {file.name}"
-        )
-    elif names and connection.variables is not None:
-        made.entry |= connection.variables(names)
+    names = variables_in(document.root)
+    if connection.variables is not None:
+        made.entry |= connection.variables(sorted(names))
+    made.notes += _missing(host, with_additions(made.entry, added), names, file)
     if not _CACHES.isdisjoint(Path(sys.prefix).parts):
         made.notes.append("this Colonnade runs from a cache of uv, which may be emptied; better install it first")
     return made
+
+
+def notices_after_adding(records: Sequence[Record], file: Path, names: AbstractSet[str]) -> list[str]:
+    """The notices on connected hosts after a server that needs some variables was added to a configuration."""
+    hosts = {host.name: host for host in HOSTS}
+    serving = [record for record in records if os.path.realpath(record.config) == os.path.realpath(file)]
+    notices = [note for each in serving for note in _missing(hosts[each.host], _written_entry(each), names, file)]
+    if not serving:
+        others = {(hosts[each.host].title, show_path(Path(each.config))) for each in records}
+        notices += [
+            f"{title} serves {config}, and not this file; --config names it" for title, config in sorted(others)
+        ]
+    return notices
+
+
+def _missing(host: DesktopHost, entry: Mapping[str, object], names: AbstractSet[str], file: Path) -> list[str]:
+    """The notice on variables that a host may not pass on to the program of its entry."""
+    connection = CONNECTIONS[host.name]
+    missing = ", ".join(sorted(names - named_variables(entry)))
+    if not missing or connection.passes_all_variables or not starts_program(entry):
+        return []
+    if connection.variables is not None:
+        return [f"{host.title} passes on variables by name, not yet {missing}: colonnade connect {host.name}"]
+    return [
+        f"{host.title} passes on few variables, perhaps not {missing}: use ${{file:PATH}} or ${{keyring:NAME}} in "
+        f"{file.name}, or give them in env of its entry"
+    ]
+
+
+def _written_entry(record: Record) -> Mapping[str, object]:
+    """The entry as it is in the file of the host by now, or else as it was written."""
+    path = Path(record.file)
+    try:
+        root = values(path, path.read_bytes().decode("utf-8-sig"))
+    except (OSError, UnicodeDecodeError, CannotEdit):
+        return record.change.entry
+    place = own_path(root, record.change.path)
+    found = None if place is None else get(root, place)
+    return found if isinstance(found, dict) else record.change.entry
 
 
 def by_url(
@@ -135,12 +186,3 @@ def _program() -> list[str]:
     if found is not None and os.path.realpath(found) == os.path.realpath(script):
         return [os.path.abspath(found)]
     return [str(script)] if script.exists() else [sys.executable, "-m", "host"]
-
-
-def _variables(value: object) -> set[str]:
-    """The environment variables that a file needs."""
-    if isinstance(value, dict):
-        return set().union(*map(_variables, value.values()))
-    if isinstance(value, list):
-        return set().union(*map(_variables, value))
-    return set(variables_of(value)) if isinstance(value, str) else set()

@@ -4,6 +4,9 @@
       lock                      locked while a command changes files
       <16 hex digits>.json      of each connected file: its path, and the change with the former content
       <16 hex digits>-<name>    the former content once more, for people
+      <16 hex digits>-edited-<name>
+                                the content with the entry of Colonnade that a person had edited, before that was
+                                written anew or taken out
 
 DIR is the state directory. A record holds the secrets of the file, so only the owner can read it. It is written before
 the host's file is, and removed after that was given back; the content for people stays if a part was not given back.
@@ -106,6 +109,19 @@ class Connections:
         except OSError as problem:
             raise StateError(f"{self._folder} cannot be written: {problem.strerror}") from problem
         return None if original is None else self._backup(file)
+
+    def keep_edited(self, file: Path, data: bytes) -> Path:
+        """Keep the content with an entry that a person edited; gives the path of the copy.
+
+        Raises:
+            StateError: it cannot be written.
+        """
+        copy = self._folder / f"{_id(file)}-edited-{file.name}"
+        try:
+            _write(copy, data)
+        except OSError as problem:
+            raise StateError(f"{self._folder} cannot be written: {problem.strerror}") from problem
+        return copy
 
     def forget(self, file: Path) -> None:
         """Remove the record of a file."""

@@ -62,10 +62,8 @@ def test_of_a_file_that_changed_only_our_span_goes(name: str) -> None:
     grown = after + b"\n# new" if file.suffix != ".json" else after + b"\n// new"
     assert given_back(file, grown, change, connection).data == grown.replace(change.written.encode(), b"")
     after, change = connected(file, data, connection, entry, [path])
-    grown = after + b"\n# new" if file.suffix != ".json" else after + b"\n// new"
-    back = given_back(file, grown, change, connection).data
-    assert back is not None
-    assert values(file, back.decode("utf-8-sig")) == values(file, data.decode("utf-8-sig"))
+    end = b"\n# new" if file.suffix != ".json" else b"\n// new"
+    assert given_back(file, after + end, change, connection).data == data + end
 
 
 @each_host
@@ -116,6 +114,60 @@ def test_an_item_is_found_wherever_it_stands_in_the_list() -> None:
     back = given_back(file, text.encode(), change, connection).data or b""
     names = [item["name"] for item in values(file, back.decode())["mcpServers"]]
     assert sorted(names) == ["a", "b", "first"]
+
+
+COMMENTED = """{
+  // mine
+  "servers": {
+    "a": {"command": "x"}, // about a
+    /* before b */ "b": {
+      // in b
+      "command": "y",
+    },
+    "c": {"command": "z"},
+
+    // before d
+    "d": {"command": "w"} // about d
+  },
+  "theme": "dark"
+}
+"""
+
+
+@pytest.mark.parametrize("moves", ["a", "b", "d", "bd", "abcd"])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"theme": "dark"', '"theme": "light",\n  "n": 1'),
+        ("// mine\n", ""),
+        ("// before d", "// before"),
+        ('"servers": {\n', '"servers": {\n    "new": {"command": "n"},\n'),
+    ],
+)
+def test_moved_servers_go_back_to_their_place(moves: str, old: str, new: str) -> None:
+    file = Path("mcp.json")
+    after, change = connected(file, COMMENTED.encode(), VSCODE, ENTRY, [("servers", name) for name in moves])
+    back = given_back(file, after.replace(old.encode(), new.encode()), change, VSCODE)
+    assert back.kept == []
+    assert (back.data or b"").decode() == COMMENTED.replace(old, new)
+
+
+@pytest.mark.parametrize("moves", ["b", "ab"])
+@pytest.mark.parametrize("indent", [2, 4])
+def test_moved_servers_go_back_beside_one_that_came_meanwhile(moves: str, indent: int) -> None:
+    """Where the host wrote the file anew in its own way, they go to the front."""
+    file = Path("mcp.json")
+    servers = {"a": {"command": "a"}, "b": {"command": "b", "args": ["x"]}}
+    root = {"servers": servers, "theme": "dark"}
+    data = json.dumps(root, indent=2).encode()
+    after, change = connected(file, data, VSCODE, ENTRY, [("servers", name) for name in moves])
+    edited = json.loads(after)
+    edited["servers"]["new"] = {"command": "n"}
+    back = given_back(file, json.dumps(edited, indent=indent).encode(), change, VSCODE).data or b""
+    expected = {**root, "servers": {**servers, "new": {"command": "n"}}}
+    assert json.loads(back) == expected
+    if indent == 2:
+        assert back.decode() == json.dumps(expected, indent=2)
 
 
 def test_maps_that_were_made_go_only_if_they_are_empty() -> None:

@@ -9,7 +9,7 @@ import pytest
 from config import HttpServer, StdioServer, load
 from config.edit import insert, values
 from config.hosts import HOSTS
-from config.hosts.connection import CONNECTIONS, NAME, is_same_launch
+from config.hosts.connection import CONNECTIONS, NAME, additions, is_alike, is_same_launch, with_additions
 
 ARGUMENTS = ["serve", "--stdio", "/home/kim/my files/colonnade.yaml"]
 URL = "http://127.0.0.1:8808/mcp"
@@ -82,6 +82,7 @@ def test_variables_are_passed_on_where_hosts_withhold_them() -> None:
         if connection.variables is not None and connection.variables(["A"])
     }
     assert passed == {
+        "windsurf": {"env": {"A": "${env:A}"}},
         "cline": {"env": {"A": "${env:A}"}},
         "roo": {"env": {"A": "${env:A}"}},
         "gemini": {"env": {"A": "${A}"}},
@@ -97,3 +98,30 @@ def test_an_entry_that_starts_another_program_is_not_ours() -> None:
     assert not is_same_launch(written, {"command": "a", "args": ["c"]})
     assert not is_same_launch(written, {"command": "a", "args": ["b"], "url": "u"})
     assert not is_same_launch(written, None)
+
+
+WRITTEN = {"command": "c", "args": ["a"], "env": {"A": "1", "B": "2"}, "env_vars": ["X"], "timeout": 300}
+
+
+@pytest.mark.parametrize(
+    ("changed", "added"),
+    [
+        ({}, {}),
+        ({"timeout": 600, "trust": True}, {"timeout": 600, "trust": True}),
+        ({"env": {"B": "3", "C": "4"}}, {"env": {"B": "3", "C": "4"}}),
+        ({"env_vars": ["Y", "X"]}, {"env_vars": ["Y"]}),
+        ({"env": {}, "env_vars": None}, {"env_vars": None}),
+        ({"env": "odd"}, {"env": "odd"}),
+    ],
+)
+def test_what_was_added_to_an_entry_goes_to_another_one(changed: dict[str, object], added: dict[str, object]) -> None:
+    found = {**WRITTEN, **changed}
+    assert additions(WRITTEN, found) == added
+    made = with_additions({"command": "c", "env": {"N": "5"}}, added)
+    assert additions({"command": "c", "env": {"N": "5"}}, made) == added
+    assert made["command"] == "c"
+
+
+def test_entries_are_alike_if_both_start_or_both_reach() -> None:
+    assert is_alike(WRITTEN, {"command": "d", "args": []})
+    assert not is_alike(WRITTEN, {"url": "https://h"})

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from config.hosts.entry import ServerEntry
 from config.hosts.gemini import GEMINI
-from config.hosts.started import is_among, started_by
+from config.hosts.started import OurServers, started_by
 from config.read import read
 
 SERVERS = {
@@ -23,7 +24,7 @@ SERVERS = {
 }
 
 
-def entries(folder: Path, **more: object) -> dict[str, object]:
+def entries(folder: Path, **more: object) -> dict[str, ServerEntry]:
     data = json.dumps({"mcpServers": SERVERS, **more}).encode()
     found = started_by(GEMINI, folder / ".gemini" / "settings.json", data, folder, {})
     return {entry.name: entry for entry in found}
@@ -70,4 +71,9 @@ def test_servers_are_the_same_if_they_launch_the_same(ours: str, same: set[str],
     file.write_text(f"servers:\n  renamed: {ours}\n")
     servers = read(file).root["servers"]
     assert isinstance(servers, dict)
-    assert {name for name, entry in entries(tmp_path).items() if is_among(entry, servers)} == same  # type: ignore[arg-type]
+    mine, home = OurServers(servers, tmp_path, {}), tmp_path / ".gemini" / "settings.json"
+    found = entries(tmp_path).items()
+    assert {name for name, entry in found if mine.has(entry, home)} == same
+    assert {name for name, entry in found if mine.has_disabled(entry, home)} == (
+        {"words"} if "disabled" in ours else set()
+    )

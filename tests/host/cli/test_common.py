@@ -16,6 +16,7 @@ from host.cli.common import (
     config_option,
     find_config,
     json_object,
+    load_config,
     open_state,
     pass_selection,
     state_option,
@@ -110,3 +111,17 @@ def test_the_configuration_of_here_or_else_the_users_own_is_found(
     assert find_config() == str(own)
     (here / "colonnade.yaml").touch()
     assert find_config() == "colonnade.yaml"
+
+
+@pytest.mark.parametrize(("text", "names"), [("[x, '${env:NOT_A}', '${env:NOT_B}']", "NOT_A, NOT_B"), ("[]", "")])
+def test_a_host_that_passes_few_variables_is_thought_of(
+    text: str, names: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only where nobody sits at a terminal, and not if the program is started without a client."""
+    file = tmp_path / "colonnade.yaml"
+    file.write_text(f"servers: {{a: {{command: {text}}}}}\n")
+    for may_ask in (False, True):
+        with pytest.raises(click.exceptions.Exit):
+            load_config(str(file), may_ask=may_ask)
+        said = f"passes on few variables, perhaps not {names}: use ${{file:PATH}} or ${{keyring:NAME}}"
+        assert (said in capsys.readouterr().err) is (bool(names) and not may_ask)

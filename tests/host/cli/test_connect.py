@@ -130,6 +130,52 @@ def test_what_cannot_be_given_back_is_in_the_backup(home: Home, capsys: pytest.C
     assert json.loads(gemini(home).read_text())["mcpServers"]["words"] == {"command": "another"}
 
 
+def test_what_a_person_added_to_the_entry_stays_until_it_is_taken_out(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def connections(sign: str) -> list[str]:
+        return [each.read_text() for each in (home / ".local/state/colonnade/connections").glob(f"*{sign}*")]
+
+    run(["connect", "gemini", "--yes"])
+    edited = gemini(home).read_text().replace('"WORDS_TOKEN": "${WORDS_TOKEN}"', '"MINE": "m", "WORDS_TOKEN": "mine"')
+    edited = edited.replace('"colonnade": {', '"colonnade": {"trust": true,')
+    gemini(home).write_text(edited)
+    capsys.readouterr()
+    Path("colonnade.yaml").write_text(SERVERS.replace("words:", "words: {command: x, env: {A: '${env:A}'}}\n  others:"))
+    monkeypatch.setenv("A", "a")
+    assert run(["connect", "gemini", "--yes"]) == DONE
+    out, err = capsys.readouterr()
+    own = values(gemini(home), gemini(home).read_text())["mcpServers"]["colonnade"]
+    assert own["env"] == {"A": "${A}", "WORDS_TOKEN": "mine", "MINE": "m"}
+    assert own["trust"] is True
+    assert "added to its entry by hand (trust, env) stays in it" in err
+    assert connections("-edited-") == [edited]
+    assert str(next((home / ".local/state/colonnade/connections").glob("*-edited-*"))) in out
+    connected = gemini(home).read_text()
+    assert run(["disconnect", "gemini", "--yes"]) == DONE
+    out, err = capsys.readouterr()
+    assert "added to its entry by hand (env, trust) goes with it" in err
+    assert "The content with the edited entry is in" in out
+    assert connections("-edited-") == [connected]
+    assert gemini(home).read_text() == FILE
+
+
+def test_an_entry_that_was_renamed_is_named(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["connect", "gemini", "--yes"])
+    gemini(home).write_text(renamed := gemini(home).read_text().replace('"colonnade":', '"gateway":'))
+    assert run(["disconnect", "gemini"]) == DONE, "nothing is written, so nobody is asked"
+    said = 'Gemini CLI may still start Colonnade: its entry "colonnade" was renamed to "gateway"'
+    assert said in capsys.readouterr().out
+    assert gemini(home).read_text() == renamed
+
+
+def test_a_file_that_would_not_change_is_not_asked_about(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["connect", "gemini", "--yes"])
+    capsys.readouterr()
+    assert run(["connect", "gemini"]) == DONE
+    assert "Nothing is to be done in this file." in capsys.readouterr().out
+
+
 def test_a_person_is_asked(home: Home, answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:
     answer("n\n")
     assert run(["connect", "gemini"]) == FAILED
@@ -196,6 +242,19 @@ def test_a_projects_file_is_apart_from_the_users(home: Home) -> None:
     assert run(["disconnect", "gemini", "--yes"]) == FAILED
     assert run(["disconnect", "gemini", "--project", "--yes"]) == DONE
     assert not project.parent.exists()
+
+
+def test_what_was_imported_from_a_project_is_found_again(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    project = home / "work" / ".gemini" / "settings.json"
+    project.parent.mkdir()
+    project.write_text('{"mcpServers": {"s": {"command": "./s.py", "args": ["."]}}}')
+    Path("colonnade.yaml").unlink()
+    assert run(["import", "gemini", "--yes"]) == DONE
+    assert run(["connect", "gemini", "--project", "--move", "--yes"]) == DONE
+    assert "still starts s by itself, which is disabled in colonnade.yaml" in capsys.readouterr().err
+    Path("colonnade.yaml").write_text(Path("colonnade.yaml").read_text().replace("disabled: true", "disabled: false"))
+    assert run(["connect", "gemini", "--project", "--move", "--yes"]) == DONE
+    assert list(json.loads(project.read_text())["mcpServers"]) == ["colonnade"]
 
 
 def test_another_file_of_the_host(home: Home) -> None:

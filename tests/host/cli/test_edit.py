@@ -118,6 +118,48 @@ def test_remove_leaves_the_rest_and_names_the_secrets(work: Path, capsys: pytest
     assert (work / "colonnade.yaml").read_bytes() == before
 
 
+def test_add_names_the_connected_hosts_that_do_not_pass_a_variable_on(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("COLONNADE_STATE", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert run(["add", "time", "--", "uvx", "t"]) == DONE
+    assert "time is added, in a new file" in capsys.readouterr().out
+    assert run(["connect", "zed", "cline", "cursor", "codex", "--yes"]) == DONE
+    zed = next((tmp_path / "home").rglob("zed/settings.json"))
+    zed.write_text(zed.read_text().replace('"args"', '"env": {"THERE": "t"}, "args"'))
+    capsys.readouterr()
+    assert run(["add", "gh", "-e", "THERE", "-e", "TOKEN", "--", "npx"]) == DONE
+    said = capsys.readouterr().err
+    assert said.count("notice:") == 3
+    assert "Zed passes on few variables, perhaps not TOKEN: use ${file:PATH}" in said
+    assert "Cline passes on variables by name, not yet THERE, TOKEN: colonnade connect cline" in said
+    assert "Codex passes on variables by name" in said
+    for name in ("THERE", "TOKEN"):
+        monkeypatch.setenv(name, "t")
+    assert run(["connect", "cline", "--yes"]) == DONE
+    capsys.readouterr()
+    assert run(["add", "other", "-e", "TOKEN", "--", "x"]) == DONE
+    assert "Cline" not in capsys.readouterr().err
+    assert run(["add", "a", "--config", "other.yaml", "--", "x"]) == DONE
+    assert "Cursor serves ~/../work/colonnade.yaml, and not this file" in capsys.readouterr().err.replace(
+        str(work), "~/../work"
+    )
+
+
+def test_the_users_file_is_changed_where_there_is_no_other(
+    work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    users = tmp_path / "home" / ".config" / "colonnade" / "colonnade.yaml"
+    users.parent.mkdir(parents=True)
+    users.write_text("servers:\n  a: {command: x}\n")
+    assert run(["add", "b", "--", "y"]) == DONE
+    assert "~/.config/colonnade/colonnade.yaml: b is added\n" in capsys.readouterr().out
+    assert not list(work.iterdir())
+    assert run(["init"]) == DONE
+    assert "In this folder it is used instead of ~/.config/colonnade/colonnade.yaml." in capsys.readouterr().out
+
+
 def test_the_file_of_an_option_is_changed(work: Path) -> None:
     assert run(["add", "a", "--config", "other.yaml", "--", "x"]) == DONE
     assert run(["add", "b", "--config", "other.yaml", "--", "y"]) == DONE
@@ -138,6 +180,8 @@ def test_the_file_of_an_option_is_changed(work: Path) -> None:
         (["a", "--", "~/x"], "a ~ is not expanded"),
         (["a", "--", "x", "${V}"], "${V} is not a known form; write ${env:V}"),
         (["a", "https://"], "expected a URL"),
+        (["a", "ftp://h/mcp"], "begins with ftp://: expected http:// or https://, or a command after --"),
+        (["a", "--", "HTTPS://h/mcp", "x"], "a URL stands alone"),
         (["a"], "Missing argument"),
     ],
 )

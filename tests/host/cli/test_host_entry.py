@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,10 @@ def host(name: str) -> DesktopHost:
     return DesktopHost(name, name.title(), GEMINI.files, CONNECTIONS[name].path, {})
 
 
-def command(name: str, text: str, folder: Path) -> OwnEntry:
+def command(name: str, text: str, folder: Path, added: Mapping[str, object] = {}) -> OwnEntry:
     file = folder / "colonnade.yaml"
     file.write_text(text)
-    return by_command(host(name), read_file(file)[0], file, open_state(folder / "state"))
+    return by_command(host(name), read_file(file)[0], file, open_state(folder / "state"), added)
 
 
 def url(name: str, listen: str, folder: Path, token: str | None = None, *, write_token: bool = False) -> OwnEntry:
@@ -72,8 +73,13 @@ def test_variables_that_a_host_withholds(tmp_path: Path) -> None:
     assert "env" not in command("cursor", text, tmp_path).entry
     assert command("codex", text, tmp_path).entry["env_vars"] == ["A", "B"]
     assert command("roo", text, tmp_path).entry["env"] == {"A": "${env:A}", "B": "${env:B}"}
-    (note,) = command("claude-desktop", text, tmp_path).notes
-    assert "does not pass on A, B" in note
+    assert command("cursor", text, tmp_path).notes == []
+    for name in ("claude-desktop", "lm-studio", "zed"):
+        (note,) = command(name, text, tmp_path).notes
+        assert "passes on few variables, perhaps not A, B: use ${file:PATH} or ${keyring:NAME}" in note
+    (note,) = command("zed", text, tmp_path, added={"env": {"A": "a"}}).notes
+    assert "perhaps not B:" in note
+    assert command("zed", text, tmp_path, added={"env": {"A": "a", "B": "b"}}).notes == []
 
 
 def test_the_address_of_the_configuration(tmp_path: Path) -> None:

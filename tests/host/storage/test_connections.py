@@ -49,6 +49,14 @@ def test_the_content_stays_for_people_where_a_part_was_not_given_back(connection
     assert connections.all() == []
 
 
+def test_the_content_with_an_edited_entry_outlives_the_record(connections: Connections) -> None:
+    connections.keep(RECORD)
+    edited = connections.keep_edited(FILE, b"edited")
+    connections.forget(FILE)
+    assert connections.all() == []
+    assert (edited.read_bytes(), edited.stat().st_mode & 0o077) == (b"edited", 0)
+
+
 def test_a_damaged_record_is_named_without_its_content(connections: Connections) -> None:
     backup = connections.keep(RECORD)
     assert backup is not None
