@@ -58,7 +58,7 @@ from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams, open_upstreams
 from host.watched_file import watch_file
 from host.wire.asgi import ASGIApp
-from host.wire.descent import announce_host
+from host.wire.descent import announce_host, is_served_above
 from host.wire.listener import serve_http
 from host.wire.port import bind
 from host.wire.process import become_subreaper, open_keeper
@@ -67,7 +67,13 @@ from host.wire.turns import Turns
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CONSOLE_CONNECTIONS = 128
 """Concurrent connections to a console with an address of its own."""
-START_ERRORS = (StateError, AuditUnavailable)
+
+
+class ServesItself(Exception):
+    """The file has a server that serves this file again, directly or through others."""
+
+
+START_ERRORS = (StateError, AuditUnavailable, ServesItself)
 """Exceptions for which a host does not start, although its configuration is valid."""
 
 
@@ -233,7 +239,13 @@ async def open_host(
     Raises:
         StateError, AuditUnavailable, OSError: decisions cannot be stored, events cannot be written to the audit, or the
             admin API cannot be opened.
+        ServesItself: a host of this file has started this one. Each would start another, without end.
     """
+    if is_served_above(config.source, state.hosts):
+        name = config.source.name
+        raise ServesItself(
+            f"{name} has a server that serves {name} again, which would go on without end; remove that server from it"
+        )
 
     def on_collision(entry: Entry) -> None:
         journal.note(
