@@ -23,6 +23,9 @@ MAX_SETTLING = 3.0
 """Seconds after which files that go on changing are taken as they are."""
 LOOK_INTERVAL = 5.0
 """Seconds between two looks at the files when nothing was told of them."""
+REST = 20
+"""Pause after a change, as a multiple of the time that it took to take it over, at most LOOK_INTERVAL. Some hosts write
+megabytes every few seconds, and reading those delays everything else."""
 _MAX_LINKS = 40
 
 
@@ -55,7 +58,9 @@ async def watch_files(
                     states = await _settled_states(known)
                     if states != known and states[source] not in (MISSING, UNREADABLE):
                         known = states
+                        began = trio.current_time()
                         await on_saved()
+                        await trio.sleep(min(REST * (trio.current_time() - began), LOOK_INTERVAL))
                     if await trio.to_thread.run_sync(_folders, tuple(files())) != folders:
                         break
 

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from config.file_state import file_state
-from host.watched_files import watch_files
+from host.watched_files import REST, watch_files
 from tests.kit.saves import remove_and_make, replace, write_in_place
 
 
@@ -270,3 +270,28 @@ async def test_a_change_while_the_file_itself_is_missing_is_seen_when_it_is_back
         make(other, "1")()
         await watched.rests()
         await watched.sees(make(source, "1"))
+
+
+@pytest.mark.slow
+async def test_a_file_that_takes_long_to_read_is_not_read_all_the_time(tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    file.write_text("1")
+    began: list[float] = []
+    ended: list[float] = []
+    twice = trio.Event()
+
+    async def on_saved() -> None:
+        began.append(trio.current_time())
+        await trio.sleep(0.1)  # the time of the reading
+        ended.append(trio.current_time())
+        if len(ended) == 2:
+            twice.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch_files, file, lambda: {file: sha256(b"0").hexdigest()}, on_saved)
+        with trio.fail_after(30):
+            while not twice.is_set():
+                file.write_text(str(trio.current_time()))
+                await trio.sleep(0.1)  # the time between two writes
+        nursery.cancel_scope.cancel()
+    assert began[1] - ended[0] >= REST * 0.1

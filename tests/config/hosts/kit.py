@@ -46,7 +46,8 @@ sys.addaudithook(_note_opened)  # stays for the life of the process
 def opening() -> Iterator[list[Path]]:
     """The files and folders that are opened during the block, except for those of references such as `${file:PATH}`."""
     global _opened
-    _opened = made = []
+    made: list[Path] = []
+    _opened = made
     try:
         yield made
     finally:
