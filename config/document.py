@@ -27,6 +27,9 @@ class Plain(str):
 
     __slots__ = ()
 
+    def __repr__(self) -> str:
+        return f"Plain({super().__repr__()})"
+
 
 def is_null(value: object) -> bool:
     """Whether a value is one of the ways to write nothing."""

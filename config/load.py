@@ -73,6 +73,7 @@ def load(
         root = document.root
         config = _validate(document, root, _Report(document, lambda path: path), expander)
         notices: tuple[str, ...] = ()
+        digest, seen = document.digest, dict[Path, str]()
     else:
         desktop = DesktopFile(host, file, document, home or Path.home(), environ)
         given = dict(answers)
@@ -86,6 +87,7 @@ def load(
         config = dataclasses.replace(_validate_host_file(document, desktop, expander), answers=given)
         notices = tuple(desktop.notices)
         root = desktop.root
+        digest, seen = desktop.digest, dict(desktop.seen)
     notices = (
         *notices,
         *_token_notices(root),
@@ -93,7 +95,12 @@ def load(
         *_consent_notices(config.servers),
     )
     return dataclasses.replace(
-        config, source=file, digest=document.digest, notices=notices, written=written_sections(root)
+        config,
+        source=file,
+        digest=digest,
+        files=MappingProxyType({**seen, file: document.digest}),
+        notices=notices,
+        written=written_sections(root),
     )
 
 

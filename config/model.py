@@ -128,6 +128,10 @@ def _no_secrets() -> Mapping[str, Secret]:
     return MappingProxyType({})
 
 
+def _no_files() -> Mapping[Path, str]:
+    return MappingProxyType({})
+
+
 class Verdict(StrEnum):
     """The decision on a request: pass it, have a person confirm it, or refuse it as if its target did not exist."""
 
@@ -972,13 +976,15 @@ class AuditSpec(_Strict):
 class Config(_Strict):
     """A whole configuration file.
 
-    `digest` is of the text of the file, and `servers` is in its order. `notices` are sentences for the person who
-    starts the host, and `answers` the inputs that this person gave. `console` is None if it is switched off. `memory`
-    is in bytes.
+    `digest` is of the text of the file, or, if it is a desktop host's, of what was read from it and from the files
+    beside it; `servers` is in the order of the file. `notices` are sentences for the person who starts the host, and
+    `answers` the inputs that this person gave. `console` is None if it is switched off. `memory` is in bytes.
     """
 
     source: Annotated[SkipJsonSchema[Path], _NO_KEY] = Path()
     digest: Annotated[SkipJsonSchema[str], _NO_KEY] = field(default="", compare=False)
+    files: Annotated[SkipJsonSchema[Mapping[Path, str]], _NO_KEY] = field(default_factory=_no_files, compare=False)
+    """The file and all that were looked at beside it, also missing ones, each with its state (`config.file_state`)."""
     notices: Annotated[SkipJsonSchema[tuple[str, ...]], _NO_KEY] = ()
     given_address: Annotated[SkipJsonSchema[Address | None], _NO_KEY] = None
     """The address that holds instead of that of the file."""

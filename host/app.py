@@ -10,7 +10,7 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Container
+from collections.abc import AsyncIterator, Callable, Container, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -56,9 +56,9 @@ from host.upstream.connect import open_link
 from host.upstream.remembered import RememberedServers
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams, open_upstreams
-from host.watched_file import watch_file
+from host.watched_files import watch_files
 from host.wire.asgi import ASGIApp
-from host.wire.descent import announce_host
+from host.wire.descent import announce_host, is_served_above
 from host.wire.listener import serve_http
 from host.wire.port import bind
 from host.wire.process import become_subreaper, open_keeper
@@ -67,7 +67,13 @@ from host.wire.turns import Turns
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 CONSOLE_CONNECTIONS = 128
 """Concurrent connections to a console with an address of its own."""
-START_ERRORS = (StateError, AuditUnavailable)
+
+
+class ServesItself(Exception):
+    """The file has a server that serves this file again, directly or through others."""
+
+
+START_ERRORS = (StateError, AuditUnavailable, ServesItself)
 """Exceptions for which a host does not start, although its configuration is valid."""
 
 
@@ -91,11 +97,14 @@ class Host:
     _was_rejected: bool = False
     """Whether the file could not be taken over when it was read last."""
     console_sessions: ConsoleSessions = field(default_factory=lambda: ConsoleSessions(trio.current_time))
+    files: Mapping[Path, str] = field(init=False)
+    """The files that were looked at when the configuration was read last, each with its state."""
     _waiting: tuple[str, Config] = field(init=False)
     """The configuration that was read last, and the id under which its changes are shown that wait for a person."""
 
     def __post_init__(self) -> None:
         self._waiting = ("", self.config)
+        self.files = self.config.files
 
     def status(self) -> bytes:
         return status(
@@ -149,6 +158,7 @@ class Host:
         """The configuration in the file, or the outcome if it is invalid."""
         try:
             config = await trio.to_thread.run_sync(partial(load, self.config.source, answers=self.config.answers))
+            self.files = config.files
             self.admin.set_file_problem("")
             if (address := self.config.given_address) is not None:
                 listen = replace(config.listen, address=address)
@@ -233,7 +243,13 @@ async def open_host(
     Raises:
         StateError, AuditUnavailable, OSError: decisions cannot be stored, events cannot be written to the audit, or the
             admin API cannot be opened.
+        ServesItself: a host of this file has started this one. Each would start another, without end.
     """
+    if is_served_above(config.source, state.hosts):
+        name = config.source.name
+        raise ServesItself(
+            f"{name} has a server that serves {name} again, which would go on without end; remove that server from it"
+        )
 
     def on_collision(entry: Entry) -> None:
         journal.note(
@@ -466,7 +482,8 @@ def _has_terminal() -> bool:
 
 @asynccontextmanager
 async def _follow_reloads(host: Host, signals: _Signals) -> AsyncIterator[None]:
-    """Reload the configuration at each signal, and when its file is saved. Signals during a reload are combined."""
+    """Reload the configuration at each signal, and when one of its files is saved. Signals during a reload are
+    combined."""
 
     async def reload(*, by_person: bool) -> None:
         try:
@@ -483,7 +500,7 @@ async def _follow_reloads(host: Host, signals: _Signals) -> AsyncIterator[None]:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(follow)
         if host.initial_config.watch is Switch.ON:
-            initial = host.initial_config
-            nursery.start_soon(watch_file, initial.source, initial.digest, partial(reload, by_person=False))
+            source = host.initial_config.source
+            nursery.start_soon(watch_files, source, lambda: host.files, partial(reload, by_person=False))
         yield
         nursery.cancel_scope.cancel()

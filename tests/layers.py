@@ -14,7 +14,7 @@ RANKS = [  # a file imports from its own rank and from lower ones
         "host.non_blocking",
         "host.seal",
         "host.worker",
-        "host.watched_file",
+        "host.watched_files",
         "host.slices",
         "host.storage",
         "host.sanitize",

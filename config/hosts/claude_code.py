@@ -207,7 +207,10 @@ def _is_tracked(file: Path) -> bool:
 def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
     state = _state(context)
     common = _restrictions(context, state, context.project)
-    replaced = any((folder / "managed-mcp.json").exists() for folder in MANAGED)
+    managed = [folder / "managed-mcp.json" for folder in MANAGED]
+    for file in managed:
+        context.note(file)
+    replaced = any(file.exists() for file in managed)
     locals_of: list[str] = []
     for shown, entry in entries.items():
         name = str(entry.path[-1])

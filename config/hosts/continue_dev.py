@@ -50,6 +50,7 @@ def _translate(text: str, context: FileContext) -> str:
         files = [project / ".continue" / ".env", project / ".env", *files]
     known: dict[str, str | None] = {}
     for file in reversed(files):
+        context.note(file)
         if file.is_file():
             known |= dotenv_values(file, interpolate=False)
     return _with_secrets(text, known)

@@ -40,6 +40,8 @@ class DesktopFile:
         project, self._base = host.place_of(file, home, environ)
         context = FileContext(file, document, home, environ, project)
         self.inputs = context.inputs
+        self.seen: Mapping[Path, str] = context.seen
+        """The other files that were looked at, each with its state before that."""
         self.entries: dict[str, ServerEntry] = {}
         """By id, in the order of the file."""
         self._read_servers(context)
@@ -61,6 +63,12 @@ class DesktopFile:
         servers = {id: entry.served for id, entry in self.entries.items() if not entry.problems}
         return {**self._own_keys, "servers": servers}
 
+    @property
+    def digest(self) -> str:
+        """A digest of all that counts here. Hosts write other things into the same files, and often."""
+        problems = [(entry.id, entry.problems, entry.is_off) for entry in self.entries.values()]
+        return hashlib.sha256(repr((self.root, problems)).encode()).hexdigest()
+
     def written(self, path: KeyPath) -> KeyPath:
         """The place in the file of a place in our form."""
         if path[:1] != ("servers",) or len(path) == 1:
@@ -77,7 +85,8 @@ class DesktopFile:
         for path, name, value in self.host.found_in(context):
             id, problem = self._id_of(name)
             translate = partial(_translate, self.host, context)
-            entry = ServerEntry(name, id, path, value if isinstance(value, dict) else {}, translate, self._base)
+            values = value if isinstance(value, dict) else {}
+            entry = ServerEntry(name, id, path, values, translate, self._base, seen=context.seen)
             if problem:
                 entry.stop(problem)
             if isinstance(value, dict):

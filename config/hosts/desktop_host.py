@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from config.document import Document, is_null
+from config.file_state import note_state
 from config.hosts.entry import CannotUse, Rule, ServerEntry, escape
 from config.json_text import Wanted
 from config.problems import ConfigError, KeyPath
@@ -93,6 +94,8 @@ class FileContext:
     notices: list[str] = field(default_factory=list)
     inputs: dict[str, str] = field(default_factory=dict)
     """Descriptions of the inputs that the host asks its user for, by their ids."""
+    seen: dict[Path, str] = field(default_factory=dict)
+    """The other files and folders that were looked at, also those that are missing, each with its state before that."""
 
     @property
     def root(self) -> dict[str, object]:
@@ -108,6 +111,7 @@ class FileContext:
         Raises:
             CannotUse: it cannot be read, so a restriction could be missed.
         """
+        self.note(path)
         try:
             path.stat()  # says whether it is there, which the error of `read` does not
             document = read(path, lambda root: partial(_is_along_any, kept) if kept else None, may_be_blank=True)
@@ -119,6 +123,10 @@ class FileContext:
             pass
         # Not within the handler: the error could show pieces of the file.
         raise CannotUse(f"the file {path.name} of its host, which may restrict it, cannot be read or has mistakes")
+
+    def note(self, path: Path) -> None:
+        """Note a file or folder that is looked at next: what it holds counts."""
+        note_state(self.seen, path)
 
     def at(self, *path: str) -> dict[str, object]:
         """The map at a path of the file; empty if there is none."""

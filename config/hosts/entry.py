@@ -17,6 +17,7 @@ from typing import Concatenate, ParamSpec
 from dotenv import dotenv_values
 
 from config.document import Plain, is_null, kind_of
+from config.file_state import note_state
 from config.patterns import common, covered, overlap, widest
 from config.problems import KeyPath, clip, did_you_mean
 
@@ -64,6 +65,8 @@ class ServerEntry:
     """Whether it stands in a project's file and no file says that the host's person has approved it."""
     file_variables: dict[str, str] = field(default_factory=dict)
     """Variables of the files that the entry names."""
+    seen: dict[Path, str] = field(default_factory=dict)
+    """The states of the files that were looked at."""
     _only: set[str] | None = None
     _denied: set[str] = field(default_factory=set)
     _denied_calls: list[dict[str, object]] = field(default_factory=list)
@@ -110,8 +113,10 @@ class ServerEntry:
         """
         if not isinstance(value, str) or "${" in (path := self.translate(value)).replace("$${", ""):
             raise CannotUse(f'its key "{place}" is not a plain path')
+        file = self.base / path.replace("$${", "${")
+        note_state(self.seen, file)
         try:
-            text = (self.base / path.replace("$${", "${")).read_text("utf-8")
+            text = file.read_text("utf-8")
         except (OSError, ValueError):
             raise CannotUse(f'the file that its key "{place}" names cannot be read') from None
         for name, found in dotenv_values(stream=StringIO(text), interpolate=False).items():

@@ -214,7 +214,10 @@ def _policies(context: FileContext, users: Path) -> list[_Policy]:
     }
     found = []
     for tier, folder in folders.items():
-        for file in sorted(folder.glob("*.toml")) if folder else ():
+        if folder is None:
+            continue
+        context.note(folder)
+        for file in sorted(folder.glob("*.toml")):
             rules = context.sibling(file).get("rule", [])
             found += [_policy(file.name, rule, tier) for rule in (rules if isinstance(rules, list) else [rules])]
     return sorted(found, key=lambda policy: (policy.priority, STRICTNESS[policy.verdict]))

@@ -93,6 +93,8 @@ def _compare_servers(old: ServerSpec | None, new: ServerSpec) -> tuple[list[str]
     if old is None:
         # Also if it is disabled: `colonnade enable` starts it, and a person should have seen its command.
         return ["it is new"], None
+    if new.problem:
+        return [], new  # it is not started
     if type(old) is not type(new):
         common = {field.name: getattr(new, field.name) for field in dataclasses.fields(Server)}
         also, stays = _compare_servers(old, dataclasses.replace(old, **common))
@@ -119,6 +121,8 @@ def _compare_servers(old: ServerSpec | None, new: ServerSpec) -> tuple[list[str]
             if after:
                 continue
             found.append("it is enabled")
+        elif name == "problem":
+            found.append("it can be used again")
         else:
             found.append(f"{'command' if name == 'declared' else name} has changed")
         kept[name] = before

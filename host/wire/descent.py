@@ -304,6 +304,17 @@ def refusal_reason(peer: PeerProcess, hosts: Path) -> str | None:
     return None
 
 
+def is_served_above(config: Path, folder: Path) -> bool:
+    """Whether a host that serves this file has started this process, directly or through others. A host has a record in
+    this folder, the folder of the host records. False if descent cannot be determined."""
+    above = {(each.pid, each.started) for each in this_process().lineage[1:]}
+    source = os.path.realpath(config)
+    try:
+        return any((host.pid, host.started) in above and host.config == source for host in running_hosts(folder))
+    except DescentUnknown:
+        return False
+
+
 def descends_from_host(lineage: Sequence[Process], hosts: Sequence[HostRecord]) -> bool:
     """Whether a process or one of its ancestors (`lineage`, see `ancestry`) is a host, a keeper or a subreaper."""
     records = {(host.pid, host.started) for host in hosts}

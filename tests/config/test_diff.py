@@ -134,7 +134,7 @@ def test_every_key_of_the_host_is_tried_here() -> None:
     """A new one must be put into one of the tables."""
     fields = {field.name for field in dataclasses.fields(Config)}
     tried = {key for key, *_ in (*FIXED, *LIVE)}
-    assert {*tried, "servers", "source", "digest", "notices", "answers", "given_address", "written"} == fields
+    assert {*tried, "servers", "source", "digest", "files", "notices", "answers", "given_address", "written"} == fields
 
 
 @pytest.mark.parametrize(("key", "before", "after"), FIXED)

@@ -138,16 +138,19 @@ class Running:
 
 
 @contextmanager
-def serving(file: Path, *ready: str, cwd: Path | None = None, stop: bool = True) -> Iterator[Running]:
+def serving(
+    file: Path, *ready: str, options: Sequence[str] = (), cwd: Path | None = None, stop: bool = True
+) -> Iterator[Running]:
     """`colonnade serve FILE`, for the block, once the servers named are ready. Then it is ended by SIGTERM.
 
     Args:
+        options: further words of the command.
         stop: whether it is still there at the end of the block, to be ended.
     """
     errors = file.parent / f"{file.name}.stderr"
     with errors.open("w") as stderr:
         process = subprocess.Popen(
-            [COLONNADE, "serve", str(file)],
+            [COLONNADE, "serve", str(file), *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,33 @@ from host.protocol.methods import Kind
 CONSENT = TypeAdapter(Consent)
 OFF = "off"
 PROBLEM = "problem"
+
+
+_opened: list[Path] | None = None
+
+
+def _note_opened(event: str, arguments: tuple[object, ...]) -> None:
+    if _opened is None or event not in ("open", "os.listdir", "os.scandir"):
+        return
+    path = arguments[0]
+    is_reference = event == "open" and arguments[1] is None  # `os.open`, which has no mode
+    if isinstance(path, str | os.PathLike) and not is_reference:
+        _opened.append(Path(path))
+
+
+sys.addaudithook(_note_opened)  # stays for the life of the process
+
+
+@contextmanager
+def opening() -> Iterator[list[Path]]:
+    """The files and folders that are opened during the block, except for those of references such as `${file:PATH}`."""
+    global _opened
+    made: list[Path] = []
+    _opened = made
+    try:
+        yield made
+    finally:
+        _opened = None
 
 
 class Home:
@@ -50,11 +80,16 @@ class Home:
 
     def load(self, place: str, content: object) -> Config:
         """Write a file and read it."""
-        return config.load(self.write(place, content), self.environ, home=self.path)
+        self.write(place, content)
+        return self.read(place)
 
     def read(self, place: str, environ: Mapping[str, str] | None = None) -> Config:
-        """Read a file that was written."""
-        return config.load(self.file(place), self.environ if environ is None else environ, home=self.path)
+        """Read a file that was written. All that is opened for that has to be watched."""
+        with opening() as opened:
+            made = config.load(self.file(place), self.environ if environ is None else environ, home=self.path)
+        ours = {path for path in opened if path.is_relative_to(self.path.parent) and ".git" not in path.parts}
+        assert ours <= set(made.files), f"not watched: {ours - set(made.files)}"
+        return made
 
     def entries(self, place: str) -> dict[str, ServerEntry]:
         """The servers of a file that was written, before they are validated, by their ids."""

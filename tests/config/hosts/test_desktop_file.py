@@ -111,3 +111,21 @@ def test_a_key_that_stands_twice_in_a_wanted_part(tmp_path: Path) -> None:
     file.write_text('{"mcp": {"servers": {"a": {"off": true, "off": false}}}, "rest": {"b": 1, "b": 2}}')
     document = read(file, lambda root: wanted_of(HOST))
     assert [problem.text for problem in document.problems] == ['duplicate key "off" (first at 1:28); remove one']
+
+
+def test_the_digest_is_of_what_counts(tmp_path: Path) -> None:
+    """Not of what a host writes beside it, nor of white space."""
+    servers: dict[str, object] = {"a": {"command": "x"}, "b": {"command": "y"}}
+    first = opened(tmp_path, servers).digest
+    assert opened(tmp_path, servers, history=["much"]).digest == first
+    others: list[dict[str, object]] = [
+        {"a": {"command": "x"}},
+        {"a": {"command": "x"}, "b": {"command": "z"}},
+        {"a": {"command": "x"}, "b": {"command": "y", "off": True}},
+        {"a": {"command": "x"}, "b": {"command": "y", "unknown": True}},
+        {"a": {"command": "x"}, "b": {"command": "y", "unknown": True, "off": True}},
+    ]
+    digests = {opened(tmp_path, other).digest for other in others}
+    assert len(digests) == len(others)
+    assert first not in digests
+    assert opened(tmp_path, servers, switches={"a": False}).digest != first

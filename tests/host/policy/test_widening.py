@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -99,6 +100,22 @@ def test_a_change_of_a_server_waits_where_it_widens(change: str, tmp_path: Path)
     expected = (old if sentences else new).servers["s"]
     assert applied.servers["s"] == dataclasses.replace(expected, disabled=new.servers["s"].disabled)
     assert list(applied.servers) == ["same", "s"]
+
+
+def test_a_server_that_cannot_be_used_any_more_stops_at_once(tmp_path: Path) -> None:
+    """It starts again only for a person."""
+    old = config(tmp_path, "command: [x]")
+    before = old.servers["s"]
+    assert isinstance(before, StdioServer)
+    unusable = dataclasses.replace(before, command=(Secret(""),), problem="it has a hook")
+    new = dataclasses.replace(old, servers=MappingProxyType({**old.servers, "s": unusable}))
+    assert widenings(old, new) == {}
+    assert without_widenings(old, new).servers["s"] == unusable
+    assert widenings(new, old) == {"s": ("it can be used again", "command has changed")}
+    assert without_widenings(new, old).servers["s"].problem == "it has a hook"
+    at_url = config(tmp_path, "url: https://example.com/mcp")
+    assert widenings(at_url, new) == {}
+    assert without_widenings(new, at_url).servers["s"] == unusable
 
 
 def test_what_narrows_holds_beside_what_waits(tmp_path: Path) -> None:

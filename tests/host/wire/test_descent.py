@@ -28,6 +28,7 @@ from host.wire.descent import (
     credentials,
     descends_from_host,
     examine_peer,
+    is_served_above,
     refusal_reason,
     running_hosts,
     this_process,
@@ -249,3 +250,34 @@ def test_the_record_says_what_the_audit_names(tmp_path: Path) -> None:
         (path,) = tmp_path.iterdir()
         assert json.loads(path.read_text()).keys() == {"config", "pid", "started"}
         assert path.stat().st_mode & 0o777 == 0o600
+
+
+ASKER = """
+import sys
+from pathlib import Path
+from host.wire.descent import is_served_above
+print(*(is_served_above(Path(each), Path(sys.argv[1])) for each in sys.argv[2:]))
+"""
+
+
+def test_a_file_that_an_ancestor_serves_is_served_above(tmp_path: Path) -> None:
+    """By whatever link, and whatever stands in between. A host is not above itself, nor above its neighbours."""
+    records, served, link = tmp_path / "hosts", tmp_path / "served", tmp_path / "link"
+    records.mkdir()
+    link.symlink_to(served)
+    files = [str(served), str(link), str(tmp_path / "other"), str(tmp_path / "beside")]
+    command = ["sh", "-c", 'exec env -i "$@"; true', "sh", sys.executable, "-c", ASKER, str(records), *files]
+    with announce_host(records, served), announcing(records, tmp_path / "beside"):
+        assert not is_served_above(served, records)
+        answer = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout
+        assert answer.split() == ["True", "True", "False", "False"]
+    answer = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    assert answer.split() == ["False"] * 4
+
+
+def test_where_no_record_can_be_read_no_file_is_served_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(folder: Path) -> list[HostRecord]:
+        raise DescentUnknown
+
+    monkeypatch.setattr(descent, "running_hosts", fails)
+    assert not is_served_above(tmp_path / "served", tmp_path)
