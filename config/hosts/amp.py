@@ -23,7 +23,7 @@ from config.hosts.entry import (
 from config.hosts.ordered import ToolRule, apply_ordered, of_server
 from config.patterns import after_prefix
 
-_USERS = (HostFile("~/.config/amp/settings.json"), HostFile("~/.config/amp/settings.jsonc"))
+_USERS = tuple(HostFile(f"~/.config/amp/settings.{end}", variable="AMP_SETTINGS_FILE") for end in ("json", "jsonc"))
 _PROJECTS = (HostFile(".amp/settings.json", is_project=True), HostFile(".amp/settings.jsonc", is_project=True))
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")

@@ -52,9 +52,14 @@ _ALL_APPROVED, _TRUSTED, _PLUGINS_ONLY = (
     "hasTrustDialogAccepted",
     "strictPluginOnlyCustomization",
 )
-_LISTED, _REFUSED = "allowedMcpServers", "deniedMcpServers"
+_LISTED, _REFUSED, _MANAGED_SERVERS = "allowedMcpServers", "deniedMcpServers", "managedMcpServers"
+_PLUGINS = "enabledPlugins"
 _SETTINGS: tuple[KeyPath, ...] = tuple(
-    (key,) for key in ("permissions", "hooks", _REJECTED, _APPROVED, _ALL_APPROVED, _PLUGINS_ONLY, _LISTED, _REFUSED)
+    (key,)
+    for key in (
+        *("permissions", "hooks", _REJECTED, _APPROVED, _ALL_APPROVED, _PLUGINS_ONLY),
+        *(_LISTED, _REFUSED, _MANAGED_SERVERS, _PLUGINS),
+    )
 )
 _STATE: tuple[KeyPath, ...] = tuple(("projects", None, key) for key in (_OFF, _REJECTED, _TRUSTED))
 _VERDICTS = {
@@ -172,13 +177,14 @@ def _restrictions(context: FileContext, state: dict[str, object], project: Path 
     user = {context.home / ".claude", Path(context.environ.get("CLAUDE_CONFIG_DIR") or context.home / ".claude")}
     if context.project is None:
         user |= {context.folder, context.folder / ".claude"}
-    personal = [
-        context.sibling(path, *_SETTINGS)
-        for path in (*(folder / "managed-settings.json" for folder in MANAGED), *(f / "settings.json" for f in user))
-    ]
+    files = [folder / "managed-settings.json" for folder in MANAGED]
+    files += [file for folder in MANAGED for file in sorted((folder / "managed-settings.d").glob("*.json"))]
+    # `remote-settings.json` is the copy of what the administrator's server sent.
+    files += [folder / name for folder in user for name in ("settings.json", "remote-settings.json")]
+    personal = [context.sibling(path, *_SETTINGS) for path in files]
     if project is None:
         everywhere = {name for folder in state for name in names(_OFF, at(state, folder).get(_OFF) or [])}
-        return _Restrictions(personal, personal, everywhere)
+        return _Restrictions([*personal, *_plugins(context, user, personal)], personal, everywhere)
     shared, local = project / ".claude" / "settings.json", project / ".claude" / "settings.local.json"
     of_project = {path: context.sibling(path, *_SETTINGS) for path in (shared, local)}
     approving = list(personal)
@@ -186,7 +192,29 @@ def _restrictions(context: FileContext, state: dict[str, object], project: Path 
         approving += [settings for path, settings in of_project.items() if path == shared or not _is_tracked(path)]
     own = at(state, str(project))
     off = {name for key in (_OFF, _REJECTED) for name in names(key, own.get(key) or [])}
-    return _Restrictions([*personal, *of_project.values()], approving, off)
+    settings = [*personal, *of_project.values()]
+    return _Restrictions([*settings, *_plugins(context, user, settings)], approving, off)
+
+
+def _plugins(
+    context: FileContext, user: Iterable[Path], settings: Iterable[dict[str, object]]
+) -> Iterator[dict[str, object]]:
+    """The hooks of plugins that settings switch on, each as settings."""
+    enabled = {key for each in settings for key, is_on in at(each, _PLUGINS).items() if is_on == "true"}
+    folders = {folder / "plugins" for folder in user}
+    if moved := context.environ.get("CLAUDE_CODE_PLUGIN_CACHE_DIR"):
+        folders.add(Path(moved))
+    for folder in folders if enabled else ():
+        installed = at(context.sibling(folder / "installed_plugins.json"), "plugins")
+        for records in (installed[key] for key in sorted(enabled & set(installed))):
+            for record in records if isinstance(records, list) else [records]:
+                place = record.get("installPath") if isinstance(record, dict) else None
+                if not isinstance(place, str):
+                    raise CannotUse("a plugin of Claude Code, which may restrict it, is at an unknown place")
+                manifest = context.sibling(Path(place) / ".claude-plugin" / "plugin.json", ("hooks",))
+                named = manifest.get("hooks", [])
+                for path in ["hooks/hooks.json", *(named if isinstance(named, list) else [named])]:
+                    yield context.sibling(Path(place) / path, ("hooks",)) if isinstance(path, str) else {"hooks": path}
 
 
 def _is_tracked(file: Path) -> bool:
@@ -243,6 +271,8 @@ def _apply(context: FileContext, entry: ServerEntry, name: str, restrictions: _R
         entry.switch_off()
         if entry.path[0] != "projects" and context.project is None:
             context.notices.append(f"{clip(name)} is switched off, since it is so in one of the user's projects")
+    if any(name in at(settings, _MANAGED_SERVERS) for settings in restrictions.settings):
+        raise CannotUse("the administrator's settings have a server of its name, which Claude Code uses instead")
     if any(_blocks_others(settings.get(_PLUGINS_ONLY)) for settings in restrictions.settings):
         entry.switch_off()
     if context.project is not None:
@@ -320,7 +350,7 @@ CLAUDE_CODE = DesktopHost(
     name="claude-code",
     title="Claude Code",
     files=(
-        HostFile("~/.claude.json", variable="CLAUDE_CONFIG_DIR"),
+        HostFile("~/.claude.json", variable="CLAUDE_CONFIG_DIR", below=".claude.json"),
         HostFile(".mcp.json", is_project=True),
     ),
     servers=("mcpServers",),

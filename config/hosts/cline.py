@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from config.document import Plain, kind_of
 from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, at
@@ -62,7 +63,9 @@ def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
                 entry.switch_off()
         elif mode not in ("full", "server-use-only"):
             raise CannotUse(f'the setting {_MODE} of its host is "{clip(str(mode))}", which is not known here')
-    shared = context.sibling(context.folder / "global-settings.json")
+    shared = context.sibling(
+        Path(context.environ.get("CLINE_GLOBAL_SETTINGS_PATH") or context.folder / "global-settings.json")
+    )
     removed = names("disabledTools", shared.get("disabledTools") or [])
     for tool in at(shared, "tools"):
         enabled = at(shared, "tools", tool).get("enabled", Plain("true"))

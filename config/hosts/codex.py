@@ -26,7 +26,7 @@ from config.hosts.entry import (
     same,
 )
 
-_USER = HostFile("~/.codex/config.toml", variable="CODEX_HOME")
+_USER = HostFile("~/.codex/config.toml", variable="CODEX_HOME", below="config.toml")
 _PROJECT = HostFile(".codex/config.toml", is_project=True)
 
 _SURFACES = frozenset({"code_mode", "deferred", "direct"})

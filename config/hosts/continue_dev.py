@@ -29,8 +29,12 @@ from config.hosts.entry import (
 )
 from config.patterns import after_prefix
 
-_USER = HostFile("~/.continue/config.yaml")
-_FOLDERS = tuple(HostFile(f"~/.continue/mcpServers/*.{end}", is_all_servers=True) for end in ("yaml", "yml", "json"))
+_MOVED = "CONTINUE_GLOBAL_DIR"
+_USER = HostFile("~/.continue/config.yaml", variable=_MOVED, below="config.yaml")
+_FOLDERS = tuple(
+    HostFile(f"~/.continue/{names}", variable=_MOVED, below=names, is_all_servers=True)
+    for names in ("mcpServers/*.yaml", "mcpServers/*.yml", "mcpServers/*.json")
+)
 _PROJECTS = tuple(
     HostFile(f".continue/mcpServers/*.{end}", is_project=True, is_all_servers=True) for end in ("yaml", "yml", "json")
 )
@@ -45,7 +49,7 @@ def _translate(text: str, context: FileContext) -> str:
     if _SECRET.search(text) is None:
         return escape(text)
     project = context.project
-    files = [context.home / ".continue" / ".env"]
+    files = [context.users(_USER).parent / ".env"]
     if project is not None:
         files = [project / ".continue" / ".env", project / ".env", *files]
     known: dict[str, str | None] = {}
@@ -132,7 +136,7 @@ def _cwd(entry: ServerEntry, key: str, value: object) -> None:
 
 def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
     """The permissions of the command-line program."""
-    permissions = context.sibling(context.home / ".continue" / "permissions.yaml")
+    permissions = context.sibling(context.users(_USER).with_name("permissions.yaml"))
     lists = {key: _patterns(key, permissions[key]) for key in ("allow", "ask", "exclude") if key in permissions}
     for name, entry in entries.items():
         cwd = entry.values.get("cwd", "/")

@@ -65,6 +65,8 @@ def _folders(context: FileContext) -> Iterator[Path]:
 def _permission_files(context: FileContext) -> Iterator[Path]:
     settings = context.environ.get("XDG_CONFIG_HOME") or context.home / ".config"
     yield context.home / ".cursor" / "cli-config.json"
+    if moved := context.environ.get("CURSOR_CONFIG_DIR"):
+        yield Path(moved) / "cli-config.json"
     yield Path(settings) / "cursor" / "cli-config.json"
     if context.project is not None:
         for folder in (context.project, *context.project.parents):

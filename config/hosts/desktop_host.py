@@ -34,7 +34,9 @@ class HostFile:
     """The same as on Linux, if empty."""
     is_project: bool = False
     variable: str = ""
-    """An environment variable that names another folder for the file, or another file."""
+    """An environment variable that names another file, or another folder for it."""
+    below: str = ""
+    """The path of the file in the folder that the variable names; empty if the variable names the file."""
     is_all_servers: bool = False
     """Whether the file is about servers alone, so that it is the host's with any keys."""
 
@@ -44,8 +46,7 @@ class HostFile:
         if self.is_project:
             return project / text
         if self.variable and environ.get(self.variable):
-            moved = Path(environ[self.variable])
-            return moved if moved.suffix == Path(text).suffix else moved / Path(text).name
+            return Path(environ[self.variable]) / self.below
         if text.startswith("~/.config/") and os.path.isabs(environ.get("XDG_CONFIG_HOME", "")):
             return Path(environ["XDG_CONFIG_HOME"]) / text.removeprefix("~/.config/")
         return home / text.removeprefix("~/")
@@ -105,16 +106,18 @@ class FileContext:
     def folder(self) -> Path:
         return self.file.parent
 
-    def sibling(self, path: Path, *kept: KeyPath) -> dict[str, object]:
+    def sibling(self, path: Path, *kept: KeyPath, data: bytes | None = None) -> dict[str, object]:
         """The values of another file of the host; empty if there is none. `kept` are the paths to read, if not all.
+        `data` is the content, if it is known or does not stand in a file.
 
         Raises:
             CannotUse: it cannot be read, so a restriction could be missed.
         """
         self.note(path)
         try:
-            path.stat()  # says whether it is there, which the error of `read` does not
-            document = read(path, lambda root: partial(_is_along_any, kept) if kept else None, may_be_blank=True)
+            if data is None:
+                path.stat()  # says whether it is there, which the error of `read` does not
+            document = read(path, lambda root: partial(_is_along_any, kept) if kept else None, data, may_be_blank=True)
             if not document.problems:
                 return document.root
         except (FileNotFoundError, NotADirectoryError):
@@ -122,7 +125,8 @@ class FileContext:
         except (ConfigError, OSError):
             pass
         # Not within the handler: the error could show pieces of the file.
-        raise CannotUse(f"the file {path.name} of its host, which may restrict it, cannot be read or has mistakes")
+        source = "file" if data is None else "setting"
+        raise CannotUse(f"the {source} {path.name} of its host, which may restrict it, cannot be read or has mistakes")
 
     def note(self, path: Path) -> None:
         """Note a file or folder that is looked at next: what it holds counts."""
@@ -135,6 +139,14 @@ class FileContext:
     def users(self, file: HostFile) -> Path:
         """The path of a file of the user."""
         return file.path(Path(), self.home, self.environ)
+
+    def of_variable(self, name: str) -> dict[str, object]:
+        """The values that an environment variable holds as JSON; empty if it is not set.
+
+        Raises:
+            CannotUse: they cannot be read.
+        """
+        return self.sibling(Path(name), data=self.environ.get(name, "").encode())
 
     def system_wide(self, linux: str, macos: str, *kept: KeyPath) -> dict[str, object]:
         """The values of a file for all users of the machine.

@@ -22,7 +22,7 @@ from config.hosts.entry import (
 )
 from config.problems import clip
 
-_USER = HostFile("~/.config/goose/config.yaml")
+_USER = HostFile("~/.config/goose/config.yaml", variable="GOOSE_PATH_ROOT", below="config/config.yaml")
 
 _PARTS = frozenset({"builtin", "platform", "frontend", "inline_python"})
 """Types of extensions that are no servers."""
@@ -139,6 +139,8 @@ def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
     modes = [context.root.get("GOOSE_MODE", "auto"), context.environ.get("GOOSE_MODE") or "auto"]
     if not all(mode in _MODES for mode in modes):
         raise CannotUse(f"GOOSE_MODE is not known here and could restrict it; expected one of {', '.join(_MODES)}")
+    if context.environ.get("GOOSE_ALLOWLIST") and context.environ.get("GOOSE_ALLOWLIST_BYPASS") != "true":
+        raise CannotUse("GOOSE_ALLOWLIST is set, and its list of permitted commands is not read here; unset it")
     for name, entry in entries.items():
         entry.attempt(_check_required)
         if "chat" in modes:

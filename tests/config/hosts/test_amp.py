@@ -211,3 +211,9 @@ def test_approvals_are_noted(home: Home) -> None:
     home.write(USER, one({"command": "x", "alwaysAllow": ["read"], "_target": "y"}, dangerouslyAllowAll=True))
     entry = home.entries(USER)["notes"]
     assert (entry.approved, entry.approves_all, entry.problems) == (["read"], True, [])
+
+
+def test_the_settings_of_the_user_may_be_elsewhere(home: Home) -> None:
+    home.environ["AMP_SETTINGS_FILE"] = str(home.write("~/mine", '{"amp.tools.disable": ["mcp__notes__read"]}'))
+    home.write(PROJECT, one())
+    assert state(home.read(PROJECT), "notes", "read") == "deny"

@@ -336,3 +336,42 @@ def test_a_hook_that_decides_about_calls_stops_servers(
     home.write(where, {"hooks": hooks})
     problem = home.server(PROJECT, {"command": "x"}).servers["files"].problem
     assert ("a hook of Claude Code (PreToolUse) decides" in problem) is stops
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "expected"),
+    [
+        ("../managed/managed-settings.d/10-a.json", {"permissions": {"deny": ["mcp__db"]}}, DENY),
+        ("~/.claude/remote-settings.json", {"permissions": {"deny": ["mcp__db"]}}, DENY),
+        ("../managed/managed-settings.json", {"managedMcpServers": {"db": {}}}, PROBLEM),
+    ],
+)
+@pytest.mark.parametrize("where", [USER, PROJECT])
+def test_settings_of_the_administrator(
+    home: Home, where: str, file: str, content: dict[str, object], expected: str
+) -> None:
+    home.write(file, content)
+    assert state(home.load(where, TWO), "db") == expected
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("hooks/hooks.json", {"hooks": {"PreToolUse": [{"matcher": ".*"}]}}),
+        (".claude-plugin/plugin.json", {"hooks": {"PreToolUse": [{"matcher": ".*"}]}}),
+        (".claude-plugin/plugin.json", {"hooks": ["./other.json"]}),
+    ],
+)
+def test_hooks_of_plugins(home: Home, file: str, content: dict[str, object]) -> None:
+    home.write("~/plugin/other.json", {"hooks": {"PreToolUse": [{}]}})
+    home.write(f"~/plugin/{file}", content)
+    place = str(home.path / "plugin")
+    home.write("~/.claude/plugins/installed_plugins.json", {"plugins": {"a@b": [{"installPath": place}]}})
+    assert state(home.load(USER, TWO), "db") == ALLOW
+    home.write(SHARED, {"enabledPlugins": {"a@b": True}})
+    assert state(home.load(PROJECT, TWO), "db") == PROBLEM
+    home.environ["CLAUDE_CODE_PLUGIN_CACHE_DIR"] = str(home.path / "moved")
+    home.file("~/.claude/plugins/installed_plugins.json").rename(home.write("~/moved/installed_plugins.json", ""))
+    assert state(home.load(PROJECT, TWO), "db") == PROBLEM
+    home.write("~/moved/installed_plugins.json", {"plugins": {"a@b": [{}]}})
+    assert "at an unknown place" in home.load(PROJECT, TWO).servers["db"].problem

@@ -118,3 +118,8 @@ def test_tools_that_are_off_in_the_settings_of_the_command_line(home: Home) -> N
     made = home.server(PLACE, {"command": "x"})
     assert states(made, "files", "read", "write", "b-long", "list") == [DENY, DENY, ALLOW, ALLOW]
     assert states(made, "files", "a.long.name") == [DENY]
+
+
+def test_the_settings_of_the_command_line_may_be_elsewhere(home: Home) -> None:
+    home.environ["CLINE_GLOBAL_SETTINGS_PATH"] = str(home.write("~/moved", {"disabledTools": ["files__read"]}))
+    assert state(home.server(PLACE, {"command": "x"}), "files") == DENY

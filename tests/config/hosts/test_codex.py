@@ -254,3 +254,7 @@ def test_a_helper_for_headers(home: Home) -> None:
     helper = http(home.read(USER), "sso").headers_helper
     assert helper is not None
     assert [word.reveal() for word in helper] == ["/bin/sh", "-c", "corp-token --json"]
+
+
+def test_the_folder_of_the_user_may_be_elsewhere() -> None:
+    assert "/moved/config.toml" in places(CODEX, "linux", {"CODEX_HOME": "/moved"})

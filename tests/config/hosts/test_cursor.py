@@ -146,3 +146,9 @@ def test_what_only_approves_stops_nothing(home: Home, content: str) -> None:
     home.write("~/.cursor/hooks.json", {"hooks": {"afterFileEdit": [{"command": "x"}]}})
     home.write("/etc/cursor/hooks.json", {"hooks": {"preToolUse": [{"command": "x", "matcher": "Shell|Read"}]}})
     assert state(home.server(USER, {"command": "x"}), "files") == ALLOW
+
+
+def test_the_settings_of_the_command_line_may_be_elsewhere(home: Home) -> None:
+    home.write("~/moved/cli-config.json", {"permissions": {"deny": ["Mcp(files:read)"]}})
+    home.environ["CURSOR_CONFIG_DIR"] = str(home.path / "moved")
+    assert state(home.server(USER, {"command": "x"}), "files") == DENY

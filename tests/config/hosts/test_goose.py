@@ -197,3 +197,14 @@ def test_restrictions_that_are_not_understood_stop_the_server(
 def test_the_mode_of_the_environment_restricts_too(home: Home, mode: str, verdict: str) -> None:
     home.write(USER, "GOOSE_MODE: auto\nextensions:\n  a: {enabled: true, type: stdio, cmd: x, args: []}\n")
     assert state(home.read(USER, {"GOOSE_MODE": mode}), "a") == verdict
+
+
+def test_the_folder_of_the_user_may_be_elsewhere() -> None:
+    assert places(GOOSE, "linux", {"GOOSE_PATH_ROOT": "/moved"}) == {"/moved/config/config.yaml"}
+
+
+def test_a_list_of_permitted_commands_stops_all(home: Home) -> None:
+    home.write(USER, one())
+    assert state(home.read(USER, {"GOOSE_ALLOWLIST": "https://h/list"}), "my-notes") == "problem"
+    bypassed = {"GOOSE_ALLOWLIST": "https://h/list", "GOOSE_ALLOWLIST_BYPASS": "true"}
+    assert state(home.read(USER, bypassed), "my-notes") != "problem"
