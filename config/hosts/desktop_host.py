@@ -132,6 +132,11 @@ class FileContext:
         """Note a file or folder that is looked at next: what it holds counts."""
         note_state(self.seen, path)
 
+    def within(self, folder: Path, pattern: str) -> list[Path]:
+        """The files in a folder, which is noted."""
+        self.note(folder)
+        return sorted(folder.glob(pattern))
+
     def at(self, *path: str) -> dict[str, object]:
         """The map at a path of the file; empty if there is none."""
         return at(self.root, *path)

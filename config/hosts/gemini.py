@@ -29,7 +29,7 @@ from config.hosts.entry import (
 from config.hosts.ordered import STRICTNESS, ToolRule, apply_ordered
 from config.patterns import after_prefix
 
-_USER = HostFile("~/.gemini/settings.json")
+_USER = HostFile("~/.gemini/settings.json", variable="GEMINI_CLI_HOME", below=".gemini/settings.json")
 _PROJECT = HostFile(".gemini/settings.json", is_project=True)
 
 _REFERENCE = re.compile(r"\$(?:(\w+)|\{([^}]+)\})", re.ASCII)
@@ -113,29 +113,38 @@ def _oauth(entry: ServerEntry, key: str, value: object) -> None:
     _known_oauth(entry, key, value)
 
 
+def _managed(context: FileContext) -> list[dict[str, object]]:
+    """The settings of the machine: those that replace all others, and those that all others replace."""
+    folder = context.system_path("etc/gemini-cli", "Library/Application Support/GeminiCli")
+    settings = Path(context.environ.get("GEMINI_CLI_SYSTEM_SETTINGS_PATH") or folder / "settings.json")
+    defaults = context.environ.get("GEMINI_CLI_SYSTEM_DEFAULTS_PATH") or settings.with_name("system-defaults.json")
+    return [context.sibling(file) if file != context.file else context.root for file in (settings, Path(defaults))]
+
+
 def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
-    """The settings of the file, of the user and of the machine, `gemini mcp disable`, and policies.
+    """The settings of the file, of the user and of the machine, `gemini mcp disable`, extensions, and policies.
 
     A setting of one file would replace that of another there; here all of them hold."""
     users = context.users(_USER)
     own = context.sibling(users) if users != context.file else context.root
-    settings = [
-        context.root,
-        own,
-        context.system_wide("etc/gemini-cli/settings.json", "Library/Application Support/GeminiCli/settings.json"),
-        context.system_wide(
-            "etc/gemini-cli/system-defaults.json", "Library/Application Support/GeminiCli/system-defaults.json"
-        ),
-    ]
-    switches = [context.sibling(folder / "mcp-server-enablement.json") for folder in {context.folder, users.parent}]
-    policies = _policies(context, users.parent)
-    if any(at(root, "hooks").get("BeforeTool") for root in settings):
+    managed = _managed(context)
+    settings = [context.root, own, *managed]
+    folders = {context.folder, users.parent}
+    extensions = [each for folder in sorted(folders) for each in context.within(folder / "extensions", "*")]
+    excluded = [context.sibling(folder / "gemini-extension.json", ("excludeTools",)) for folder in extensions]
+    switches = [context.sibling(folder / "mcp-server-enablement.json") for folder in folders]
+    policies = _policies(context, users.parent, settings, extensions)
+    hooks = [context.sibling(folder / "hooks" / "hooks.json", ("hooks",)) for folder in extensions]
+    if any(at(root, "hooks").get("BeforeTool") for root in (*settings, *hooks)):
         raise CannotUse("a hook of Gemini CLI (BeforeTool) decides about its calls, and it does not run here")
     for name, entry in entries.items():
         entry.needs_approval = context.project is not None and not _is_trusted(context, own, context.project)
         if any(at(root, name.strip().lower()).get("enabled") == "false" for root in switches):
             entry.switch_off()
-        for root in (*settings, *map(_renamed, settings)):
+        replacing = at(managed[0], "mcpServers")
+        if name in replacing and replacing is not context.root.get("mcpServers"):
+            entry.stop("the administrator's settings have a server of its name, which its host starts instead")
+        for root in (*settings, *map(_renamed, (*settings, *excluded))):
             entry.attempt(_restrict_one, name, root)
         entry.attempt(apply_ordered, _policy_rules(policies, name), cleaned=_CLEANED)
     if at(context.root, "mcp").get("serverCommand"):
@@ -160,8 +169,13 @@ def _restrict_one(entry: ServerEntry, name: str, settings: dict[str, object]) ->
         entry.switch_off()
     if {known, "*"} & _servers("mcp.excluded", mcp.get("excluded", [])):
         entry.switch_off()
-    if at(settings, "admin", "mcp").get("enabled") == "false":
+    admin = at(settings, "admin", "mcp")
+    if admin.get("enabled") == "false":
         entry.switch_off()
+    if permitted_servers := at(admin, "config"):
+        if name not in permitted_servers:
+            entry.switch_off()
+        raise CannotUse("the administrator's settings (admin.mcp.config) say how its host reaches it")
     entry.deny(_matched(name, names("tools.exclude", tools.get("exclude", []))))
     entry.ask(_matched(name, names("tools.confirmationRequired", tools.get("confirmationRequired", []))))
     if "core" in tools:
@@ -204,23 +218,36 @@ def _named(server: str, name: str) -> set[str]:
     return {rest for rest in rests if rest == "*" or (rest and not set(rest) & set("*?("))}
 
 
-def _policies(context: FileContext, users: Path) -> list[_Policy]:
+def _policies(
+    context: FileContext, users: Path, settings: list[dict[str, object]], extensions: list[Path]
+) -> list[_Policy]:
     """The rules of policy files, of which the last that matches decides."""
     project = context.project
-    folders = {
-        5: context.system_path("etc/gemini-cli/policies", "Library/Application Support/GeminiCli/policies"),
-        4: users / "policies",
-        3: project / ".gemini" / "policies" if project else None,
+    system = context.system_path("etc/gemini-cli/policies", "Library/Application Support/GeminiCli/policies")
+    tiers = {
+        5: [system, *([] if context.within(system, "*.toml") else _policy_paths(context, settings, "adminPolicyPaths"))],
+        4: _policy_paths(context, settings, "policyPaths") or [users / "policies"],
+        3: [project / ".gemini" / "policies"] if project else [],
+        2: [folder / "policies" for folder in extensions],
     }
     found = []
-    for tier, folder in folders.items():
-        if folder is None:
-            continue
-        context.note(folder)
-        for file in sorted(folder.glob("*.toml")):
+    for tier, paths in tiers.items():
+        for file in [file for path in paths for file in ([path] if path.is_file() else context.within(path, "*.toml"))]:
             rules = context.sibling(file).get("rule", [])
             found += [_policy(file.name, rule, tier) for rule in (rules if isinstance(rules, list) else [rules])]
+    # An extension cannot approve.
+    found = [policy for policy in found if policy.priority >= 3 or policy.verdict != "allow"]
     return sorted(found, key=lambda policy: (policy.priority, STRICTNESS[policy.verdict]))
+
+
+def _policy_paths(context: FileContext, settings: list[dict[str, object]], key: str) -> list[Path]:
+    """Other policy files, or folders of them, which all settings name together."""
+    found = []
+    for path in [Path(path) for root in settings for path in names(key, root.get(key, []))]:
+        if "$" in str(path) or (context.project is None and not path.is_absolute()):
+            raise CannotUse(f'the setting "{key}" of its host names policies by a path that is not absolute')
+        found.append((context.project or Path()) / path)
+    return found
 
 
 def _policy(file: str, rule: object, tier: int) -> _Policy:
@@ -262,7 +289,12 @@ def _is_trusted(context: FileContext, own: dict[str, object], project: Path) -> 
     """Whether the user trusts the folder, or one above it, and distrusts none of these."""
     if at(own, "security", "folderTrust").get("enabled") == "false":
         return True
-    levels = context.sibling(context.users(_USER).parent / "trustedFolders.json")
+    levels = context.sibling(
+        Path(
+            context.environ.get("GEMINI_CLI_TRUSTED_FOLDERS_PATH")
+            or context.users(_USER).with_name("trustedFolders.json")
+        )
+    )
     trusted = False
     for folder, level in levels.items():
         above = Path(folder).parent if level == "TRUST_PARENT" else Path(folder)
@@ -288,6 +320,7 @@ GEMINI = DesktopHost(
     servers=("mcpServers",),
     other_keys=(
         *(("mcp",), ("tools",), ("admin",), ("general",), ("security",), ("hooks",)),
+        *(("policyPaths",), ("adminPolicyPaths",)),
         *((key,) for key in _FORMER_KEYS),
     ),
     asks_by_default=True,

@@ -255,3 +255,52 @@ def test_approvals_are_noted(home: Home) -> None:
     entry = home.entries(USER)["notes"]
     assert entry.approves_all
     assert not entry.problems
+
+
+DENY = '[[rule]]\nmcpName = "notes"\ndecision = "deny"\n'
+EXCLUDED = {"tools": {"exclude": ["mcp_notes_read"]}}
+HOOK = {"hooks": {"BeforeTool": [{"matcher": ".*"}]}}
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "variable", "decided"),
+    [
+        ("~/x/system.json", EXCLUDED, "GEMINI_CLI_SYSTEM_SETTINGS_PATH", "deny"),
+        ("~/x/defaults", EXCLUDED, "GEMINI_CLI_SYSTEM_DEFAULTS_PATH", "deny"),
+        ("/etc/gemini-cli/settings.json", server(excludeTools=["read"]), "", "problem"),
+        ("/etc/gemini-cli/settings.json", {"admin": {"mcp": {"config": {"notes": {}}}}}, "", "problem"),
+        ("/etc/gemini-cli/settings.json", {"admin": {"mcp": {"config": {"other": {}}}}}, "", "off"),
+        ("~/.gemini/extensions/a/gemini-extension.json", {"excludeTools": ["mcp_notes_read"]}, "", "deny"),
+        ("~/.gemini/extensions/a/policies/b.toml", DENY, "", "deny"),
+        ("~/.gemini/extensions/a/hooks/hooks.json", HOOK, "", "problem"),
+    ],
+)
+def test_settings_at_other_places_restrict(home: Home, file: str, content: object, variable: str, decided: str) -> None:
+    home.write(USER, server())
+    home.environ[variable] = str(home.write(file, content))
+    assert state(home.read(USER), "notes", "read") == decided
+
+
+def test_the_folder_of_the_user_may_be_elsewhere(home: Home) -> None:
+    home.environ["GEMINI_CLI_HOME"] = str(home.path / "moved")
+    home.write("~/moved/.gemini/settings.json", {**server(), **EXCLUDED})
+    assert not home.entries("~/moved/.gemini/settings.json")["notes"].needs_approval
+    home.write(PROJECT, server())
+    assert state(home.read(PROJECT), "notes", "read") == "deny"
+    home.environ["GEMINI_CLI_TRUSTED_FOLDERS_PATH"] = str(home.write("~/t", {str(home.project): "TRUST_FOLDER"}))
+    assert not home.entries(PROJECT)["notes"].needs_approval
+
+
+def test_policies_that_settings_name(home: Home) -> None:
+    """They replace those of the user's folder; the administrator's count unless the machine has some."""
+    named = {key: home.write(f"~/x/{key}/rules.toml", DENY) for key in ("policyPaths", "adminPolicyPaths")}
+    allow = DENY.replace("deny", "allow") + "priority = 9\n"
+    home.write("~/.gemini/policies/own.toml", allow)
+    home.write(USER, {**server(), "policyPaths": [str(named["policyPaths"])]})
+    assert state(home.read(USER), "notes") == "deny"
+    home.write(USER, {**server(), "adminPolicyPaths": [str(named["adminPolicyPaths"].parent)]})
+    assert state(home.read(USER), "notes") == "deny"
+    home.write("/etc/gemini-cli/policies/machine.toml", allow)
+    assert state(home.read(USER), "notes") == "allow"
+    home.write(USER, {**server(), "policyPaths": ["rules.toml"]})
+    assert "is not absolute" in home.read(USER).servers["notes"].problem
