@@ -18,6 +18,11 @@ def user_files(path: str, editors: tuple[str, ...] = EDITORS) -> tuple[HostFile,
     )
 
 
+def machine_files(path: str) -> tuple[HostFile, ...]:
+    """A file in the folder `Machine` of VS Code on a machine that it is connected to."""
+    return tuple(HostFile(f"{folder}/Machine/{path}") for folder in _REMOTE)
+
+
 def extension_files(extension: str, name: str) -> tuple[HostFile, ...]:
     """The settings of an extension in each editor."""
     return user_files(f"globalStorage/{extension}/settings/{name}")

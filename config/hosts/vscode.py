@@ -1,5 +1,5 @@
-"""VS Code: `mcp.json` of the user and of a project, with `servers` and `inputs`. Its switches for servers and tools
-stand in no file."""
+"""VS Code: `mcp.json` of the user and of a project, with `servers` and `inputs`, and the same under `settings.mcp` of a
+`*.code-workspace`. Its switches for servers and tools stand in no file."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from config.document import is_null
-from config.hosts.desktop_host import DesktopHost, FileContext, HostFile
-from config.hosts.editors import user_files
+from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, Servers, at, servers_at
+from config.hosts.editors import machine_files, user_files
 from config.hosts.entry import (
     NEEDS_OAUTH,
     CannotUse,
@@ -34,12 +34,24 @@ _EDITORS = ("Code", "Code - Insiders", "VSCodium")
 _ACCESS, _ENABLED = "chat.mcp.access", "chat.mcp.enabled"
 _PERMITTED, _REFUSED = "chat.mcp.allowedServers", "chat.mcp.deniedServers"
 _TOP_KEYS = frozenset({"servers", "inputs", "sandbox", "$schema"})
+_WORKSPACE = HostFile("*.code-workspace", is_project=True)
+_IN_WORKSPACE = ("settings", "mcp")
 _UNCONFINED = "has its host confine the program, which does not happen here"
+
+
+def _mcp(context: FileContext) -> dict[str, object]:
+    """The map with the servers and what belongs to them."""
+    return context.at(*_IN_WORKSPACE) if _WORKSPACE.matches(context.file) else context.root
+
+
+def _find(context: FileContext) -> Servers:
+    above = _IN_WORKSPACE if _WORKSPACE.matches(context.file) else ()
+    return servers_at(context, (*above, "servers"))
 
 
 def _input(id: str, context: FileContext) -> str:
     """A value that the host asks for once."""
-    inputs = context.root.get("inputs")
+    inputs = _mcp(context).get("inputs")
     for item in inputs if isinstance(inputs, list) else ():
         if isinstance(item, dict) and item.get("id") == id:
             if item.get("type") not in ("promptString", "pickString"):
@@ -84,14 +96,17 @@ def _sandbox_enabled(entry: ServerEntry, key: str, value: object) -> None:
 def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
     """The settings of the user and of the project that switch servers off, and what confines them all."""
     keys = (_ACCESS, _ENABLED, _PERMITTED, _REFUSED)
-    for path in _settings_files(context):
-        settings = context.sibling(path, *((key,) for key in keys))
+    found = [context.sibling(path, *((key,) for key in keys)) for path in _settings_files(context)]
+    if context.project is not None:
+        workspaces = _WORKSPACE.found(context.project, context.home, context.environ)
+        found += [at(context.sibling(path, *(("settings", key) for key in keys)), "settings") for path in workspaces]
+    for settings in found:
         for name, entry in entries.items():
             try:
                 _apply_settings(context, entry, name, settings)
             except CannotUse as problem:
                 entry.stop(str(problem))
-    if context.at("sandbox"):
+    if at(_mcp(context), "sandbox"):
         for entry in entries.values():
             if "command" in entry.values:
                 entry.stop(f'the key "sandbox" of the file {_UNCONFINED}')
@@ -100,13 +115,18 @@ def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
 
 
 def _settings_files(context: FileContext) -> Iterator[Path]:
-    """Beside the file, above a profile, and, for a project, those of every VS Code of the user."""
-    yield context.folder / "settings.json"
+    """Beside the file, above a profile, of the machine that it is on, and, for a project, those of every VS Code of the
+    user."""
     if context.project is None:
+        yield context.folder / "settings.json"
         if context.folder.parent.name == "profiles":
             yield context.folder.parents[1] / "settings.json"
+        for file in machine_files("settings.json"):
+            if file.path(context.home, context.home, context.environ).parents[1] in context.file.parents:
+                yield file.path(context.home, context.home, context.environ)
         return
-    for file in user_files("settings.json", _EDITORS):
+    yield context.project / ".vscode" / "settings.json"
+    for file in (*user_files("settings.json", _EDITORS), *machine_files("settings.json")):
         for platform in ("linux", "darwin"):
             yield file.path(context.project, context.home, context.environ, platform)
 
@@ -132,7 +152,9 @@ def _apply_settings(context: FileContext, entry: ServerEntry, name: str, setting
 
 
 def _has_shape(root: Mapping[str, object]) -> bool:
-    """Whether the file has `servers` with a type, or inputs, and no key of ours beside them."""
+    """Whether the file has `servers` with a type, or inputs, and no key of ours beside them, or is a workspace."""
+    if "folders" in root and "servers" in at(dict(root), *_IN_WORKSPACE):
+        return True
     servers = root.get("servers")
     if not isinstance(servers, dict) or not root.keys() <= _TOP_KEYS:
         return False
@@ -146,9 +168,10 @@ VSCODE = DesktopHost(
         *user_files("mcp.json", _EDITORS),
         *user_files("profiles/*/mcp.json", _EDITORS),
         HostFile(".vscode/mcp.json", is_project=True),
+        _WORKSPACE,
     ),
     servers=("servers",),
-    other_keys=(("inputs",), ("sandbox",)),
+    other_keys=(("inputs",), ("sandbox",), _IN_WORKSPACE),
     rules={
         "type": kind(remote=("http", "sse")),
         "transport": kind(remote=("http", "sse")),
@@ -168,6 +191,7 @@ VSCODE = DesktopHost(
         "disabled": off_if("true"),  # not documented; a person who writes it means it
     },
     translate=editor_variables(more={"input": _input}, unset=":-"),
+    find=_find,
     restrict=_restrict,
     has_shape=_has_shape,
     hides_switches=True,

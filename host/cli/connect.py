@@ -245,7 +245,8 @@ def _paths(host: DesktopHost, *, project: bool) -> list[Path]:
     found: list[Path] = []
     for file in host.files:
         path = file.path(Path.cwd(), Path.home(), os.environ)
-        if file.is_project == project and "*" not in str(path.parent):
+        is_known = "*" not in str(path.parent if file.is_all_servers else path)
+        if file.is_project == project and is_known:
             found.append(path.with_name(path.name.replace("*", "colonnade")))
     return sorted(found, key=lambda path: path.name != CONNECTIONS[host.name].file_name)
 

@@ -212,3 +212,30 @@ def test_a_key_of_dev_that_is_not_known_stops_the_server(home: Home) -> None:
     assert made.servers["files"].problem.endswith(
         '"dev.watchs" is not known here and could restrict it; did you mean "watch"?'
     )
+
+
+@pytest.mark.parametrize(
+    ("file", "place"),
+    [
+        (PROJECT, "~/.vscode-server/data/Machine/settings.json"),
+        ("~/.vscode-server/data/User/mcp.json", "~/.vscode-server/data/Machine/settings.json"),
+    ],
+)
+def test_settings_of_the_machine_restrict(home: Home, file: str, place: str) -> None:
+    home.write(place, {"chat.mcp.access": "none"})
+    assert state(home.server(file, {"command": "x"}, "servers"), "files") == OFF
+
+
+def test_a_workspace(home: Home) -> None:
+    """Its servers are read, and its settings restrict those of the project too."""
+    servers = {"a": {"command": "x", "args": ["${input:key}"]}, "b": {"command": "x"}}
+    inputs = [{"type": "promptString", "id": "key", "description": "Key"}]
+    mcp = {"servers": servers, "inputs": inputs}
+    settings = {"mcp": mcp, "chat.mcp.deniedServers": [{"serverName": "b"}]}
+    home.write("shop.code-workspace", {"folders": [{"path": "."}], "settings": settings})
+    entries = home.entries("shop.code-workspace")
+    assert [entry.needs_approval for entry in entries.values()] == [True, True]
+    assert [(entry.problems, entry.is_off) for entry in entries.values()] == [([], False), ([], True)]
+    assert state(home.load(PROJECT, {"servers": {"b": {"command": "x"}}}), "b") == OFF
+    home.write("shop.code-workspace", {"folders": [], "settings": {"mcp": {"servers": servers, "sandbox": SANDBOX}}})
+    assert state(home.read("shop.code-workspace"), "b") == PROBLEM
