@@ -1,10 +1,10 @@
 """opencode: `opencode.json`. Version 1 has the servers under `mcp`, version 2 under `mcp.servers`; a file can have
-both."""
+both. Agents, with rules for tools, stand there too or each in a Markdown file."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from config.document import is_null
@@ -46,6 +46,10 @@ _REVISION = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _EFFECTS = ("allow", "ask", "deny")
 _CLEANED = re.compile(r"[a-zA-Z0-9_*?-]*")
 _RULES = ("tools", "permission", "permissions")
+_AGENTS = ("mode", "agent", "agents")
+_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?\n)---[ \t]*(?:\r?\n|$)", re.DOTALL)
+_AGENT_KEYS = re.compile(rf"^(['\"]?)(?:name|{'|'.join(_RULES)})\1[ \t]*:.*\n(?:(?:[ \t#-].*)?\n)*", re.MULTILINE)
+"""The keys of an agent that mean something here. Others may be no YAML, which opencode tolerates."""
 
 
 def _translate(text: str, context: FileContext) -> str:
@@ -66,7 +70,7 @@ def _translate(text: str, context: FileContext) -> str:
 def _find(context: FileContext) -> Servers:
     """The servers of the file. An entry of version 1 completes that of a file with lower precedence."""
     try:
-        below = _merged_until(context, including=False)
+        below = _merged(_layers(context, including=False))
     except CannotUse:
         below = {}  # `_restrict` stops all servers then
     mcp = context.at("mcp")
@@ -88,22 +92,89 @@ def _is_server(value: object) -> bool:
     return isinstance(value, dict) and value.get("type") in ("local", "remote")
 
 
-def _merged_until(context: FileContext, *, including: bool) -> dict[str, object]:
-    """The files of the user, and of the project and the folders above it, in one, as far as the one that is read, or
-    all of them."""
+def _layers(context: FileContext, *, including: bool) -> list[dict[str, object]]:
+    """The settings of the user, and of the project and the folders above it, of which the later win, as far as the file
+    that is read, or all of them."""
     users = context.users(_FOLDER).parent
     files = [users / Path(file.linux).name for file in _USERS]
+    folders: list[Path] = []
     if context.folder != users:
         own = context.folder.parent if context.folder.name == ".opencode" else context.folder
         folders = in_repository(own) or [*reversed(own.parents), own]
-        files += [folder / name for folder in folders for name in _NAMES]
-        files += [folder / ".opencode" / name for folder in folders for name in _NAMES]
+    if named := context.environ.get("OPENCODE_CONFIG"):
+        files.append(Path(named))
+    files += [folder / name for folder in folders for name in _NAMES]
+    files += sorted(_agents_in(users))
+    more = [folder / ".opencode" for folder in (*folders, context.home)]
+    if named := context.environ.get("OPENCODE_CONFIG_DIR"):
+        more.append(Path(named))
+    for folder in more:
+        files += [*(folder / name for name in _NAMES), *sorted(_agents_in(folder))]
     if not including:
         files = files[: files.index(context.file)] if context.file in files else []
+    layers = [context.root if file == context.file else _read(context, file) for file in files]
+    if including:
+        layers += [context.root] if context.file not in files else []
+        layers.append(context.of_variable("OPENCODE_CONFIG_CONTENT"))
+        if permission := context.of_variable("OPENCODE_PERMISSION"):
+            layers.append({"permission": permission})
+    return layers
+
+
+def _agents_in(folder: Path) -> Iterator[Path]:
+    """The Markdown files of agents, which formerly were modes."""
+    for pattern in ("agent/**/*.md", "agents/**/*.md", "mode/*.md", "modes/*.md"):
+        yield from folder.glob(pattern)
+
+
+def _read(context: FileContext, file: Path) -> dict[str, object]:
+    """The settings in a file. An agent in Markdown has the name of its file, or one of its own."""
+    if file.suffix != ".md":
+        return context.sibling(file)
+    try:
+        front = _FRONT_MATTER.match(file.read_text("utf-8-sig"))
+    except (OSError, ValueError):
+        raise CannotUse(f"the file {file.name} of its host, which may restrict it, cannot be read") from None
+    text = front[1] if front else ""
+    if not text.lstrip().startswith("{"):
+        text = "".join(match[0] for match in _AGENT_KEYS.finditer(text))
+    agent = context.sibling(file, data=text.encode())
+    above = next(each for each in file.parents if each.name in ("agent", "agents", "mode", "modes"))
+    name = str(agent.get("name", file.relative_to(above).with_suffix("")))
+    return {"agent": {name: agent}}
+
+
+def _merged(layers: Iterable[Mapping[str, object]]) -> dict[str, object]:
+    """All settings in one, of which the later win."""
     settings: dict[str, object] = {}
-    for file in files:
-        settings = merged(settings, context.root if file == context.file else context.sibling(file))
-    return settings if context.file in files or not including else merged(settings, context.root)
+    for layer in map(_spelled_out, layers):
+        settings = _over(settings, layer)
+    return settings
+
+
+def _over(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:
+    """Two settings in one. Lists of rules, those of an agent too, hold together."""
+    made = merged(below, above)
+    for key in ("permissions", "policies"):
+        first, second = below.get(key), above.get(key)
+        if isinstance(first, list) and isinstance(second, list):
+            made[key] = [*first, *second]
+    for key in _AGENTS:
+        agents, others = at(dict(below), key), at(dict(above), key)
+        if both := agents.keys() & others.keys():
+            made[key] = {**at(made, key), **{name: _over(at(agents, name), at(others, name)) for name in both}}
+    return made
+
+
+def _spelled_out(layer: Mapping[str, object]) -> dict[str, object]:
+    """The settings with a permission for all tools, of an agent too, as the map that it stands for."""
+    made = dict(layer)
+    if isinstance(permission := made.get("permission"), str) and not is_null(permission):
+        made["permission"] = {"*": permission}
+    for key in _AGENTS:
+        if isinstance(agents := made.get(key), dict):
+            made[key] = {name: _spelled_out(each) if isinstance(each, dict) else each for name, each in agents.items()}
+    return made
 
 
 def _command(entry: ServerEntry, key: str, value: object) -> None:
@@ -143,11 +214,16 @@ def _protocol(entry: ServerEntry, key: str, value: object) -> None:
 
 def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
     """Switches, and rules for tools, of the files of user, project and machine together."""
-    settings = _merged_until(context, including=True)
-    for name in _NAMES:
-        managed = context.system_wide(f"etc/opencode/{name}", f"Library/Application Support/opencode/{name}")
-        settings = merged(settings, managed)
-    agents = {**at(settings, "mode"), **at(settings, "agent"), **at(settings, "agents")}
+    layers = _layers(context, including=True)
+    layers += [
+        context.system_wide(f"etc/opencode/{name}", f"Library/Application Support/opencode/{name}") for name in _NAMES
+    ]
+    # Policies were experimental.
+    former = [{"policies": at(layer, "experimental").get("policies", [])} for layer in layers]
+    settings = _merged([*layers, *former])
+    agents: dict[str, object] = {}
+    for key in ("agent", "mode", "agents"):
+        agents = at(_over({key: agents}, {key: at(settings, key)}), key)
     usual = str(settings.get("default_agent", "build"))
     for name, entry in entries.items():
         switches = [at(settings, "mcp", name), at(settings, "mcp", "servers", name)]
@@ -239,7 +315,8 @@ OPENCODE = DesktopHost(
     servers=("mcp",),
     other_keys=(
         *((key,) for key in _RULES),
-        *(("agent",), ("agents",), ("mode",), ("default_agent",), ("policies",)),
+        *((key,) for key in _AGENTS),
+        *(("default_agent",), ("policies",), ("experimental", "policies")),
     ),
     rules={
         "type": kind(remote=("remote",), local=("local",)),

@@ -261,3 +261,76 @@ def test_settings_of_the_machine_come_last(home: Home) -> None:
 def test_servers_that_cannot_be_used(home: Home, text: str, said: str) -> None:
     home.write(USER, text)
     assert said in home.read(USER).servers["notes"].problem
+
+
+DENY = {"permission": {"notes_read": "deny"}}
+AGENT = """---
+description: Writes: code
+permission:
+  notes_*: allow
+  notes_read: deny
+model: x
+---
+Write code.
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "variable", "content"),
+    [
+        ("~/other/mine.json", "OPENCODE_CONFIG", DENY),
+        ("~/other/opencode.jsonc", "OPENCODE_CONFIG_DIR", DENY),
+        ("~/other/agents/build.md", "OPENCODE_CONFIG_DIR", AGENT),
+        ("", "OPENCODE_CONFIG_CONTENT", DENY),
+        ("", "OPENCODE_PERMISSION", DENY["permission"]),
+        ("~/.opencode/opencode.json", "", DENY),
+        ("~/.opencode/agent/build.md", "", AGENT),
+        ("~/.config/opencode/agents/build.md", "", AGENT),
+        ("~/.config/opencode/agents/other.md", "", AGENT.replace("model: x", "name: build")),
+        ("~/.config/opencode/modes/build.md", "", AGENT.replace("\n", "\r\n")),
+        ("~/.config/opencode/agents/build.md", "", "---\ntools: {notes_read: false}\n---\n"),
+        ("~/.config/opencode/agents/build.md", "", "---\n{tools: {notes_read: false}}\n---\n"),
+        ("~/.config/opencode/agents/build.md", "", '---\n"permissions":\n- {action: "*", effect: deny}\n---\n'),
+        ("~/.config/opencode/opencode.json", "", {"experimental": {"policies": [{"action": "permission"}]}}),
+        ("~/.config/opencode/config.json", "", {"policies": [{"action": "permission"}]}),
+        ("~/.config/opencode/agents/build.md", "", "---\npermission: [\n---\n"),
+    ],
+)
+def test_rules_elsewhere_restrict(home: Home, file: str, variable: str, content: object) -> None:
+    if file:
+        home.write(file, content)
+    if variable:
+        home.environ[variable] = (
+            str(home.file("~/other" if "DIR" in variable else file)) if file else json.dumps(content)
+        )
+    home.write(USER, one(policies=[{"action": "provider.use", "resource": "x", "effect": "deny"}]))
+    assert state(home.read(USER), "notes", "read") in ("deny", "problem")
+
+
+def test_an_agent_of_the_project_and_one_that_is_not_usual(home: Home) -> None:
+    home.write(PROJECT, one())
+    home.write(".opencode/agents/sub/review.md", AGENT)
+    home.write(".opencode/agents/build.md", AGENT)
+    home.write(".opencode/agents/notes.md", "No front matter.")
+    made = home.read(PROJECT)
+    assert [state(made, "notes", tool) for tool in ("read", "write")] == ["deny", "allow"]
+    assert "notes: rules for tools of the agent sub/review hold at opencode only" in made.notices
+
+
+def test_a_permission_for_all_tools_stays_beside_one_for_some(home: Home) -> None:
+    home.write("~/.config/opencode/opencode.json", {"permission": "deny"})
+    home.write(USER, one(permission={"notes_read": "allow"}))
+    made = home.read(USER)
+    assert [state(made, "notes", tool) for tool in ("read", "write")] == ["allow", "deny"]
+
+
+def test_lists_of_rules_of_several_files_hold_together(home: Home) -> None:
+    def rules(tool: str) -> dict[str, object]:
+        return {"permissions": [{"action": f"notes_{tool}", "resource": "*", "effect": "deny"}]}
+
+    home.write(".opencode/opencode.json", {**rules("read"), "agents": {"build": rules("write")}})
+    home.write(".opencode/opencode.jsonc", {**rules("list"), "agents": {"build": rules("find")}})
+    home.write(PROJECT, one())
+    made = home.read(PROJECT)
+    assert {state(made, "notes", tool) for tool in ("read", "write", "list", "find")} == {"deny"}
+    assert state(made, "notes", "other") == "allow"
