@@ -178,7 +178,7 @@ def _restrictions(context: FileContext, state: dict[str, object], project: Path 
     if context.project is None:
         user |= {context.folder, context.folder / ".claude"}
     files = [folder / "managed-settings.json" for folder in MANAGED]
-    files += [file for folder in MANAGED for file in sorted((folder / "managed-settings.d").glob("*.json"))]
+    files += [file for folder in MANAGED for file in context.within(folder / "managed-settings.d", "*.json")]
     # `remote-settings.json` is the copy of what the administrator's server sent.
     files += [folder / name for folder in user for name in ("settings.json", "remote-settings.json")]
     personal = [context.sibling(path, *_SETTINGS) for path in files]

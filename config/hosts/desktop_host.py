@@ -113,9 +113,9 @@ class FileContext:
         Raises:
             CannotUse: it cannot be read, so a restriction could be missed.
         """
-        self.note(path)
         try:
             if data is None:
+                self.note(path)
                 path.stat()  # says whether it is there, which the error of `read` does not
             document = read(path, lambda root: partial(_is_along_any, kept) if kept else None, data, may_be_blank=True)
             if not document.problems:
@@ -133,8 +133,9 @@ class FileContext:
         note_state(self.seen, path)
 
     def within(self, folder: Path, pattern: str) -> list[Path]:
-        """The files in a folder, which is noted."""
-        self.note(folder)
+        """The files in a folder, which is noted, and with `**` those below it too."""
+        for each in (folder, *(folder.glob("**/") if "**" in pattern else ())):
+            self.note(each)
         return sorted(folder.glob(pattern))
 
     def at(self, *path: str) -> dict[str, object]:

@@ -225,7 +225,10 @@ def _policies(
     project = context.project
     system = context.system_path("etc/gemini-cli/policies", "Library/Application Support/GeminiCli/policies")
     tiers = {
-        5: [system, *([] if context.within(system, "*.toml") else _policy_paths(context, settings, "adminPolicyPaths"))],
+        5: [
+            system,
+            *([] if context.within(system, "*.toml") else _policy_paths(context, settings, "adminPolicyPaths")),
+        ],
         4: _policy_paths(context, settings, "policyPaths") or [users / "policies"],
         3: [project / ".gemini" / "policies"] if project else [],
         2: [folder / "policies" for folder in extensions],

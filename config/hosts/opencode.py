@@ -4,7 +4,7 @@ both. Agents, with rules for tools, stand there too or each in a Markdown file."
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from config.document import is_null
@@ -104,12 +104,12 @@ def _layers(context: FileContext, *, including: bool) -> list[dict[str, object]]
     if named := context.environ.get("OPENCODE_CONFIG"):
         files.append(Path(named))
     files += [folder / name for folder in folders for name in _NAMES]
-    files += sorted(_agents_in(users))
+    files += _agents_in(context, users)
     more = [folder / ".opencode" for folder in (*folders, context.home)]
     if named := context.environ.get("OPENCODE_CONFIG_DIR"):
         more.append(Path(named))
     for folder in more:
-        files += [*(folder / name for name in _NAMES), *sorted(_agents_in(folder))]
+        files += [*(folder / name for name in _NAMES), *_agents_in(context, folder)]
     if not including:
         files = files[: files.index(context.file)] if context.file in files else []
     layers = [context.root if file == context.file else _read(context, file) for file in files]
@@ -121,16 +121,17 @@ def _layers(context: FileContext, *, including: bool) -> list[dict[str, object]]
     return layers
 
 
-def _agents_in(folder: Path) -> Iterator[Path]:
+def _agents_in(context: FileContext, folder: Path) -> list[Path]:
     """The Markdown files of agents, which formerly were modes."""
-    for pattern in ("agent/**/*.md", "agents/**/*.md", "mode/*.md", "modes/*.md"):
-        yield from folder.glob(pattern)
+    below = {"agent": "**/*.md", "agents": "**/*.md", "mode": "*.md", "modes": "*.md"}
+    return [file for name, pattern in below.items() for file in context.within(folder / name, pattern)]
 
 
 def _read(context: FileContext, file: Path) -> dict[str, object]:
     """The settings in a file. An agent in Markdown has the name of its file, or one of its own."""
     if file.suffix != ".md":
         return context.sibling(file)
+    context.note(file)
     try:
         front = _FRONT_MATTER.match(file.read_text("utf-8-sig"))
     except (OSError, ValueError):

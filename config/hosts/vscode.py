@@ -98,7 +98,7 @@ def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
     keys = (_ACCESS, _ENABLED, _PERMITTED, _REFUSED)
     found = [context.sibling(path, *((key,) for key in keys)) for path in _settings_files(context)]
     if context.project is not None:
-        workspaces = _WORKSPACE.found(context.project, context.home, context.environ)
+        workspaces = context.within(context.project, _WORKSPACE.linux)
         found += [at(context.sibling(path, *(("settings", key) for key in keys)), "settings") for path in workspaces]
     for settings in found:
         for name, entry in entries.items():

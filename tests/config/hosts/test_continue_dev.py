@@ -199,9 +199,6 @@ def test_folders(home: Home, cwd: str, folder: str) -> None:
     assert str(stdio(home.read(USER), "my-notes").cwd) == folder
 
 
-
-
-
 def test_the_folder_of_the_user_may_be_elsewhere(home: Home) -> None:
     home.environ["CONTINUE_GLOBAL_DIR"] = str(home.path / "moved")
     home.write("~/moved/permissions.yaml", "exclude: [read]")
@@ -212,3 +209,20 @@ def test_the_folder_of_the_user_may_be_elsewhere(home: Home) -> None:
         assert (state(made, "my-notes", "read"), stdio(made, "my-notes").env["A"].reveal()) == ("deny", "k")
     moved = str(home.path / "moved")
     assert f"{moved}/mcpServers/*.yaml" in places(CONTINUE, "linux", home.environ)
+
+
+def test_anchors_elsewhere_do_not_matter_and_a_merge_stops_its_server_alone(home: Home) -> None:
+    """Continue takes `<<` for a key like any other, and ours does not guess."""
+    text = """\
+models: [&m {name: a, apiKey: x}, {<<: *m, name: b}]
+env: &env {A: "1"}
+mcpServers:
+  - {name: a, command: x, env: *env}
+  - &off {name: b, command: y, disabled: true}
+  - {<<: *off, name: c}
+  - {name: d, command: z, env: {<<: *env}}
+"""
+    made = home.load(USER, text)
+    assert [state(made, id) for id in "abcd"] == ["allow", "off", "problem", "problem"]
+    assert stdio(made, "a").env["A"].reveal() == "1"
+    assert '"<<" is not known here' in str(made.servers["c"].problem)

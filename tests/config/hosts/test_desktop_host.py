@@ -241,11 +241,49 @@ def test_a_file_of_servers_alone_needs_no_key_of_its_host() -> None:
     assert recognize(Path("/p/a.json"), {"command": "x"}) is None
 
 
-
-
-
 def test_settings_in_a_variable(tmp_path: Path) -> None:
     known = FileContext(tmp_path / "x.json", Document("x"), U, {"SET": '{"a": "b"}', "BROKEN": "{"})
     assert (known.of_variable("SET"), known.of_variable("UNSET")) == ({"a": "b"}, {})
     with pytest.raises(CannotUse, match="the setting BROKEN of its host"):
         known.of_variable("BROKEN")
+
+
+def test_each_file_that_is_looked_at_is_noted_with_its_state(tmp_path: Path) -> None:
+    """Also one that is missing, or cannot be read."""
+    context = FileContext(tmp_path / "x.json", Document("x"), tmp_path)
+    (tmp_path / "a.json").write_text("{}")
+    (tmp_path / "bad.json").write_text("{")
+    context.sibling(tmp_path / "a.json")
+    context.sibling(tmp_path / "missing.json")
+    with pytest.raises(CannotUse):
+        context.sibling(tmp_path / "bad.json")
+    context.note(tmp_path / "policies")
+    assert list(context.seen) == [tmp_path / name for name in ("a.json", "missing.json", "bad.json", "policies")]
+    assert context.seen == {path: file_state(path) for path in context.seen}
+
+
+@pytest.mark.parametrize(
+    ("place", "content", "missing"),
+    [
+        (".mcp.json", {"mcpServers": {"a": {"command": "x"}}}, [".claude/settings.json", "~/.claude.json"]),
+        (".gemini/settings.json", {"mcpServers": {"a": {"command": "x"}}}, ["~/.gemini/policies", ".gemini/policies"]),
+        ("~/.gemini/settings.json", {"mcpServers": {}}, ["/etc/gemini-cli/policies", "/etc/gemini-cli/settings.json"]),
+        (".vscode/mcp.json", {"servers": {"a": {"command": "x"}}}, ["~/.config/Code/User/settings.json"]),
+        (".cursor/mcp.json", {"mcpServers": {"a": {"command": "x", "envFile": ".env"}}}, [".env", ".cursor/cli.json"]),
+        ("~/.config/goose/config.yaml", "extensions: {}", ["~/.config/goose/permission.yaml"]),
+        (
+            ".continue/mcpServers/a.yaml",
+            "mcpServers: [{name: a, command: x, env: {K: '${{ secrets.K }}'}}]",
+            [".env", ".continue/.env", "~/.continue/.env", "~/.continue/permissions.yaml"],
+        ),
+    ],
+)
+def test_what_could_come_beside_a_file_is_among_its_files(
+    place: str, content: object, missing: list[str], home: Home
+) -> None:
+    """A restriction may come with a new file, or with a new folder."""
+    made = home.load(place, content)
+    assert made.files[home.file(place)] == file_state(home.file(place))
+    assert {home.file(each): made.files.get(home.file(each)) for each in missing} == {
+        home.file(each): MISSING for each in missing
+    }
