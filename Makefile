@@ -9,7 +9,7 @@ INSTALLED_DEV := .venv/.installed-dev
 # Python keeps what it compiled, the tests with it, whatever the environment says: it takes seconds in each process.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-all conformance matrix left-behind soak attack eras browser consent first-lists fuzz screenshots clean
+.PHONY: run test test-all conformance matrix left-behind soak attack bench eras browser consent first-lists fuzz screenshots clean
 
 run: $(INSTALLED)  ## serve the quickstart at http://127.0.0.1:8808/mcp
 	$(BIN)/colonnade serve examples/quickstart/colonnade.yaml
@@ -37,6 +37,9 @@ soak: $(INSTALLED_DEV)  ## 12000 calls whose servers send requests to clients: e
 
 attack: $(INSTALLED_DEV)  ## hostile servers and clients beside a good one; ATTACK="--scale 0.1" for three minutes of it
 	$(BIN)/python -m tests.attack $(ATTACK)
+
+bench: $(INSTALLED_DEV)  ## the processor time of a call, beside a bare sketch and other proxies: docs/performance.md; QUICK=1
+	$(BIN)/python -m tests.bench $(if $(QUICK),--quick) $(BENCH)
 
 browser: $(INSTALLED_DEV)  ## the web console in a real browser; needs chromium
 	$(BIN)/python -m pytest -n 2 -m browser tests/real
