@@ -1,32 +1,76 @@
 """Measures what a call through Colonnade costs, beside a bare sketch and other proxies.
 
-.venv/bin/python -m tests.bench
+    .venv/bin/python -m tests.bench           everything, in 25 minutes at most; writes docs/performance.md
+    .venv/bin/python -m tests.bench --quick   what the limits need, in five minutes; writes nothing
+    ... --write     writes also after a quick run
+    ... --check     fails unless every limit holds
+    ... --only WORD only sections with this word in their title, without the cold starts; writes nothing
+
+All samples are in build/bench/results.json. How it is measured: docs/performance.md.
 """
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
+import json
+import resource
 import sys
+import time
 from contextlib import ExitStack
 
-from tests.bench.figures import Sample, ratios, spread
-from tests.bench.lanes import SECTIONS, Lane
-from tests.bench.rounds import Bench, run_section
+from tests.bench.build import BUILD, fixed_hash
+from tests.bench.cold_start import cold_starts
+from tests.bench.lanes import DECIDING, QUICK, SECTIONS
+from tests.bench.report import Report, table
+from tests.bench.rounds import Bench, SectionResults, run_section, start_all
 
 
 def main() -> int:
-    def tell(lane: Lane, sample: Sample) -> None:
-        print(f"{lane.name:60} {sample.cost:8.1f} µs {sample.calls:7} calls {sample.errors} errors", flush=True)
+    parser = argparse.ArgumentParser(prog="python -m tests.bench")
+    parser.add_argument("--quick", action="store_true", help="only what the limits need, in fewer rounds")
+    parser.add_argument("--write", action="store_true", help="write docs/performance.md also after a quick run")
+    parser.add_argument("--check", action="store_true", help="exit with 1 unless every limit holds")
+    parser.add_argument("--only", metavar="WORD", help="only sections with this word in their title")
+    arguments = parser.parse_args()
+    began = time.monotonic()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # for 900 connections on both sides
 
+    sections = [section for section in SECTIONS if not arguments.only or arguments.only in section.title]
+    if arguments.quick:
+        sections = [quick for section in sections if (quick := section.quick()) is not None]
+    found: list[SectionResults] = []
     with ExitStack() as stack:
         bench = Bench(stack)
-        for section in SECTIONS:
-            results = run_section(bench, section, tell)
-            first = results[section.lanes[0]]
-            print(section.title)
-            for lane, samples in results.items():
-                cost, ratio = spread([sample.cost for sample in samples]), spread(ratios(samples, first))
-                print(f"{lane.name:60} {cost.median:8.1f} µs {ratio.median:6.2f} ({ratio.low:.2f} to {ratio.high:.2f})")
-    return 0
+        start_all(bench, sections)
+        for section in sections:
+            found.append(run_section(bench, section, tell))
+            tell(table(found[-1]))
+    starts = [] if arguments.only else cold_starts(QUICK if arguments.quick else DECIDING)
+    report = Report(found, starts, fixed_hash(), (time.monotonic() - began) / 60)
+    keep(found)
+    checks = report.checks()
+    tell("\n".join(check.line for check in checks))
+    tell(f"{sum(check.holds for check in checks)} of {len(checks)} hold, after {report.minutes:.1f} minutes")
+    if not arguments.only and (arguments.write or not arguments.quick):
+        report.write()
+    return int(arguments.check and not all(check.holds for check in checks))
+
+
+def tell(text: str) -> None:
+    print(text, flush=True)
+
+
+def keep(found: list[SectionResults]) -> None:
+    """All samples, for whoever wants to look at them again."""
+    samples = {
+        results.section.title: {
+            lane.name: [dataclasses.asdict(each) for each in taken] for lane, taken in results.samples.items()
+        }
+        for results in found
+    }
+    (BUILD / "results.json").write_text(json.dumps(samples, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
-"""Makes what the benchmark runs: compiles the upstream and the load generator, and knows them by their hash."""
+"""Makes what the benchmark runs, in a folder of its own: compiles the upstream and the load generator, and installs the
+other proxies. It knows the fixed sources by their hash."""
 
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -23,9 +26,48 @@ def fixed_hash(folder: Path = FIXED) -> str:
     return digest.hexdigest()
 
 
-def compiled(name: str) -> str:
-    """The path of a program of `fixed`, compiled."""
+def made(name: str) -> list[str]:
+    """The command of a program of `fixed`: compiled, or where there is no compiler the same in Python."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return [sys.executable, str(FIXED / f"{name}.py")]
     BUILD.mkdir(parents=True, exist_ok=True)
     program = BUILD / name
-    subprocess.run(["cc", *FLAGS, "-o", program, FIXED / f"{name}.c"], check=True)
-    return str(program)
+    subprocess.run([compiler, *FLAGS, "-o", program, FIXED / f"{name}.c"], check=True)
+    return [str(program)]
+
+
+class NotInstalled(Exception):
+    """A proxy that cannot be installed here, with the reason."""
+
+
+def from_pypi(requirement: str) -> Path:
+    """The folder of programs of an environment that has this package."""
+    environment = BUILD / "peers" / requirement
+    ready = environment / "ready"
+    if not ready.exists():
+        _run(sys.executable, "-m", "venv", "--clear", environment)
+        _run(environment / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", requirement)
+        ready.touch()
+    return environment / "bin"
+
+
+def from_npm(requirement: str) -> Path:
+    """The folder of modules of a prefix that has this package."""
+    prefix = BUILD / "peers" / requirement
+    ready = prefix / "ready"
+    if not ready.exists():
+        prefix.mkdir(parents=True, exist_ok=True)
+        _run("npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", prefix, requirement)
+        ready.touch()
+    return prefix / "node_modules"
+
+
+def _run(*command: str | Path) -> None:
+    try:
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    except OSError as problem:
+        raise NotInstalled(f"{problem.filename}: {problem.strerror}") from problem
+    except subprocess.CalledProcessError as problem:
+        lines = f"{problem.stdout}{problem.stderr}".strip().splitlines()
+        raise NotInstalled(lines[-1] if lines else f"exit code {problem.returncode}") from problem

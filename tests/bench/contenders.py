@@ -1,4 +1,4 @@
-"""The proxies that are compared, as data: how each is started before a kind of servers.
+"""The proxies that are compared, as data: how each is started before servers of a kind.
 
 A new listener or client of Colonnade is one more line in `COLONNADES`.
 """
@@ -6,44 +6,54 @@ A new listener or client of Colonnade is one more line in `COLONNADES`.
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.bench.build import FIXED
-from tests.real.running import COLONNADE
+from tests.bench.build import FIXED, HERE, from_npm, from_pypi
+from tests.real.running import COLONNADE, free_port
 
-UPSTREAM = "upstream"
+FASTMCP = "fastmcp==4.2.3"
+MCP_PROXY = "mcp-proxy==0.13.0"
+SUPERGATEWAY = "supergateway@4.0.0"
+HTTP, STDIO = "http", "stdio"
+HANDSHAKE, STATELESS = "handshake", "stateless"
 
 
 @dataclass(frozen=True)
 class Upstream:
-    """What stands behind a proxy. `copy` makes two that are otherwise the same different ones."""
+    """The servers behind a proxy. `copy` makes two that are otherwise the same different ones."""
 
     transport: str
-    era: str = "handshake"
+    era: str = HANDSHAKE
     servers: int = 1
     tools: int = 1
     copy: int = 0
 
-    def command(self, program: str) -> list[str]:
-        """The command of one of its servers."""
-        return [program, self.era, self.transport, str(self.tools)]
+    @property
+    def arguments(self) -> list[str]:
+        """Those of the program of one server."""
+        return [self.era, self.transport, str(self.tools)]
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a proxy is told to stand before: a URL, or a command."""
+    """The place of the servers: the URL or the command of each."""
 
     upstream: Upstream
     where: str | list[str]
 
+    @property
+    def words(self) -> list[str]:
+        return self.where if isinstance(self.where, list) else [self.where]
+
 
 @dataclass(frozen=True)
 class Start:
-    """How a proxy is started. Without a `url` it prints where it serves."""
+    """The start of a proxy. Without a `url`, it prints where it serves."""
 
     command: list[str]
     url: str = ""
@@ -52,7 +62,10 @@ class Start:
 
 @dataclass(frozen=True)
 class Contender:
-    """A proxy. `tool` is its name of the servers' `echo`; # stands for the number of the server, from 1."""
+    """A proxy. `tool` is its name for the servers' `echo`, in which # is the number of the server, from 1.
+
+    `start` raises NotInstalled if this machine cannot have it.
+    """
 
     name: str
     start: Callable[[Target, Path], Start]
@@ -71,10 +84,39 @@ def _colonnade(listen: Mapping[str, Any], server: Mapping[str, Any]) -> Callable
 
 
 def _sketch(target: Target, folder: Path) -> Start:
-    where = target.where if isinstance(target.where, list) else [target.where]
-    kind = "stdio" if isinstance(target.where, list) else "http"
-    return Start([sys.executable, str(FIXED / "sketch.py"), kind, *where])
+    return Start([sys.executable, str(FIXED / "sketch.py"), target.upstream.transport, *target.words])
+
+
+def _fastmcp(kind: str) -> Callable[[Target, Path], Start]:
+    def start(target: Target, folder: Path) -> Start:
+        port = free_port()
+        program = [str(from_pypi(FASTMCP) / "python"), str(HERE / "peers" / "fastmcp_proxy.py")]
+        return Start([*program, kind, str(port), *target.words], _url(port))
+
+    return start
+
+
+def _mcp_proxy(target: Target, folder: Path) -> Start:
+    port = free_port()
+    program = [str(from_pypi(MCP_PROXY) / "mcp-proxy"), "--host", "127.0.0.1", "--port", str(port)]
+    return Start([*program, "--", *target.words], _url(port))
+
+
+def _supergateway(target: Target, folder: Path) -> Start:
+    port = free_port()
+    program = ["node", str(from_npm(SUPERGATEWAY) / "supergateway" / "dist" / "index.js")]
+    options = ["--outputTransport", "streamableHttp", "--stateful", "--logLevel", "none", "--port", str(port)]
+    return Start([*program, "--stdio", shlex.join(target.words), *options], _url(port))
+
+
+def _url(port: int) -> str:
+    return f"http://127.0.0.1:{port}/mcp"
 
 
 SKETCH = Contender("bare sketch", _sketch)
-COLONNADES = [Contender("Colonnade", _colonnade({}, {}), tool="s#__echo")]
+COLONNADES = [Contender("Colonnade", _colonnade(listen={}, server={}), tool="s#__echo")]
+"""The first is the one that the limits hold for; all are measured."""
+FASTMCP_DEFAULT = Contender(f"{FASTMCP.replace('==', ' ')}, default", _fastmcp("default"))
+FASTMCP_TUNED = Contender(f"{FASTMCP.replace('==', ' ')}, tuned", _fastmcp("tuned"))
+MCP_PROXY_DEFAULT = Contender(MCP_PROXY.replace("==", " "), _mcp_proxy)
+SUPERGATEWAY_STATEFUL = Contender(SUPERGATEWAY.replace("@", " "), _supergateway)

@@ -47,3 +47,31 @@ def ratios(samples: Sequence[Sample], others: Sequence[Sample]) -> list[float]:
     no part: both ran within seconds of each other."""
     pairs = zip(samples, others, strict=False)
     return [(one.processor / one.calls) / (other.processor / other.calls) for one, other in pairs]
+
+
+@dataclass(frozen=True)
+class Start:
+    """The starts of a command: scaled milliseconds of processor time each, and how many they may be."""
+
+    name: str
+    most: float
+    milliseconds: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A promise and what was measured of it; None if it could not be."""
+
+    sentence: str
+    most: float
+    measured: float | None
+
+    @property
+    def holds(self) -> bool:
+        return self.measured is not None and self.measured <= self.most
+
+    @property
+    def line(self) -> str:
+        verdict = "holds" if self.holds else "FAILS"
+        measured = "not measured" if self.measured is None else f"{self.measured:.3g}"
+        return f"{verdict}  {measured:>12}  {self.sentence}"

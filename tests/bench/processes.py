@@ -45,17 +45,21 @@ class Spent:
 
     def since(self, before: Spent) -> float:
         """The seconds between two moments. A process that ended between them is in `ended` with its whole life."""
-        return sum(self.alive.values()) + self.ended - sum(before.alive.values()) - before.ended
+        return self.since_start() - before.since_start()
+
+    def since_start(self) -> float:
+        return sum(self.alive.values()) + self.ended
 
 
-def spent(root: int, not_of: Sequence[str] = ()) -> Spent:
-    """The processor time until now of a process and everything below it, but for the programs `not_of`."""
+def spent(root: int, upstream: str) -> Spent:
+    """The processor time until now of a process and everything below it, but for programs whose command begins with
+    `upstream`, if it is not empty."""
     alive: dict[int, float] = {}
     ended = 0.0
-    for pid in (root, *pids_below(root)):
+    for pid, command in {root: "", **pids_below(root)}.items():
+        if upstream and command.startswith(upstream):
+            continue
         with suppress(OSError):
-            if os.readlink(f"/proc/{pid}/exe") in not_of:
-                continue
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             alive[pid] = processor_time(pid)
             ended += (int(fields[13]) + int(fields[14])) * TICK
@@ -71,7 +75,9 @@ class Program:
 
 
 @contextmanager
-def serving(command: Sequence[str], folder: Path, url: str = "", **environment: str) -> Iterator[Program]:
+def serving(
+    command: Sequence[str], folder: Path, url: str = "", environment: Mapping[str, str] | None = None
+) -> Iterator[Program]:
     """A program for the block, once it serves: it prints its URL, or `url` accepts connections.
 
     Raises:
@@ -85,13 +91,13 @@ def serving(command: Sequence[str], folder: Path, url: str = "", **environment: 
             stdout=errors,
             stderr=subprocess.STDOUT,
             cwd=folder,
-            env={**os.environ, **environment},
+            env={**os.environ, **(environment or {})},
             start_new_session=True,
         )
     try:
         yield Program(process.pid, _wait_for_url(process, log, url))
     finally:
-        _stop(process)
+        stop(process)
 
 
 def _wait_for_url(process: subprocess.Popen[bytes], log: Path, url: str) -> str:
@@ -112,7 +118,7 @@ def _accepts(port: int) -> bool:
     return False
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
     """End it and everything below it: peers leave their children behind."""
     below = pids_below(process.pid)
     process.send_signal(signal.SIGTERM)

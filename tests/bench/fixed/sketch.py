@@ -65,40 +65,32 @@ class Response:
         self.complete = True
 
 
-async def send_all(sock: trio.socket.SocketType, data: bytes) -> None:
-    sent = await sock.send(data)
-    while sent < len(data):
-        sent += await sock.send(memoryview(data)[sent:])
-
-
 class HttpServer:
     """The server behind the sketch, over HTTP."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        self._address = (parts.hostname, parts.port)
+        self._address = (parts.hostname or "", parts.port or 80)
         self._head = b"POST %b HTTP/1.1\r\nHost: %b\r\nAccept: application/json, text/event-stream\r\n" % (
             parts.path.encode(),
             parts.netloc.encode(),
         )
 
-    async def serve(self, client: trio.socket.SocketType) -> None:
+    async def serve(self, client: trio.SocketStream) -> None:
         """Everything that comes over one connection of a client."""
         request, response = Request(), Response()
-        with trio.socket.socket() as server:
-            server.setsockopt(trio.socket.IPPROTO_TCP, trio.socket.TCP_NODELAY, True)
-            await server.connect(self._address)
-            while data := await client.recv(RECEIVE):
+        async with await trio.open_tcp_stream(*self._address) as server:
+            while data := await client.receive_some(RECEIVE):
                 request.parser.feed_data(data)
                 if not request.complete:
                     continue
                 body = b"".join(request.body)
                 length = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
-                await send_all(server, b"".join((self._head, *request.headers, length, body)))
+                await server.send_all(b"".join((self._head, *request.headers, length, body)))
                 while not response.complete:
-                    response.parser.feed_data(await server.recv(RECEIVE))
+                    response.parser.feed_data(await server.receive_some(RECEIVE))
                 answer = b"".join(response.body)
-                await send_all(client, RESPONSE % (response.parser.get_status_code(), len(answer)) + answer)
+                await client.send_all(RESPONSE % (response.parser.get_status_code(), len(answer)) + answer)
                 request.begin()
                 response.begin()
 
@@ -133,10 +125,10 @@ class StdioServer:
         waiter.answer = answer
         waiter.come.set()
 
-    async def serve(self, client: trio.socket.SocketType) -> None:
+    async def serve(self, client: trio.SocketStream) -> None:
         """Everything that comes over one connection of a client."""
         request = Request()
-        while data := await client.recv(RECEIVE):
+        while data := await client.receive_some(RECEIVE):
             request.parser.feed_data(data)
             if not request.complete:
                 continue
@@ -148,10 +140,10 @@ class StdioServer:
             async with self._turn:
                 await self._stdin.send_all(body + b"\n")
             if found is None:
-                await send_all(client, RESPONSE % (202, 0))
+                await client.send_all(RESPONSE % (202, 0))
             else:
                 await waiter.come.wait()
-                await send_all(client, RESPONSE % (200, len(waiter.answer)) + waiter.answer)
+                await client.send_all(RESPONSE % (200, len(waiter.answer)) + waiter.answer)
 
 
 class Waiter:
@@ -172,18 +164,9 @@ async def main(*arguments: str) -> None:
             nursery.start_soon(server.read)
             serve = server.serve
 
-        async def guarded(client: trio.socket.SocketType) -> None:
-            with client:
-                client.setsockopt(trio.socket.IPPROTO_TCP, trio.socket.TCP_NODELAY, True)
-                await serve(client)
-
-        with trio.socket.socket() as listener:
-            await listener.bind(("127.0.0.1", 0))
-            listener.listen(4096)
-            print(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp", flush=True)
-            while True:
-                client, _ = await listener.accept()
-                nursery.start_soon(guarded, client)
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=4096)
+        print(f"http://127.0.0.1:{listener.socket.getsockname()[1]}/mcp", flush=True)
+        await trio.serve_listeners(serve, [listener])
 
 
 if __name__ == "__main__":
