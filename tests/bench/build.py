@@ -7,6 +7,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -26,14 +27,21 @@ def fixed_hash(folder: Path = FIXED) -> str:
     return digest.hexdigest()
 
 
+def compiler() -> str | None:
+    return shutil.which("cc")
+
+
 def made(name: str) -> list[str]:
     """The command of a program of `fixed`: compiled, or where there is no compiler the same in Python."""
-    compiler = shutil.which("cc")
-    if compiler is None:
+    if not (cc := compiler()):
         return [sys.executable, str(FIXED / f"{name}.py")]
-    BUILD.mkdir(parents=True, exist_ok=True)
-    program = BUILD / name
-    subprocess.run([compiler, *FLAGS, "-o", program, FIXED / f"{name}.c"], check=True)
+    program = BUILD / f"{name}-{fixed_hash()[:12]}"
+    if not program.exists():
+        BUILD.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+            new = Path(folder) / name
+            subprocess.run([cc, *FLAGS, "-o", new, FIXED / f"{name}.c"], check=True)
+            new.rename(program)
     return [str(program)]
 
 
@@ -46,8 +54,8 @@ def from_pypi(requirement: str) -> Path:
     environment = BUILD / "peers" / requirement
     ready = environment / "ready"
     if not ready.exists():
-        _run(sys.executable, "-m", "venv", "--clear", environment)
-        _run(environment / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", requirement)
+        run(sys.executable, "-m", "venv", "--clear", environment)
+        run(environment / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", requirement)
         ready.touch()
     return environment / "bin"
 
@@ -58,12 +66,12 @@ def from_npm(requirement: str) -> Path:
     ready = prefix / "ready"
     if not ready.exists():
         prefix.mkdir(parents=True, exist_ok=True)
-        _run("npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", prefix, requirement)
+        run("npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", prefix, requirement)
         ready.touch()
     return prefix / "node_modules"
 
 
-def _run(*command: str | Path) -> None:
+def run(*command: str | Path) -> None:
     try:
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     except OSError as problem:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench.build import BUILD, made
+from tests.bench.build import made
 from tests.bench.contenders import STDIO, Target, Upstream
 from tests.bench.figures import Start
 from tests.bench.fixed.yardstick import REFERENCE, yardstick
@@ -22,14 +22,13 @@ PORT_OPEN, HELP = 250.0, 100.0
 
 def cold_starts(count: int) -> list[Start]:
     """So many starts of each. The state is there from one start before, as it is from the second day on."""
-    folder = BUILD / "run" / "start"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    _port_open(folder)
-    return [
-        Start("port open", PORT_OPEN, [_scaled(lambda: _port_open(folder)) for _ in range(count)]),
-        Start("--help", HELP, [_scaled(_help) for _ in range(count)]),
-    ]
+    with tempfile.TemporaryDirectory(prefix="colonnade-bench-") as name:
+        folder = Path(name)
+        _port_open(folder)
+        return [
+            Start("port open", PORT_OPEN, [_scaled(lambda: _port_open(folder)) for _ in range(count)]),
+            Start("--help", HELP, [_scaled(_help) for _ in range(count)]),
+        ]
 
 
 def _scaled(measure: Callable[[], float]) -> float:

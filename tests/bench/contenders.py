@@ -104,7 +104,8 @@ def _mcp_proxy(target: Target, folder: Path) -> Start:
 
 def _supergateway(target: Target, folder: Path) -> Start:
     port = free_port()
-    program = ["node", str(from_npm(SUPERGATEWAY) / "supergateway" / "dist" / "index.js")]
+    modules, loopback = from_npm(SUPERGATEWAY), HERE / "peers" / "loopback.cjs"
+    program = ["node", "--require", str(loopback), str(modules / "supergateway" / "dist" / "index.js")]
     options = ["--outputTransport", "streamableHttp", "--stateful", "--logLevel", "none", "--port", str(port)]
     return Start([*program, "--stdio", shlex.join(target.words), *options], _url(port))
 

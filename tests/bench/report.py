@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from tests.bench.build import ROOT
+from tests.bench.build import ROOT, compiler
 from tests.bench.contenders import COLONNADES
 from tests.bench.figures import Check, Sample, Start, ratios, spread
 from tests.bench.fixed.yardstick import REFERENCE
@@ -57,8 +57,8 @@ class Report:
         beside = spread(scales)
         parts = [
             f"{machine()}; {self.minutes:.0f} minutes. Yardstick: {beside.median:.1f} ms ({beside.low:.1f} to "
-            f"{beside.high:.1f}), figures are scaled to {REFERENCE * 1000:.0f} ms. Upstream, load and sketch:\n"
-            f"`{self.fixed}`",
+            f"{beside.high:.1f}); microseconds are scaled to {REFERENCE * 1000:.0f} ms. Upstream and load "
+            f"{'compiled' if compiler() else 'in Python'}. The fixed sources:\n`{self.fixed}`",
             *(table(results) for results in self.sections),
             starts_table(self.starts),
             "### Limits\n\n```text\n" + "\n".join(check.line for check in self.checks()) + "\n```",

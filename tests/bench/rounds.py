@@ -4,14 +4,13 @@ backwards, so that what the machine does besides meets all of them alike."""
 from __future__ import annotations
 
 import shlex
-import shutil
-import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.bench.build import BUILD, NotInstalled, made
+from tests.bench.build import NotInstalled, made
 from tests.bench.contenders import STDIO, Contender, Target, Upstream
 from tests.bench.figures import Sample
 from tests.bench.fixed.yardstick import REFERENCE, yardstick
@@ -42,8 +41,7 @@ class Bench:
         self._load = made("load")
         self._servers: dict[Upstream, Program] = {}
         self._proxies: dict[tuple[Contender, Upstream], Program] = {}
-        self._folders = BUILD / "run"
-        shutil.rmtree(self._folders, ignore_errors=True)
+        self._folders = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="colonnade-bench-")))
 
     def _folder(self) -> Path:
         folder = self._folders / str(len(self._servers) + len(self._proxies))
@@ -121,5 +119,5 @@ def start_all(bench: Bench, sections: Sequence[Section]) -> None:
         for lane in section.lanes:
             try:
                 bench.proxy(lane.contender, lane.upstream)
-            except (NotInstalled, RuntimeError, subprocess.SubprocessError):
+            except (NotInstalled, RuntimeError):
                 continue

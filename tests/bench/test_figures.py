@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.bench.figures import Check, Sample, Spread, ratios, spread
+
+
+def sample(processor: float, calls: int, scale: float = 1.0) -> Sample:
+    return Sample(processor, calls, errors=0, seconds=1.0, p50=1.0, p99=2.0, scale=scale)
+
+
+def test_a_spread_has_the_median_and_the_quartiles() -> None:
+    assert spread([5.0, 1.0, 2.0, 4.0, 3.0]) == Spread(3.0, 2.0, 4.0)
+
+
+def test_one_value_is_its_own_spread() -> None:
+    assert spread([2.0]) == Spread(2.0, 2.0, 2.0)
+
+
+def test_a_cost_is_microseconds_for_a_call_on_the_machine_of_the_yardstick() -> None:
+    assert sample(0.5, 1000).cost == pytest.approx(500)
+    assert sample(0.5, 1000, scale=0.5).cost == pytest.approx(250)
+
+
+def test_ratios_compare_one_round_with_the_same_round_of_the_other() -> None:
+    """A machine that was slow in the second round was slow for both."""
+    ours, theirs = [sample(2.0, 1000), sample(4.0, 1000)], [sample(1.0, 1000), sample(2.0, 1000)]
+    assert ratios(ours, theirs) == [2.0, 2.0]
+
+
+def test_ratios_end_with_the_rounds_that_both_have() -> None:
+    assert ratios([sample(2.0, 1000)], [sample(1.0, 500), sample(9.0, 1)]) == [1.0]
+
+
+def test_a_check_holds_up_to_its_limit() -> None:
+    assert Check("cheap", 7.0, 7.0).holds
+    assert not Check("cheap", 7.0, 7.01).holds
+    assert Check("cheap", 7.0, 45.678).line.split() == ["FAILS", "45.7", "cheap"]
+
+
+def test_a_check_without_a_measurement_fails() -> None:
+    check = Check("cheap", 7.0, None)
+    assert not check.holds
+    assert "not measured" in check.line
