@@ -73,5 +73,7 @@ class Check:
     @property
     def line(self) -> str:
         verdict = "holds" if self.holds else "FAILS"
-        measured = "not measured" if self.measured is None else f"{self.measured:.3g}"
+        measured = "not measured"
+        if self.measured is not None:
+            measured = f"{self.measured:.3g}" if self.most == 0 or self.most >= 1 else f"1/{1 / self.measured:.3g}"
         return f"{verdict}  {measured:>12}  {self.sentence}"

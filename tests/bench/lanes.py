@@ -26,6 +26,8 @@ DECIDING, OTHERS, FEW = 15, 5, 3
 QUICK = 8
 """Rounds of a quick run."""
 COLONNADE = COLONNADES[0]
+IDLE = 400
+"""Streams of one kind that a host keeps open."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,12 @@ class Limit:
     @property
     def sentence(self) -> str:
         base = self.base.name if self.base.contender != self.lane.contender else self.base.note
-        return f"{self.lane.name}: at most {self.most:.3g} times {base}"
+        return f"{self.lane.name}: at most {times(self.most)} {base}"
+
+
+def times(ratio: float) -> str:
+    """A ratio in words: 1.1 times, 1/10 of."""
+    return f"{ratio:.3g} times" if ratio >= 1 else f"1/{1 / ratio:.3g} of"
 
 
 @dataclass(frozen=True)
@@ -153,8 +160,8 @@ def _beside_sketch(title: str, transport: str, calls: Calls, tools: int = 1) -> 
 def _idle() -> Section:
     lanes = [Lane(COLONNADE, Upstream(HTTP, copy=2), note="nothing besides")]
     for copy, era in enumerate(ERAS, 3):
-        note = f"500 {'sessions and their' if era == HANDSHAKE else 'stateless'} streams that are idle"
-        lanes.append(Lane(COLONNADE, Upstream(HTTP, copy=copy), Calls(era, idle=500), note))
+        note = f"{IDLE} {'sessions and their' if era == HANDSHAKE else 'stateless'} streams that are idle"
+        lanes.append(Lane(COLONNADE, Upstream(HTTP, copy=copy), Calls(era, idle=IDLE), note))
     return Section("Idle clients, 16 connections that call, HTTP", tuple(lanes))
 
 

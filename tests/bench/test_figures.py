@@ -36,6 +36,7 @@ def test_a_check_holds_up_to_its_limit() -> None:
     assert Check("cheap", 7.0, 7.0).holds
     assert not Check("cheap", 7.0, 7.01).holds
     assert Check("cheap", 7.0, 45.678).line.split() == ["FAILS", "45.7", "cheap"]
+    assert Check("cheaper", 0.1, 0.5).line.split() == ["FAILS", "1/2", "cheaper"]
 
 
 def test_a_check_without_a_measurement_fails() -> None:
