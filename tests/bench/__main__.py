@@ -15,6 +15,7 @@ import argparse
 import dataclasses
 import json
 import resource
+import signal
 import sys
 import time
 from contextlib import ExitStack
@@ -33,6 +34,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="exit with 1 unless every limit holds")
     parser.add_argument("--only", metavar="WORD", help="only sections with this word in their title")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no program is left behind
     began = time.monotonic()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # for 900 connections on both sides

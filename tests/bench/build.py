@@ -72,6 +72,11 @@ def from_npm(requirement: str) -> Path:
 
 
 def run(*command: str | Path) -> None:
+    """Run an installer to its end.
+
+    Raises:
+        NotInstalled: it failed, with the last line that it said.
+    """
     try:
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     except OSError as problem:

@@ -21,6 +21,7 @@ from tests.bench.contenders import (
 )
 
 ERAS = (HANDSHAKE, STATELESS)
+NAMES = {HTTP: "HTTP", STDIO: "stdio"}
 DECIDING, OTHERS, FEW = 15, 5, 3
 """Rounds of the lanes that limits hold for, of the others, and of what is slow."""
 QUICK = 8
@@ -117,17 +118,14 @@ def _one_server(transport: str, sketch: float, tuned: float, peers: dict[Contend
     for client, server in (ERAS, ERAS[::-1]):
         limits.append(Limit(ours[COLONNADE, client, server], ours[COLONNADE, client, client], 1.1))
     lanes = [floor, *ours.values()]
-    for peer, times in ({FASTMCP_TUNED: tuned} | peers).items():
+    for peer, factor in ({FASTMCP_TUNED: tuned} | peers).items():
         lane = Lane(peer, Upstream(transport), rounds=DECIDING)
         lanes.append(lane)
-        limits.append(Limit(ours[COLONNADE, HANDSHAKE, HANDSHAKE], lane, 1 / times))
+        limits.append(Limit(ours[COLONNADE, HANDSHAKE, HANDSHAKE], lane, 1 / factor))
     lanes.append(Lane(FASTMCP_DEFAULT, Upstream(transport), rounds=FEW, seconds=2.0))
     if transport == STDIO:
         lanes.append(Lane(SUPERGATEWAY_STATEFUL, Upstream(transport)))
     return Section(f"One server over {NAMES[transport]}, 16 connections", tuple(lanes), tuple(limits))
-
-
-NAMES = {HTTP: "HTTP", STDIO: "stdio"}
 
 
 def _several_servers(transport: str, limits: dict[int, float]) -> Section:

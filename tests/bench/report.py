@@ -142,7 +142,9 @@ def starts_table(starts: Sequence[Start]) -> str:
 
 # The plot
 
-LEFT, WIDTH, ROW, HEAD = 330, 860, 24, 34
+LEFT, RIGHT, WIDTH, ROW, HEAD = 330, 80, 860, 24, 34
+"""Pixels: labels, figures behind the bars, all of it, a bar, a title."""
+TITLE = "Processor time of the proxy for a call, in microseconds, on a logarithmic scale"
 COLORS = {True: "#2f6f9f", False: "#9aa5ad"}
 
 
@@ -158,14 +160,15 @@ def picture(sections: Sequence[SectionResults]) -> str:
     ]
     costs = [cost for _, bars in groups for _, cost in bars]
     lowest = 10 ** math.floor(math.log10(min(costs)))
-    decades = math.log10(max(costs) * 1.6 / lowest)
+    decades = math.log10(max(costs) / lowest) or 1.0
     body: list[str] = []
-    y = 0
+    y = 20
+    body.append(f'<text x="10" y="{y}" fill="#555">{TITLE}</text>')
     for title, bars in groups:
         y += HEAD
         body.append(f'<text x="10" y="{y - 8}" font-weight="bold">{escape(title)}</text>')
         for lane, cost in sorted(bars, key=lambda bar: bar[1]):
-            length = math.log10(cost / lowest) / decades * (WIDTH - LEFT)
+            length = math.log10(cost / lowest) / decades * (WIDTH - LEFT - RIGHT)
             ours = lane.contender in COLONNADES
             body.append(f'<text x="{LEFT - 8}" y="{y + 16}" text-anchor="end">{escape(lane.name)}</text>')
             body.append(f'<rect x="{LEFT}" y="{y + 3}" width="{length:.0f}" height="{ROW - 6}" fill="{COLORS[ours]}"/>')
@@ -174,7 +177,7 @@ def picture(sections: Sequence[SectionResults]) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y + 10}" font-family="sans-serif" '
         'font-size="13">',
-        "<title>Processor time of the proxy for a call, on a logarithmic scale</title>",
+        f"<title>{TITLE}</title>",
         f'<rect width="{WIDTH}" height="{y + 10}" fill="white"/>',
         *body,
         "</svg>",
