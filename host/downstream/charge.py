@@ -7,8 +7,8 @@ an error that says how far it came.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
+from types import TracebackType
 
 import trio
 
@@ -84,17 +84,10 @@ class RequestCharge:
         """Record that the client has taken a part of the response."""
         self._held.touch()
 
-    @contextmanager
-    def droppable(self) -> Iterator[trio.CancelScope]:
-        """Context manager whose block is cancelled when the memory is needed elsewhere."""
-        with trio.CancelScope() as scope:
-            if self.dropped:
-                scope.cancel()
-            before, self._scope = self._scope, scope
-            try:
-                yield scope
-            finally:
-                self._scope = before
+    def droppable(self, deadline: float = math.inf) -> _Droppable:
+        """Context manager whose block is cancelled when the memory is needed elsewhere, or at the deadline. Its value
+        is the block's cancel scope; `dropped` tells which of the two it was."""
+        return _Droppable(self, deadline)
 
     def _hold(self) -> Holding:
         return self._budget.hold(self._owner, Use.REQUESTS, drop=self._drop)
@@ -113,3 +106,26 @@ class RequestCharge:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+class _Droppable:
+    """The block of `RequestCharge.droppable`. Three of them run for each request, and a generator would cost more."""
+
+    __slots__ = ("_before", "_charge", "_scope")
+
+    def __init__(self, charge: RequestCharge, deadline: float) -> None:
+        self._charge = charge
+        self._scope = trio.CancelScope(deadline=deadline)
+        self._before: trio.CancelScope | None = None
+
+    def __enter__(self) -> trio.CancelScope:
+        if self._charge.dropped:
+            self._scope.cancel("its memory is needed elsewhere")
+        self._before, self._charge._scope = self._charge._scope, self._scope
+        return self._scope.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self._charge._scope = self._before
+        return self._scope.__exit__(kind, problem, trace)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -80,6 +80,8 @@ DEFINED_BY = {
     Kind.TEMPLATE: (Kind.TEMPLATE,),
 }
 """The lists that have the definition of an entry of this kind."""
+_NO_PROGRESS: AbstractContextManager[None] = nullcontext()
+"""In the place of a progress token, for a caller that wants no progress."""
 ERA_CHECK_PAUSE = 5.0
 """Seconds between two checks of a server's era."""
 ERA_DOUBT_CODES = (UnsupportedVersion.code, INVALID_REQUEST, -32000, -32001)
@@ -100,6 +102,8 @@ class ServerLists:
     """Has the tools read again soon, because the server does not know one of them."""
     reread_tools: Callable[[], Awaitable[None]]
     """Reads the tools again now, because the server needs other headers for one."""
+    are_read: Callable[[Iterable[Kind]], bool]
+    """Whether no list of these kinds is marked as changed and not read since."""
     wait_until_read: Callable[[Iterable[Kind]], Awaitable[None]]
     """Waits until lists of these kinds that are marked as changed have been read."""
     hold: HoldingFactory
@@ -200,7 +204,7 @@ class Client:
         params = with_target(exchange.request.method, exchange.params, permit.target)
         token = progress_token(params)
         started = trio.current_time()
-        if permit.depends_on_definition:
+        if permit.depends_on_definition and not self._lists.are_read(DEFINED_BY[permit.kind]):
             with trio.move_on_after(self._timeout) as waiting:
                 await self._lists.wait_until_read(DEFINED_BY[permit.kind])
             if waiting.cancelled_caught:
@@ -210,7 +214,8 @@ class Client:
         upstream_call = UpstreamCall(exchange, CallDeadline(self._timeout))
         self._call_count += 1
         try:
-            with upstream_call.deadline.scope, self._relaying_progress(token, upstream_call) as upstream_token:
+            relaying = _NO_PROGRESS if token is None else self._relaying_progress(token, upstream_call)
+            with upstream_call.deadline.scope, relaying as upstream_token:
                 if self.negotiated.revision.stateless:
                     return await self._call_stateless(permit, params, upstream_call, upstream_token)
                 return await self._call_handshake(permit, params, upstream_call, upstream_token)
@@ -222,12 +227,8 @@ class Client:
             await upstream_call.close()
 
     @contextmanager
-    def _relaying_progress(self, token: Id | None, upstream_call: UpstreamCall) -> Iterator[Id | None]:
-        """A progress token for this connection, whose progress goes to the caller within the block; None if the caller
-        wants no progress."""
-        if token is None:
-            yield None
-            return
+    def _relaying_progress(self, token: Id, upstream_call: UpstreamCall) -> Iterator[Id]:
+        """A progress token for this connection, whose progress goes to the caller within the block."""
         client, sanitize = upstream_call.exchange.client, partial(self._gate.policies.sanitize, self.server)
         relay = _ProgressRelay(token, client, upstream_call.deadline, sanitize)
         with self.peer.progress_token(relay.report) as upstream_token:

@@ -230,11 +230,14 @@ class Upstream:
         """Access to the lists of this server, for all its connections."""
         tool, mark_tools_changed = partial(self._runtime.catalog.tool, self.spec.id), partial(self.refresh, Kind.TOOL)
         hold = partial(self._runtime.catalog.memory.hold, server_owner(self.spec.id), Use.MESSAGES, 0)
-        return ServerLists(tool, mark_tools_changed, self._read_tools, self._wait_until_read, hold)
+        return ServerLists(tool, mark_tools_changed, self._read_tools, self._are_read, self._wait_until_read, hold)
 
     async def _read_tools(self) -> None:
         if self._catalog_sync is not None:
             await self._catalog_sync.read(Kind.TOOL)
+
+    def _are_read(self, kinds: Iterable[Kind]) -> bool:
+        return self._catalog_sync is None or self._catalog_sync.are_read(kinds)
 
     async def _wait_until_read(self, kinds: Iterable[Kind]) -> None:
         if self._catalog_sync is not None:

@@ -107,28 +107,36 @@ class BodyTooSlow(Exception):
     """The body of a request did not come within BODY_TIMEOUT."""
 
 
-async def read_body(receive: Receive, limit: int, on_part: Callable[[int], object] = lambda size: None) -> bytes:
-    """The whole body. `on_part` is called with the size of each part as it comes, and may raise to end this.
+async def read_body(receive: Receive, limit: int) -> bytes:
+    """The whole body; raises as `read_body_untimed` does, or BodyTooSlow."""
+    with trio.move_on_after(BODY_TIMEOUT):
+        return await read_body_untimed(receive, limit)
+    raise BodyTooSlow
+
+
+async def read_body_untimed(
+    receive: Receive, limit: int, on_part: Callable[[int], object] = lambda size: None
+) -> bytes:
+    """The whole body, for a caller with a deadline of its own. `on_part` is called with the size of each part as it
+    comes, and may raise to end this.
 
     Raises:
-        BodyTooLarge, BodyTooSlow: it is not read any further.
+        BodyTooLarge: it is not read any further.
         ClientGone: it will not come.
     """
     parts: list[bytes] = []
     size = 0
-    with trio.move_on_after(BODY_TIMEOUT):
-        while True:
-            event = await receive()
-            if event["type"] == "http.disconnect":
-                raise ClientGone
-            parts.append(event.get("body", b""))
-            size += len(parts[-1])
-            if size > limit:
-                raise BodyTooLarge
-            on_part(len(parts[-1]))
-            if not event.get("more_body", False):
-                return b"".join(parts)
-    raise BodyTooSlow
+    while True:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            raise ClientGone
+        parts.append(event.get("body", b""))
+        size += len(parts[-1])
+        if size > limit:
+            raise BodyTooLarge
+        on_part(len(parts[-1]))
+        if not event.get("more_body", False):
+            return b"".join(parts)
 
 
 @asynccontextmanager

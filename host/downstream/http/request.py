@@ -20,12 +20,11 @@ from host.wire.asgi import (
     BODY_TIMEOUT,
     NO_HEADERS,
     BodyTooLarge,
-    BodyTooSlow,
     ClientGone,
     Headers,
     Receive,
     Send,
-    read_body,
+    read_body_untimed,
     respond,
 )
 
@@ -75,18 +74,18 @@ async def read_charged_body(receive: Receive, charge: RequestCharge) -> bytes:
         ClientGone: the client disconnected.
     """
     data = b""
-    with charge.droppable() as dropping:
+    with charge.droppable(trio.current_time() + BODY_TIMEOUT) as dropping:
         try:
-            data = await read_body(receive, MAX_BODY, charge.add_request_bytes)
+            data = await read_body_untimed(receive, MAX_BODY, charge.add_request_bytes)
             charge.begin_processing()
         except OverBudget:
             raise _no_memory() from None
         except BodyTooLarge:
             too_large = Refusal(413, f"a message is at most {MAX_BODY} bytes", {"connection": "close"})
             raise Rejected(too_large) from None
-        except BodyTooSlow:
-            why = f"the body did not arrive within {BODY_TIMEOUT:.0f} s"
-            raise Rejected(Refusal(408, why, {"connection": "close"}), PARSE_ERROR) from None
+    if dropping.cancelled_caught and not charge.dropped:
+        why = f"the body did not arrive within {BODY_TIMEOUT:.0f} s"
+        raise Rejected(Refusal(408, why, {"connection": "close"}), PARSE_ERROR)
     if dropping.cancelled_caught:
         raise _no_memory()
     return data

@@ -17,7 +17,7 @@ from host.wire.asgi import (
     cancel_when,
     claim,
     examine_sender,
-    read_body,
+    read_body_untimed,
     until_disconnect,
 )
 from host.wire.descent import this_process
@@ -84,7 +84,7 @@ async def test_each_part_of_a_body_is_counted_as_it_comes_up_to_a_limit() -> Non
             await trio.lowlevel.checkpoint()
             return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
 
-        return await read_body(receive, limit, sizes.append), sizes
+        return await read_body_untimed(receive, limit, sizes.append), sizes
 
     assert await read(5) == (b"abcde", [2, 0, 3])
     with pytest.raises(BodyTooLarge):
