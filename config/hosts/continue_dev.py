@@ -39,7 +39,7 @@ _PROJECTS = tuple(
     HostFile(f".continue/mcpServers/*.{end}", is_project=True, is_all_servers=True) for end in ("yaml", "yml", "json")
 )
 
-_SECRET = re.compile(r"\$\{\{\s*(secrets|inputs)\.([^\s}]+)\s*\}\}")
+_SECRET = re.compile(r"\$\{\{\s*(secrets|inputs)\.([^\s{}]+)\s*\}\}")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}", re.ASCII)
 _NO_HUB = "names a block of Continue's hub, which only its host can fetch; write the server out"
 

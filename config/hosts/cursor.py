@@ -26,7 +26,7 @@ from config.hosts.entry import (
 from config.hosts.variables import editor_variables
 from config.problems import clip
 
-_RULE = re.compile(r"Mcp\(\s*([^:]*?)\s*(?::\s*(.*?)\s*)?\)")
+_RULE = re.compile(r"Mcp\(([^:]*)(?::(.*))?\)")
 _HOOK = "beforeMCPExecution"
 _ANY_HOOK = "preToolUse"
 
@@ -78,10 +78,11 @@ def _deny(rule: str, entries: Mapping[str, ServerEntry]) -> None:
     match = _RULE.fullmatch(rule)
     if match is None:
         raise CannotUse(f'the rule "{clip(rule)}" in permissions.deny of its host is not of the form Mcp(server:tool)')
-    servers = Globs([match[1].lower() or "*"], uris=False)
+    server, tool = ((part or "").strip() or "*" for part in match.groups())
+    servers = Globs([server.lower()], uris=False)
     for name, entry in entries.items():
         if servers.match(name.lower()):
-            entry.deny([match[2] or "*"])
+            entry.deny([tool])
 
 
 def _approve(context: FileContext, path: Path, entries: Mapping[str, ServerEntry]) -> None:

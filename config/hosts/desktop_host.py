@@ -221,7 +221,11 @@ def rewrite(text: str, reference: re.Pattern[str], write: Callable[[re.Match[str
         CannotUse: a `$` stands before a reference, which our form would read as a literal `${`.
     """
     made, at = "", 0
-    for match in reference.finditer(text):
+    # A brace behind the last closing one closes nowhere. Looking for the end of each would take time in proportion to
+    # the square of their number.
+    last = text.rfind("}") + 1
+    searched = text[:last] + text[last:].replace("{", " ")
+    for match in reference.finditer(searched):
         written = write(match)
         made += escape(text[at : match.start()])
         if made.endswith("$") and written.startswith("${"):

@@ -37,7 +37,8 @@ OWN_KEYS = (
 
 def bare_names(text: str, context: FileContext) -> str:
     """`${NAME}` and `${NAME:-default}` beside our own forms."""
-    return _BARE.sub(lambda match: match[1] or f"${{env:{match[2]}{match[3] or ''}}}", text)
+    last = text.rfind("}") + 1  # behind it nothing closes, and looking for the end of each takes quadratic time
+    return _BARE.sub(lambda match: match[1] or f"${{env:{match[2]}{match[3] or ''}}}", text[:last]) + text[last:]
 
 
 def _trust(entry: ServerEntry, key: str, value: object) -> None:

@@ -7,6 +7,7 @@ import pytest
 from config.hosts.cursor import CURSOR
 from tests.config.hosts.kit import ALLOW, DENY, OFF, PROBLEM, Home, places, state, states
 from tests.config.kit import http, stdio
+from tests.kit.cost import assert_costs_less
 
 USER, PROJECT = "~/.cursor/mcp.json", ".cursor/mcp.json"
 
@@ -152,3 +153,14 @@ def test_the_settings_of_the_command_line_may_be_elsewhere(home: Home) -> None:
     home.write("~/moved/cli-config.json", {"permissions": {"deny": ["Mcp(files:read)"]}})
     home.environ["CURSOR_CONFIG_DIR"] = str(home.path / "moved")
     assert state(home.server(USER, {"command": "x"}), "files") == DENY
+
+
+def test_a_long_rule_costs_little(home: Home) -> None:
+    home.write("~/.cursor/cli-config.json", {"permissions": {"deny": ["Mcp(" + " " * 20_000]}})
+    home.write(USER, {"mcpServers": {"files": {"command": "x"}}})
+    assert_costs_less(lambda: home.read(USER), 1)
+
+
+def test_spaces_in_a_rule_do_not_count(home: Home) -> None:
+    home.write("~/.cursor/cli-config.json", {"permissions": {"deny": ["Mcp( files : read )", "Mcp( : purge)"]}})
+    assert states(home.server(USER, {"command": "x"}), "files", "read", "purge", "list") == [DENY, DENY, ALLOW]

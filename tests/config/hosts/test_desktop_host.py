@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from config.hosts import GENERIC, HOSTS, recognize
 from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, at, literal, merged, rewrite
 from config.hosts.entry import CannotUse
 from tests.config.hosts.kit import Home
+from tests.kit.cost import assert_costs_less
 
 U, P = Path("/u"), Path("/p")
 APP = HostFile(
@@ -287,3 +289,16 @@ def test_what_could_come_beside_a_file_is_among_its_files(
     assert {home.file(each): made.files.get(home.file(each)) for each in missing} == {
         home.file(each): MISSING for each in missing
     }
+
+
+@pytest.mark.parametrize("host", [*HOSTS, GENERIC], ids=lambda host: host.name)
+def test_references_that_never_end_cost_little(host: DesktopHost) -> None:
+    """A file of a repository that was cloned may hold anything."""
+
+    def translate() -> None:
+        for piece in ("${A:-", "${", "{env:A", "${{secrets.a", "${input:", "$A", "%A", "${  "):
+            for end in ("", "}"):
+                with suppress(CannotUse):
+                    host.translate(piece * 20_000 + end, FileContext(P / "a", Document("a"), U, {}, P))
+
+    assert_costs_less(translate, 2)
