@@ -4,11 +4,21 @@ own."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from config.document import Plain
-from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, Servers, at, in_repository, merged, servers_at
+from config.hosts.desktop_host import (
+    DesktopHost,
+    FileContext,
+    HostFile,
+    Servers,
+    at,
+    concern_servers,
+    in_repository,
+    merged,
+    servers_at,
+)
 from config.hosts.entry import (
     CannotUse,
     ServerEntry,
@@ -31,6 +41,8 @@ _PROJECT = HostFile(".codex/config.toml", is_project=True)
 
 _SURFACES = frozenset({"code_mode", "deferred", "direct"})
 _ASKS = {"auto": False, "prompt": True, "writes": True, "approve": False}
+_HOOKS = ("PreToolUse", "PermissionRequest")
+"""Hooks that may deny a call."""
 _NO_OAUTH = "needs OAuth, which is not supported yet; put a token into a variable and name it in bearer_token_env_var"
 
 
@@ -137,7 +149,11 @@ def _environment(entry: ServerEntry, key: str, value: object) -> None:
 
 
 def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
-    """Approval modes, the requirements of the machine, and whether the project is trusted."""
+    """Hooks, approval modes, the requirements of the machine, and whether the project is trusted."""
+    for root in _with_hooks(context):
+        for hook in _HOOKS:
+            if concern_servers(at(root, "hooks").get(hook)):
+                raise CannotUse(f"a hook of Codex ({hook}) decides about its calls, and it does not run here")
     below, above = _layers(context)
     settings = merged(merged(below, context.root), above)
     refuses = _refuses(merged(settings, at(settings, "profiles", str(settings.get("profile")))))
@@ -148,6 +164,19 @@ def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
         if "mcp_servers" in required and not _is_required(entry, at(required, "mcp_servers", name, "identity")):
             entry.switch_off()
         entry.attempt(_approvals, refuses)
+
+
+def _with_hooks(context: FileContext) -> Iterator[dict[str, object]]:
+    """The files that may hold hooks. The hooks of all of them run."""
+    system = context.system_path("etc/codex", "etc/codex")
+    folders = {context.users(_USER).parent, context.folder, system}
+    if context.project is not None:
+        folders.update(folder / ".codex" for folder in in_repository(context.project))
+    for folder in sorted(folders):
+        yield context.sibling(folder / "hooks.json", ("hooks",))
+        yield context.sibling(folder / "config.toml") if folder != context.folder else context.root
+    yield context.sibling(system / "managed_config.toml")
+    yield context.sibling(system / "requirements.toml")
 
 
 def _refuses(settings: dict[str, object]) -> bool:
@@ -212,7 +241,7 @@ CODEX = DesktopHost(
     title="Codex",
     files=(_USER, _PROJECT),
     servers=("mcp_servers",),
-    other_keys=(("approval_policy",), ("sandbox_mode",)),
+    other_keys=(("approval_policy",), ("sandbox_mode",), ("hooks",)),
     asks_by_default=True,
     rules={
         "command": program,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from config.hosts.codex import CODEX
-from tests.config.hosts.kit import Home, places, state
+from tests.config.hosts.kit import ALLOW, PROBLEM, Home, places, state
 from tests.config.kit import http, stdio
 
 USER = "~/.codex/config.toml"
@@ -258,3 +258,15 @@ def test_a_helper_for_headers(home: Home) -> None:
 
 def test_the_folder_of_the_user_may_be_elsewhere() -> None:
     assert "/moved/config.toml" in places(CODEX, "linux", {"CODEX_HOME": "/moved"})
+
+
+@pytest.mark.parametrize("hook", ["PreToolUse", "PermissionRequest"])
+@pytest.mark.parametrize(
+    "place", ["~/.codex/hooks.json", ".codex/hooks.json", "/etc/codex/hooks.json", "~/.codex/config.toml"]
+)
+def test_a_hook_that_could_deny_calls_stops_all_servers(home: Home, place: str, hook: str) -> None:
+    matchers = {"Bash|apply_patch": ALLOW, "mcp__files__.*": PROBLEM}
+    for matcher, expected in matchers.items():
+        table = f'[[hooks.{hook}]]\nmatcher = "{matcher}"\n'
+        home.write(place, table if place.endswith("toml") else {"hooks": {hook: [{"matcher": matcher, "hooks": []}]}})
+        assert state(home.load(".codex/config.toml", '[mcp_servers.files]\ncommand = "x"\n'), "files") == expected
