@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from config.document import is_null
 from config.globs import rests
 from config.hosts.desktop_host import (
     DesktopHost,
@@ -54,6 +55,8 @@ _ALL_APPROVED, _TRUSTED, _PLUGINS_ONLY = (
 )
 _LISTED, _REFUSED, _MANAGED_SERVERS = "allowedMcpServers", "deniedMcpServers", "managedMcpServers"
 _PLUGINS = "enabledPlugins"
+_HOOKS = ("PreToolUse", "PermissionRequest")
+"""Hooks that may deny a call."""
 _SETTINGS: tuple[KeyPath, ...] = tuple(
     (key,)
     for key in (
@@ -190,8 +193,9 @@ def _restrictions(context: FileContext, state: dict[str, object], project: Path 
     approving = list(personal)
     if any(at(state, str(folder)).get(_TRUSTED) == "true" for folder in (project, *project.parents)):
         approving += [settings for path, settings in of_project.items() if path == shared or not _is_tracked(path)]
-    own = at(state, str(project))
-    off = {name for key in (_OFF, _REJECTED) for name in names(key, own.get(key) or [])}
+    # It may have been opened by a path with links, or by one without.
+    own = [at(state, str(path)) for path in {project, project.resolve()}]
+    off = {name for each in own for key in (_OFF, _REJECTED) for name in names(key, each.get(key) or [])}
     settings = [*personal, *of_project.values()]
     return _Restrictions([*settings, *_plugins(context, user, settings)], approving, off)
 
@@ -200,7 +204,8 @@ def _plugins(
     context: FileContext, user: Iterable[Path], settings: Iterable[dict[str, object]]
 ) -> Iterator[dict[str, object]]:
     """The hooks of plugins that settings switch on, each as settings."""
-    enabled = {key for each in settings for key, is_on in at(each, _PLUGINS).items() if is_on == "true"}
+    switches = [switch for each in settings for switch in at(each, _PLUGINS).items()]
+    enabled = {key for key, is_on in switches if is_on != "false" and not is_null(is_on)}  # or a list of versions
     folders = {folder / "plugins" for folder in user}
     if moved := context.environ.get("CLAUDE_CODE_PLUGIN_CACHE_DIR"):
         folders.add(Path(moved))
@@ -279,8 +284,9 @@ def _apply(context: FileContext, entry: ServerEntry, name: str, restrictions: _R
         if name in restrictions.names(_REJECTED):
             entry.switch_off()
         entry.needs_approval = not restrictions.approves(name)
-    if any(concern_servers(at(settings, "hooks").get("PreToolUse")) for settings in restrictions.settings):
-        raise CannotUse("a hook of Claude Code (PreToolUse) decides about its calls, and it does not run here")
+    for hook in _HOOKS:
+        if any(concern_servers(at(settings, "hooks").get(hook)) for settings in restrictions.settings):
+            raise CannotUse(f"a hook of Claude Code ({hook}) decides about its calls, and it does not run here")
     expander = Expander(context.environ, entry.base)
 
     def fill(text: str) -> str | None:

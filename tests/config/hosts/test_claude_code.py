@@ -375,3 +375,24 @@ def test_hooks_of_plugins(home: Home, file: str, content: dict[str, object]) -> 
     assert state(home.load(PROJECT, TWO), "db") == PROBLEM
     home.write("~/moved/installed_plugins.json", {"plugins": {"a@b": [{}]}})
     assert "at an unknown place" in home.load(PROJECT, TWO).servers["db"].problem
+
+
+def test_a_hook_for_permissions_stops_a_server(home: Home) -> None:
+    home.write("~/.claude/settings.json", {"hooks": {"PermissionRequest": [{"matcher": "mcp__.*", "hooks": []}]}})
+    assert state(home.load(".mcp.json", {"mcpServers": {"files": {"command": "x"}}}), "files") == PROBLEM
+
+
+@pytest.mark.parametrize(("is_on", "expected"), [(["1.0"], PROBLEM), (True, PROBLEM), (False, ALLOW), (None, ALLOW)])
+def test_a_plugin_may_be_on_in_some_versions(home: Home, is_on: object, expected: str) -> None:
+    installed = {"plugins": {"guard@shop": [{"installPath": str(home.file("~/guard"))}]}}
+    home.write("~/.claude/settings.json", {"enabledPlugins": {"guard@shop": is_on}})
+    home.write("~/.claude/plugins/installed_plugins.json", installed)
+    home.write("~/guard/hooks/hooks.json", {"hooks": {"PreToolUse": [{"matcher": "mcp__.*"}]}})
+    assert state(home.load(".mcp.json", {"mcpServers": {"files": {"command": "x"}}}), "files") == expected
+
+
+def test_a_project_behind_a_link_has_the_switches_of_its_folder(home: Home) -> None:
+    home.write(".mcp.json", {"mcpServers": {"files": {"command": "x"}}})
+    home.write("~/.claude.json", {"projects": {str(home.project.resolve()): {"disabledMcpServers": ["files"]}}})
+    (home.path / "link").symlink_to(home.project)
+    assert state(home.read("~/link/.mcp.json"), "files") == OFF
