@@ -51,6 +51,8 @@ _FORMER_KEYS = {
     "allowedTools": ("tools", "allowed"),
 }
 """Keys of older files, which newer versions read as these."""
+_HOOKS = ("BeforeTool", "BeforeToolSelection")
+"""Hooks that may deny a call, or a tool."""
 _RULE_KEYS = frozenset({"toolName", "mcpName", "decision", "priority", "denyMessage", "name", "description"})
 """The keys of a policy rule that make no condition."""
 _CLEANED = re.compile(r"[a-zA-Z0-9_.:*?-]*")
@@ -135,10 +137,13 @@ def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
     switches = [context.sibling(folder / "mcp-server-enablement.json") for folder in folders]
     policies = _policies(context, users.parent, settings, extensions)
     hooks = [context.sibling(folder / "hooks" / "hooks.json", ("hooks",)) for folder in extensions]
-    if any(at(root, "hooks").get("BeforeTool") for root in (*settings, *hooks)):
-        raise CannotUse("a hook of Gemini CLI (BeforeTool) decides about its calls, and it does not run here")
+    for hook in _HOOKS:
+        if any(at(root, "hooks").get(hook) for root in (*settings, *hooks)):
+            raise CannotUse(f"a hook of Gemini CLI ({hook}) decides about its calls, and it does not run here")
     for name, entry in entries.items():
-        entry.needs_approval = context.project is not None and not _is_trusted(context, own, context.project)
+        entry.needs_approval = context.project is not None and not _is_trusted(
+            context, [own, managed[0]], context.project
+        )
         if any(at(root, name.strip().lower()).get("enabled") == "false" for root in switches):
             entry.switch_off()
         replacing = at(managed[0], "mcpServers")
@@ -247,7 +252,7 @@ def _policy_paths(context: FileContext, settings: list[dict[str, object]], key: 
     """Other policy files, or folders of them, which all settings name together."""
     found = []
     for path in [Path(path) for root in settings for path in names(key, root.get(key, []))]:
-        if "$" in str(path) or (context.project is None and not path.is_absolute()):
+        if str(path).startswith("~") or "$" in str(path) or (context.project is None and not path.is_absolute()):
             raise CannotUse(f'the setting "{key}" of its host names policies by a path that is not absolute')
         found.append((context.project or Path()) / path)
     return found
@@ -288,9 +293,11 @@ def _policy_tools(policy: _Policy, server: str) -> set[str]:
     return {tool for tool in policy.tools if policy.verdict != "allow" or tool == "*" or not set(tool) & set("*?")}
 
 
-def _is_trusted(context: FileContext, own: dict[str, object], project: Path) -> bool:
-    """Whether the user trusts the folder, or one above it, and distrusts none of these."""
-    if at(own, "security", "folderTrust").get("enabled") == "false":
+def _is_trusted(context: FileContext, settings: list[dict[str, object]], project: Path) -> bool:
+    """Whether the user trusts the folder, or one above it, and distrusts none of these. The last of the settings that
+    says whether trust is needed decides."""
+    needed = [at(each, "security", "folderTrust").get("enabled", "") for each in settings]
+    if next((word for word in reversed(needed) if word), "") == "false":
         return True
     levels = context.sibling(
         Path(

@@ -8,7 +8,7 @@ import pytest
 
 from config import Verdict
 from config.hosts.gemini import GEMINI
-from tests.config.hosts.kit import Home, places, state
+from tests.config.hosts.kit import PROBLEM, Home, places, state
 from tests.config.kit import http, stdio
 
 USER = "~/.gemini/settings.json"
@@ -304,3 +304,21 @@ def test_policies_that_settings_name(home: Home) -> None:
     assert state(home.read(USER), "notes") == "allow"
     home.write(USER, {**server(), "policyPaths": ["rules.toml"]})
     assert "is not absolute" in home.read(USER).servers["notes"].problem
+
+
+def test_policies_below_the_users_folder_are_not_guessed(home: Home) -> None:
+    home.write("~/.gemini/settings.json", {"policyPaths": ["~/policies"]})
+    assert state(home.load(".gemini/settings.json", {"mcpServers": {"files": {"command": "x"}}}), "files") == PROBLEM
+
+
+def test_a_hook_that_selects_tools_stops_all_servers(home: Home) -> None:
+    home.write("~/.gemini/settings.json", {"hooks": {"BeforeToolSelection": [{"hooks": []}]}})
+    assert state(home.load(".gemini/settings.json", {"mcpServers": {"files": {"command": "x"}}}), "files") == PROBLEM
+
+
+@pytest.mark.parametrize(("managed", "needed"), [({}, False), ({"enabled": True}, True), ({"enabled": False}, False)])
+def test_the_administrator_decides_whether_projects_need_trust(home: Home, managed: object, needed: bool) -> None:
+    home.write("~/.gemini/settings.json", {"security": {"folderTrust": {"enabled": False}}})
+    home.write("/etc/gemini-cli/settings.json", {"security": {"folderTrust": managed}})
+    home.write(".gemini/settings.json", {"mcpServers": {"files": {"command": "x"}}})
+    assert home.entries(".gemini/settings.json")["files"].needs_approval is needed
