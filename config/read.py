@@ -7,6 +7,7 @@ are white space and comments are permitted. Any other is YAML.
 from __future__ import annotations
 
 import hashlib
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -105,6 +106,22 @@ def load_bytes(path: Path, document: Document) -> bytes:
         _check_size(data, document)
         return data
     raise document.fatal(Mark(1, 1), f"the file cannot be read: {reason}")
+
+
+def read_text(path: Path) -> str:
+    """The text of a regular file of at most 1 MiB, with LF at the end of lines.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no such file.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):  # a device may have no end
+        raise ValueError
+    with path.open("rb") as file:
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise ValueError
+    return data.decode("utf-8-sig").replace("\r\n", "\n")
 
 
 def _check_size(data: bytes, document: Document) -> None:

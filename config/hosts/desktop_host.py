@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -116,7 +117,8 @@ class FileContext:
         try:
             if data is None:
                 self.note(path)
-                path.stat()  # says whether it is there, which the error of `read` does not
+                if not stat.S_ISREG(path.stat().st_mode):  # says whether it is there, which `read` does not
+                    raise OSError
             document = read(path, lambda root: partial(_is_along_any, kept) if kept else None, data, may_be_blank=True)
             if not document.problems:
                 return document.root
@@ -133,10 +135,15 @@ class FileContext:
         note_state(self.seen, path)
 
     def within(self, folder: Path, pattern: str) -> list[Path]:
-        """The files in a folder, which is noted, and with `**` those below it too."""
-        for each in (folder, *(folder.glob("**/") if "**" in pattern else ())):
+        """The files in a folder, which is noted, and with `**` those below it too, also behind links."""
+        folders, reached = [folder], {os.path.realpath(folder)}
+        for each in folders:
             self.note(each)
-        return sorted(folder.glob(pattern))
+            for below in sorted(each.glob("*/")) if "**" in pattern else ():
+                if (real := os.path.realpath(below)) not in reached:
+                    reached.add(real)
+                    folders.append(below)
+        return sorted(file for each in folders for file in each.glob(pattern.rpartition("/")[2]))
 
     def at(self, *path: str) -> dict[str, object]:
         """The map at a path of the file; empty if there is none."""

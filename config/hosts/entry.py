@@ -20,6 +20,7 @@ from config.document import Plain, is_null, kind_of
 from config.file_state import note_state
 from config.patterns import common, covered, overlap, widest
 from config.problems import KeyPath, clip, did_you_mean
+from config.read import read_text
 
 NEEDS_OAUTH = "needs OAuth, which is not supported yet; put a token into headers"
 REMOTE_TYPES = ("http", "sse", "streamable-http", "streamableHttp", "streamable_http")
@@ -116,7 +117,7 @@ class ServerEntry:
         file = self.base / path.replace("$${", "${")
         note_state(self.seen, file)
         try:
-            text = file.read_text("utf-8")
+            text = read_text(file)
         except (OSError, ValueError):
             raise CannotUse(f'the file that its key "{place}" names cannot be read') from None
         for name, found in dotenv_values(stream=StringIO(text), interpolate=False).items():

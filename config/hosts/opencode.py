@@ -34,6 +34,7 @@ from config.hosts.entry import (
 )
 from config.hosts.ordered import STRICTNESS, ToolRule, apply_ordered, of_server
 from config.problems import clip
+from config.read import read_text
 
 _NAMES = ("opencode.json", "opencode.jsonc")
 _FOLDER = HostFile("~/.config/opencode/opencode.json")
@@ -47,9 +48,11 @@ _EFFECTS = ("allow", "ask", "deny")
 _CLEANED = re.compile(r"[a-zA-Z0-9_*?-]*")
 _RULES = ("tools", "permission", "permissions")
 _AGENTS = ("mode", "agent", "agents")
-_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?\n)---[ \t]*(?:\r?\n|$)", re.DOTALL)
+_FRONT_MATTER = re.compile(r"---(?!-)[^\n]*(.*?)(?:\n---|\Z)", re.DOTALL)
+"""To the end of the file, if it does not end before. The first line may name its language."""
+_MERGE = re.compile(r"<<[\"']?\s*:")
 _AGENT_KEYS = re.compile(rf"^(['\"]?)(?:name|{'|'.join(_RULES)})\1[ \t]*:.*\n(?:(?:[ \t#-].*)?\n)*", re.MULTILINE)
-"""The keys of an agent that mean something here. Others may be no YAML, which opencode tolerates."""
+"""The keys of an agent that mean something here, where others are no YAML, which opencode tolerates."""
 
 
 def _translate(text: str, context: FileContext) -> str:
@@ -133,13 +136,18 @@ def _read(context: FileContext, file: Path) -> dict[str, object]:
         return context.sibling(file)
     context.note(file)
     try:
-        front = _FRONT_MATTER.match(file.read_text("utf-8-sig"))
+        front = _FRONT_MATTER.match(read_text(file))
     except (OSError, ValueError):
         raise CannotUse(f"the file {file.name} of its host, which may restrict it, cannot be read") from None
     text = front[1] if front else ""
-    if not text.lstrip().startswith("{"):
-        text = "".join(match[0] for match in _AGENT_KEYS.finditer(text))
-    agent = context.sibling(file, data=text.encode())
+    if _MERGE.search(text):  # its reader merges maps, and ours does not
+        raise CannotUse(f"the file {file.name} of its host, which may restrict it, merges maps; write them out")
+    keys = [(key,) for key in ("name", *_RULES)]
+    try:
+        agent = context.sibling(file, *keys, data=text.encode())
+    except CannotUse:
+        text = "".join(match[0] for match in _AGENT_KEYS.finditer(text + "\n"))
+        agent = context.sibling(file, *keys, data=text.encode())
     above = next(each for each in file.parents if each.name in ("agent", "agents", "mode", "modes"))
     name = str(agent.get("name", file.relative_to(above).with_suffix("")))
     return {"agent": {name: agent}}

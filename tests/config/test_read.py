@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from config.problems import ConfigError
-from config.read import read
+from config.read import MAX_FILE_BYTES, read, read_text
 from tests.config.kit import lines, load_text, stdio
 
 ONE = "servers: {a: {command: x}}\n"
@@ -59,3 +59,19 @@ def test_byte_order_mark_and_crlf_are_fine(tmp_path: Path) -> None:
     """A byte order mark and CRLF, as Windows editors write them, are read."""
     text = b"\xef\xbb\xbfservers:\r\n  a:\r\n    command: x\r\n"
     assert stdio(load_text(tmp_path, text), "a").program.reveal() == "x"
+
+
+def test_a_text_is_read_as_other_programs_read_it(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.write_bytes(b"\xef\xbb\xbfa\r\nb\n")
+    assert read_text(file) == "a\nb\n"
+
+
+def test_only_small_regular_files_are_read_as_texts(tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    large.write_bytes(b" " * (MAX_FILE_BYTES + 1))
+    for path in (large, Path("/dev/zero"), tmp_path):
+        with pytest.raises(ValueError):
+            read_text(path)
+    with pytest.raises(FileNotFoundError):
+        read_text(tmp_path / "missing")

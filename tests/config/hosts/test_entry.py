@@ -22,6 +22,7 @@ from config.hosts.entry import (
     approves_all,
     call_timeout,
     denied_tools,
+    env_file,
     number,
     only_tools,
     program,
@@ -344,3 +345,9 @@ def test_restrictions_are_those_without_confirmation_of_all() -> None:
     entry.only(["b", "c"])
     assert entry.restrictions() == {"allow": ["c"], "ask": ["b"], "deny": ["a"]}
     assert entry.consent_for_tools() == {"allow": [], "ask": ["b", "c"], "deny": ["a"]}
+
+
+def test_a_device_is_no_file_of_variables() -> None:
+    """One such as /dev/zero has no end."""
+    entry = new_entry({"envFile": "/dev/null"}, {"envFile": env_file})
+    assert entry.problems == ['the file that its key "envFile" names cannot be read']

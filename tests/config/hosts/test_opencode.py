@@ -334,3 +334,38 @@ def test_lists_of_rules_of_several_files_hold_together(home: Home) -> None:
     made = home.read(PROJECT)
     assert {state(made, "notes", tool) for tool in ("read", "write", "list", "find")} == {"deny"}
     assert state(made, "notes", "other") == "allow"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\npermission:\n  'notes_*': deny\n",
+        "---yaml\npermission:\n  'notes_*': deny\n---\nBuild.\n",
+        "---\npermission:\n  'notes_*': deny\n---- Build.\n",
+        "---\n  permission:\n    'notes_*': deny\n---\n",
+        "---\n? permission\n: {'notes_*': deny}\n---\n",
+        "---\nhidden: &all {'notes_*': deny}\npermission: *all\n---\n",
+        "---\npermission:\n  <<: {'notes_*': deny}\n---\n",
+        "---\ndescription: a: b\npermission:\n  'notes_*': deny\n---",
+    ],
+)
+def test_rules_of_an_agent_in_unusual_markdown(home: Home, text: str) -> None:
+    home.write("~/.config/opencode/agent/build.md", text)
+    made = home.load(PROJECT, {"mcp": {"notes": {"type": "local", "command": ["x"]}}})
+    assert state(made, "notes") in ("deny", "problem")
+
+
+def test_agents_behind_links(home: Home) -> None:
+    home.write("~/shared/build.md", "---\nname: build\npermission:\n  'notes_*': deny\n---\n")
+    folder = home.file("~/.config/opencode/agent")
+    folder.mkdir(parents=True)
+    (folder / "shared").symlink_to(home.file("~/shared"))
+    (folder / "round").symlink_to(folder)
+    assert state(home.load(PROJECT, {"mcp": {"notes": {"type": "local", "command": ["x"]}}}), "notes") == "deny"
+
+
+def test_an_agent_in_a_device_stops_all_servers(home: Home) -> None:
+    folder = home.file("~/.config/opencode/agent")
+    folder.mkdir(parents=True)
+    (folder / "build.md").symlink_to("/dev/null")
+    assert state(home.load(PROJECT, {"mcp": {"notes": {"type": "local", "command": ["x"]}}}), "notes") == "problem"
