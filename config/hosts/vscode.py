@@ -32,6 +32,9 @@ from config.references import CannotExpandError, Expander
 
 _EDITORS = ("Code", "Code - Insiders", "VSCodium")
 _ACCESS, _ENABLED = "chat.mcp.access", "chat.mcp.enabled"
+_AGENT, _NO_AI = "chat.agent.enabled", "chat.disableAIFeatures"
+_POLICIES = {"ChatMCP": _ACCESS, "ChatAgentMode": _AGENT}
+"""Settings of the administrator, by the names of policies."""
 _PERMITTED, _REFUSED = "chat.mcp.allowedServers", "chat.mcp.deniedServers"
 _TOP_KEYS = frozenset({"servers", "inputs", "sandbox", "$schema"})
 _WORKSPACE = HostFile("*.code-workspace", is_project=True)
@@ -95,11 +98,13 @@ def _sandbox_enabled(entry: ServerEntry, key: str, value: object) -> None:
 
 def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
     """The settings of the user and of the project that switch servers off, and what confines them all."""
-    keys = (_ACCESS, _ENABLED, _PERMITTED, _REFUSED)
+    keys = (_ACCESS, _ENABLED, _AGENT, _NO_AI, _PERMITTED, _REFUSED)
     found = [context.sibling(path, *((key,) for key in keys)) for path in _settings_files(context)]
     if context.project is not None:
         workspaces = context.within(context.project, _WORKSPACE.linux)
         found += [at(context.sibling(path, *(("settings", key) for key in keys)), "settings") for path in workspaces]
+    policy = context.system_wide("etc/vscode/policy.json", "etc/vscode/policy.json")
+    found.append({setting: policy[name] for name, setting in _POLICIES.items() if name in policy})
     for settings in found:
         for name, entry in entries.items():
             try:
@@ -133,9 +138,10 @@ def _settings_files(context: FileContext) -> Iterator[Path]:
 
 def _apply_settings(context: FileContext, entry: ServerEntry, name: str, settings: dict[str, object]) -> None:
     access = settings.get(_ACCESS, "all")
-    if access == "none" or settings.get(_ENABLED) == "false":
+    is_off = "false" in (settings.get(_ENABLED), settings.get(_AGENT)) or settings.get(_NO_AI) == "true"
+    if access in ("none", "false") or is_off:  # formerly the policy was a switch
         entry.switch_off()
-    elif access != "all" and not is_null(access):
+    elif access not in ("all", "true") and not is_null(access):
         raise CannotUse(f'the setting {_ACCESS} of its host is "{clip(str(access))}"; which are meant is unknown')
     expander = Expander(context.environ, entry.base)
 

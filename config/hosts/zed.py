@@ -52,10 +52,11 @@ def _remote(entry: ServerEntry, key: str, value: object) -> None:
 
 
 def _restrict(context: FileContext, entries: Mapping[str, ServerEntry]) -> None:
-    """The switches and lists in this file and in the user's; the restrictions of both hold."""
+    """The switches and lists in this file, in the user's and in that of the administrator; all restrictions hold."""
     roots = [context.root]
     if context.users(_USER) != context.file:
         roots.append(context.sibling(context.users(_USER)))
+    roots.append(context.sibling(context.users(_USER).with_name("global_settings.json")))
     roots += [block for root in roots for name in _BLOCKS if (block := at(root, name))]
     for name, entry in entries.items():
         entry.needs_approval = context.project is not None

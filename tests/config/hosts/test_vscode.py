@@ -239,3 +239,20 @@ def test_a_workspace(home: Home) -> None:
     assert state(home.load(PROJECT, {"servers": {"b": {"command": "x"}}}), "b") == OFF
     home.write("shop.code-workspace", {"folders": [], "settings": {"mcp": {"servers": servers, "sandbox": SANDBOX}}})
     assert state(home.read("shop.code-workspace"), "b") == PROBLEM
+
+
+@pytest.mark.parametrize(
+    ("place", "settings"),
+    [
+        ("/etc/vscode/policy.json", {"ChatMCP": "none"}),
+        ("/etc/vscode/policy.json", {"ChatMCP": False}),
+        ("/etc/vscode/policy.json", {"ChatAgentMode": False}),
+        ("~/.config/Code/User/settings.json", {"chat.agent.enabled": False}),
+        (".vscode/settings.json", {"chat.disableAIFeatures": True}),
+    ],
+)
+def test_switches_of_the_administrator_and_of_all_that_calls_tools(home: Home, place: str, settings: object) -> None:
+    content = {"servers": {"files": {"command": "x"}}}
+    assert state(home.load(".vscode/mcp.json", content), "files") == ALLOW
+    home.write(place, settings)
+    assert state(home.read(".vscode/mcp.json"), "files") == OFF

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from config.hosts.zed import ZED
-from tests.config.hosts.kit import Home, places, state
+from tests.config.hosts.kit import OFF, Home, places, state
 from tests.config.kit import http, stdio
 
 USER = "~/.config/zed/settings.json"
@@ -214,3 +214,9 @@ def test_restrictions_that_are_not_understood_stop_the_server(home: Home, agent:
 def test_approvals_are_noted(home: Home) -> None:
     home.write(USER, one({"always_allow_tool_actions": True}))
     assert home.entries(USER)["wiki"].approves_all
+
+
+def test_settings_of_the_administrator(home: Home) -> None:
+    home.write("~/.config/zed/global_settings.json", {"disable_ai": True})
+    made = home.load("~/.config/zed/settings.json", {"context_servers": {"files": {"command": "x", "args": []}}})
+    assert state(made, "files") == OFF
