@@ -45,8 +45,7 @@ HOSTS: tuple[DesktopHost, ...] = (
 def recognize(path: Path, root: Mapping[str, object]) -> DesktopHost | None:
     """The host whose file this is, by its place or else by its shape; None for a file in our form."""
     for host in HOSTS:
-        files = [file for file in host.files if file.matches(path)]
-        if files and (host.servers[0] in root or host.has_shape(root) or any(file.is_all_servers for file in files)):
+        if any(file.matches(path) for file in host.files):
             return host
     if GENERIC.has_shape(root) and not OWN_TOP_KEYS.isdisjoint(root):
         return GENERIC  # a host would not know those keys, and leave the endpoint without tokens, for instance

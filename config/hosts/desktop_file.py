@@ -52,6 +52,7 @@ class DesktopFile:
             entry.finish()
         self.notices = [
             f"read as {'an' if _BEGINS_WITH_VOWEL.match(host.title) else 'a'} {host.title} file",
+            *([] if self.entries or host.servers[0] in document.root else [f"it has no {'.'.join(host.servers)}"]),
             *context.notices,
             *self._unapproved(),
             *self._renamed(),

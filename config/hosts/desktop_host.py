@@ -39,7 +39,7 @@ class HostFile:
     below: str = ""
     """The path of the file in the folder that the variable names; empty if the variable names the file."""
     is_all_servers: bool = False
-    """Whether the file is about servers alone, so that it is the host's with any keys."""
+    """Whether the file is about servers alone."""
 
     def path(self, project: Path, home: Path, environ: Mapping[str, str], platform: str = sys.platform) -> Path:
         """The path of the file on this system."""

@@ -302,3 +302,19 @@ def test_references_that_never_end_cost_little(host: DesktopHost) -> None:
                     host.translate(piece * 20_000 + end, FileContext(P / "a", Document("a"), U, {}, P))
 
     assert_costs_less(translate, 2)
+
+
+@pytest.mark.parametrize(
+    ("place", "content"),
+    [
+        (".vscode/mcp.json", {"mcpServers": {"files": {"command": "x", "trust": "trusted"}}}),
+        (".cursor/mcp.json", {"servers": {"files": {"command": "x", "trust": "trusted"}}}),
+        (".cursor/mcp.json", {"amp.mcpServers": {"files": {"command": "x"}}}),
+        ("~/.config/goose/config.yaml", "servers: {files: {command: x, trust: trusted}}"),
+    ],
+)
+def test_a_host_starts_no_servers_of_another_form(place: str, content: object, home: Home) -> None:
+    """At the place of a host a file is the host's: in our form it could raise its own trust."""
+    made = home.load(place, content)
+    assert not made.servers
+    assert made.notices[1].startswith("it has no ")
