@@ -98,6 +98,8 @@ class FileContext:
     """Descriptions of the inputs that the host asks its user for, by their ids."""
     seen: dict[Path, str] = field(default_factory=dict)
     """The other files and folders that were looked at, also those that are missing, each with its state before that."""
+    _roots: dict[tuple[Path, tuple[KeyPath, ...]], dict[str, object]] = field(default_factory=dict)
+    """The values of other files, of which each is read once: some concern each of hundreds of servers."""
 
     @property
     def root(self) -> dict[str, object]:
@@ -114,6 +116,8 @@ class FileContext:
         Raises:
             CannotUse: it cannot be read, so a restriction could be missed.
         """
+        if data is None and (path, kept) in self._roots:
+            return self._roots[path, kept]
         try:
             if data is None:
                 self.note(path)
@@ -121,6 +125,8 @@ class FileContext:
                     raise OSError
             document = read(path, lambda root: partial(_is_along_any, kept) if kept else None, data, may_be_blank=True)
             if not document.problems:
+                if data is None:
+                    self._roots[path, kept] = document.root
                 return document.root
         except (FileNotFoundError, NotADirectoryError):
             return {}

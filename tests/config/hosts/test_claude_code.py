@@ -9,7 +9,7 @@ import pytest
 import config
 from config.hosts import claude_code
 from config.hosts.claude_code import CLAUDE_CODE
-from tests.config.hosts.kit import ALLOW, ASK, DENY, OFF, PROBLEM, Home, places, state, states
+from tests.config.hosts.kit import ALLOW, ASK, DENY, OFF, PROBLEM, Home, opening, places, state, states
 from tests.config.kit import http, stdio
 
 USER, PROJECT = "~/.claude.json", ".mcp.json"
@@ -396,3 +396,12 @@ def test_a_project_behind_a_link_has_the_switches_of_its_folder(home: Home) -> N
     home.write("~/.claude.json", {"projects": {str(home.project.resolve()): {"disabledMcpServers": ["files"]}}})
     (home.path / "link").symlink_to(home.project)
     assert state(home.read("~/link/.mcp.json"), "files") == OFF
+
+
+def test_settings_are_read_once_for_all_servers(home: Home) -> None:
+    settings = home.write("~/.claude/settings.json", {"permissions": {"deny": ["mcp__files__read"]}})
+    projects = {f"/p/{n}": {"mcpServers": {"files": {"command": "x"}}} for n in range(5)}
+    file = home.write("~/.claude.json", {"projects": projects})
+    with opening() as opened:
+        config.load(file, {}, home=home.path)
+    assert opened.count(settings) == 2  # for its state, and for its values
