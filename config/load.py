@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from config.document import Document, Place
-from config.hosts import DesktopHost, recognize
+from config.hosts import DesktopHost, place_of, recognize
 from config.hosts.desktop_file import DesktopFile
 from config.hosts.desktop_host import wanted_of
 from config.hosts.entry import ServerEntry
@@ -65,7 +65,8 @@ def load(
     In a host's file, the problems of a server become its own `problem`, and the others can be used. `home` is the
     user's folder, where hosts keep further files. An input that is not among `answers` is asked for once, with `ask`.
     """
-    file = Path(os.path.abspath(path))
+    source = Path(os.path.abspath(path))
+    file = place_of(source)
     environ = os.environ if environ is None else environ
     document, host = read_file(file)
     if host is None:
@@ -96,9 +97,9 @@ def load(
     )
     return dataclasses.replace(
         config,
-        source=file,
+        source=source,
         digest=digest,
-        files=MappingProxyType({**seen, file: document.digest}),
+        files=MappingProxyType({**seen, **dict.fromkeys((file, source), document.digest)}),
         notices=notices,
         written=written_sections(root),
     )

@@ -1,5 +1,6 @@
 """The files of desktop hosts: one module for each host, and the way to find out whose a file is."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -55,4 +56,14 @@ def recognize(path: Path, root: Mapping[str, object]) -> DesktopHost | None:
     return None
 
 
-__all__ = ["GENERIC", "HOSTS", "DesktopHost", "recognize"]
+def place_of(path: Path) -> Path:
+    """The path by which a file is read: its own, or that behind its links where only that is at the place of a host."""
+    real = Path(os.path.realpath(path))
+    return real if not _is_at_a_host(path) and _is_at_a_host(real) else path
+
+
+def _is_at_a_host(path: Path) -> bool:
+    return any(file.matches(path) for host in HOSTS for file in host.files)
+
+
+__all__ = ["GENERIC", "HOSTS", "DesktopHost", "place_of", "recognize"]

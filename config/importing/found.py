@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from config.document import Plain
-from config.hosts import GENERIC, DesktopHost
+from config.hosts import GENERIC, DesktopHost, place_of
 from config.hosts.connection import NAME
 from config.hosts.desktop_file import DesktopFile
 from config.hosts.desktop_host import wanted_of
@@ -83,18 +83,19 @@ def read_servers(
     Raises:
         ConfigError: the file cannot be read, or is one of ours.
     """
+    file = found.path if found.host else place_of(found.path)
     if found.host is None:
-        document, host = read_file(found.path)
+        document, host = read_file(file)
     else:
         host = found.host
-        document = read(found.path, lambda root: wanted_of(host))
+        document = read(file, lambda root: wanted_of(host))
     if document.problems:
         raise ConfigError(document.problems)
     if host is None:
         raise document.fatal(document.places[()].value, "this is a configuration of Colonnade, and no file of a host")
-    desktop = DesktopFile(host, found.path, document, home, environ)
+    desktop = DesktopFile(host, file, document, home, environ)
     servers = [
-        _found_server(host, found.path, entry, environ, keep_approvals=keep_approvals)
+        _found_server(host, file, entry, environ, keep_approvals=keep_approvals)
         for entry in desktop.entries.values()
         if entry.name != NAME
     ]

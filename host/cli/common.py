@@ -228,11 +228,12 @@ def load_config(file: str, *, may_ask: bool = False) -> Config:
 def _unset_variables(file: str) -> list[str]:
     """The environment variables that a configuration of ours needs and that are not set."""
     from config import ConfigError
+    from config.hosts import place_of
     from config.load import read_file
     from config.references import variables_in
 
     try:
-        document, host = read_file(Path(os.path.abspath(file)))
+        document, host = read_file(place_of(Path(os.path.abspath(file))))
     except ConfigError:
         return []
     return sorted(variables_in(document.root) - os.environ.keys()) if host is None else []

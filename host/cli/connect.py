@@ -155,10 +155,11 @@ def connect(
     _check_options(hosts, path, project)
     source = Path(os.path.abspath(config_file or find_config()))
     config = load_config(str(source))
+    from config.hosts import place_of
     from config.hosts.started import OurServers
     from config.load import read_file
 
-    document, of_host = read_file(source)
+    document, of_host = read_file(place_of(source))
     servers = OurServers(_servers_of(document, of_host, source), source.parent, os.environ)
     choices = _Choices(source, config, document, servers, state, by_url, token, write_token, move)
     with _failures(), connections.lock():

@@ -13,7 +13,8 @@ from config.file_state import MISSING, file_state
 from config.hosts import GENERIC, HOSTS, recognize
 from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, at, literal, merged, rewrite
 from config.hosts.entry import CannotUse
-from tests.config.hosts.kit import Home
+from config.importing import found
+from tests.config.hosts.kit import Home, state
 from tests.kit.cost import assert_costs_less
 
 U, P = Path("/u"), Path("/p")
@@ -318,3 +319,16 @@ def test_a_host_starts_no_servers_of_another_form(place: str, content: object, h
     made = home.load(place, content)
     assert not made.servers
     assert made.notices[1].startswith("it has no ")
+
+
+def test_a_link_to_a_hosts_file_is_read_at_its_place(home: Home) -> None:
+    """What stands beside the file behind the link restricts it."""
+    home.write(".claude/settings.json", {"permissions": {"deny": ["mcp__files"]}})
+    file = home.write(".mcp.json", {"mcpServers": {"files": {"command": "x"}}})
+    link = home.write("~/linked.json", "")
+    link.unlink()
+    link.symlink_to(file)
+    made = home.read("~/linked.json")
+    assert state(made, "files") == "deny"
+    assert made.source == link
+    assert found.read_servers(found.FoundFile(link, None), home.path, {})[0][0].tools.default == "deny"
