@@ -6,6 +6,7 @@ data, of ids and of reconnecting is the caller's.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ MAX_FIELD = 1024
 needs four times the bytes for text with one character beyond the first plane. Longer ids are not resumed after
 (http_client.py), and known names are much shorter."""
 
+_WHOLE_EVENT = re.compile(rb"(?:event: ?+([^\r\n]*+)\r?\n)?(?:id: ?+([^\r\n\0]*+)\r?\n)?data: ?+([^\r\n]++)\r?\n\r?\n")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _COLON = ord(":")
 _MAX_RETRY_DIGITS = 15
@@ -64,14 +66,19 @@ class EventParser:
         self._in_data = False
         """The beginning of the current line, a data line, has been discarded."""
         self._line = bytearray()
-        self._data = bytearray()
+        self._data: bytes | bytearray | None = None
+        """The data lines of the current event, joined. A single one is kept as it came: it may be long."""
         self._name = ""
         self._id = self.last_id
 
     @property
     def pending(self) -> int:
         """Bytes of the current event that are kept."""
-        return len(self._data) + len(self._line)
+        return len(self._line) + self._data_size
+
+    @property
+    def _data_size(self) -> int:
+        return 0 if self._data is None else len(self._data) + 1  # with the end of the last line
 
     def feed(self, data: bytes) -> Iterator[Event | Malformed | None]:
         """Yield the events that `data` completes, and a `Malformed` for each message over the limit. None after a step
@@ -82,6 +89,9 @@ class EventParser:
                 many times; all events before it have been yielded.
         """
         if self._too_long:
+            return
+        if len(data) <= self._limit and self._is_unbegun and (found := _WHOLE_EVENT.fullmatch(data)):
+            yield self._take_whole(found)
             return
         try:
             for line in self._lines(data):
@@ -94,13 +104,28 @@ class EventParser:
             self._too_long = True
             raise
 
+    @property
+    def _is_unbegun(self) -> bool:
+        """Whether nothing of an event has come since the end of the last one."""
+        return not (
+            self._head or self.pending or self._name or self._after_cr or self.discarding or self._id != self.last_id
+        )
+
+    def _take_whole(self, event: re.Match[bytes]) -> Event:
+        """Take an event that came in one piece, as most do, without parsing its lines one by one."""
+        self._head = None
+        name, id, data = event.groups()
+        if id is not None and len(id) <= MAX_FIELD:
+            self._id = self.last_id = id.decode(errors="replace")
+        return Event(data, name[:MAX_FIELD].decode(errors="replace") if name else "message", self.last_id)
+
     def _take(self, line: bytes) -> Iterator[None]:
         """Handle a complete line, or the end of a line whose beginning has been discarded."""
         if self._in_data and self.discarding is not None:
             self._in_data = False
             yield from self.discarding.take(line + b"\n")
             return
-        if self.discarding is None and len(self._data) + len(line) > self._limit:
+        if self.discarding is None and self._data_size + len(line) > self._limit:
             yield from self._discard(line)
         if self.discarding is not None and (value := _data_of(line)) is not None:
             yield from self.discarding.take(value + b"\n")
@@ -127,9 +152,8 @@ class EventParser:
         if len(line) > self._limit and _data_of(line) is None:
             raise self._problem()
         self.discarding = DiscardedMessage(self._limit, self._problem())
-        kept = bytes(self._data)
-        self._data.clear()
-        yield from self.discarding.take(kept)
+        kept, self._data = self._data, None
+        yield from self.discarding.take(b"" if kept is None else bytes(kept) + b"\n")
 
     def _problem(self) -> EventTooLong:
         return EventTooLong(f"an event of more than {self._limit} bytes")
@@ -147,7 +171,7 @@ class EventParser:
         lines = data.splitlines()  # of bytes: splits at \n, \r and \r\n only, as the standard does
         rest = b"" if data.endswith((b"\n", b"\r")) else lines.pop()
         if lines and self._line:
-            lines[0] = bytes(self._line) + lines[0]
+            lines[0] = b"".join((self._line, lines[0]))
             self._line.clear()
         self._line += rest
         return lines
@@ -161,17 +185,19 @@ class EventParser:
         return head.removeprefix(_BYTE_ORDER_MARK)
 
     def _fits(self) -> bool:
-        return len(self._data) + len(self._line) <= self._limit
+        return self.pending <= self._limit
 
     def _field(self, line: bytes) -> None:
         if line[0] == _COLON:
             self.useless_count += 1
             return
+        if line.startswith(b"data:"):  # not split and stripped like the others: it may be long
+            self._add_data(line[6:] if line[5:6] == b" " else line[5:])
+            return
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":
-            self._data += value
-            self._data += b"\n"
+            self._add_data(value)
         elif name == b"event":
             self._name = value[:MAX_FIELD].decode(errors="replace")
         elif name == b"id":
@@ -181,20 +207,27 @@ class EventParser:
             # Cut instead of refused: any number of so many digits means "very long".
             self.retry = int(value.lstrip(b"0")[:_MAX_RETRY_DIGITS] or b"0") / 1000
 
+    def _add_data(self, value: bytes) -> None:
+        if self._data is None:
+            self._data = value
+            return
+        if isinstance(self._data, bytes):
+            self._data = bytearray(self._data)
+        self._data += b"\n"
+        self._data += value
+
     def _end(self) -> Event | Malformed | None:
         self.last_id = self._id
         name, self._name = self._name, ""
         if self.discarding is not None:
             discarding, self.discarding = self.discarding, None
             return discarding.end()
-        if len(self._data) <= 1:  # a data line without text leaves only its line end
+        data, self._data = self._data, None
+        if not data:
             self.useless_count += 1
-        if not self._data:
+        if data is None:
             return None
-        del self._data[-1]
-        data = bytes(self._data)
-        self._data.clear()
-        return Event(data, name or "message", self.last_id)
+        return Event(bytes(data), name or "message", self.last_id)
 
 
 def _data_of(line: bytes) -> bytes | None:
