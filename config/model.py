@@ -187,6 +187,14 @@ class Protocol(StrEnum):
     MODERN = "modern"
 
 
+class HttpClient(StrEnum):
+    """The HTTP client that connects to a server: Colonnade's own, or the package httpx, which needs many times the
+    processor time and accepts more of what servers send."""
+
+    BUILTIN = "builtin"
+    HTTPX = "httpx"
+
+
 class Channel(StrEnum):
     """A place where a person may answer."""
 
@@ -781,6 +789,14 @@ class HttpServer(Server):
             "10 s; its headers replace others of the same name."
         ),
     ] = None
+    client: Annotated[
+        HttpClient,
+        _key(
+            "The HTTP client. builtin: Colonnade's own, which is fast and strict. httpx: the package of that name, for "
+            "servers that the other one cannot be used with.",
+            "builtin",
+        ),
+    ] = HttpClient.BUILTIN
     folder: Annotated[SkipJsonSchema[Path], _NO_KEY] = Path()
     """The folder of the file, in which the helper runs."""
     helper_secrets: Annotated[SkipJsonSchema[list[Secret]], _NO_KEY] = field(

@@ -25,7 +25,7 @@ _STRICTNESS = {Verdict.ALLOW: 0, Verdict.ASK: 1, Verdict.DENY: 2}
 _HEIGHT = {Trust.UNTRUSTED: 0, Trust.STANDARD: 1, Trust.TRUSTED: 2}
 _ISOLATION = {Isolation.PER_CALL: 0, Isolation.PER_CLIENT: 1, Isolation.SHARED: 2}
 _NEUTRAL = frozenset(
-    {"title", "timeout", "start_timeout", "protocol", "max_instances", "idle_timeout", "start", "idle", "id"}
+    {"title", "timeout", "start_timeout", "protocol", "client", "max_instances", "idle_timeout", "start", "idle", "id"}
 )
 """Fields of a server whose change widens nothing. Consent, trust, limits, isolation and `disabled` are compared below;
 a change of any other field starts another program or reaches another server."""

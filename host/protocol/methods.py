@@ -99,6 +99,8 @@ UNSUBSCRIBE = "resources/unsubscribe"
 _ROWS = {**TARGETED, SUBSCRIBE: RESOURCES_READ, UNSUBSCRIBE: RESOURCES_READ}
 
 DISCOVER = "server/discover"
+REPEATABLE_METHODS = frozenset({DISCOVER, RESOURCES_READ.name, PROMPTS_GET.name, *LIST_METHOD_BY_NAME})
+"""Requests that only read: one that was lost may be sent once more, although the server may have executed it."""
 
 INITIALIZE = "initialize"
 INITIALIZED = "notifications/initialized"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -9,12 +10,13 @@ from functools import partial
 
 import trio
 
-from config import HttpServer, ServerSpec, StdioServer
+from config import HttpClient, HttpServer, ServerSpec, StdioServer
 from host.journal import Journal, MessageDropped
 from host.memory import Budget, HoldingFactory, Use, server_owner, uncharged
 from host.upstream.headers_helper import run_headers_helper
 from host.upstream.output import ProgramOutput
 from host.wire.http_client import HttpLink, open_http
+from host.wire.http_transport import Transport
 from host.wire.link import Link, LinkLost
 from host.wire.process import Keeper, SpawnError, child_environment
 from host.wire.sse_client import SseLink, open_sse
@@ -87,9 +89,15 @@ async def open_http_link(
     Raises:
         LinkLost: the URL or a header is invalid.
     """
-    limit = spec.limits.message
+    turns = turns or Turns()
     async with open_http(
-        spec.url.reveal(), _headers(spec), _drop_reporter(spec, journal), turns=turns, max_message=limit, hold=hold
+        spec.url.reveal(),
+        _headers(spec),
+        _drop_reporter(spec, journal),
+        transport=_transport(spec, turns),
+        turns=turns,
+        max_message=spec.limits.message,
+        hold=hold,
     ) as link:
         yield link
 
@@ -103,11 +111,26 @@ async def open_sse_link(
     Raises:
         LinkLost: the URL or a header is invalid.
     """
-    limit = spec.limits.message
+    turns = turns or Turns()
     async with open_sse(
-        spec.url.reveal(), _headers(spec), _drop_reporter(spec, journal), turns=turns, max_message=limit, hold=hold
+        spec.url.reveal(),
+        _headers(spec),
+        _drop_reporter(spec, journal),
+        transport=_transport(spec, turns),
+        turns=turns,
+        max_message=spec.limits.message,
+        hold=hold,
     ) as link:
         yield link
+
+
+def _transport(spec: HttpServer, turns: Turns) -> Transport | None:
+    """The connections of the client that is configured for the server; None for the usual one."""
+    if spec.client is HttpClient.BUILTIN:
+        return None
+    # Not at the top: few servers need it, and importing httpx takes 45 ms.
+    transport: Transport = importlib.import_module("host.wire.httpx_transport").HttpxTransport(turns)
+    return transport
 
 
 @asynccontextmanager

@@ -7,8 +7,9 @@ session and no standalone stream, ends with its POST, and is cancelled by closin
 
 - An exchange that breaks fails for its sender only. The link ends, with all its exchanges, only if the server cannot be
   reached or has ended the session.
-- No request is sent twice, because the server may have executed it. A broken response can be resumed by the id of its
-  stream.
+- No request that may do something is sent twice, because the server may have executed it. Requests that only read are
+  sent once more if the connection for it had been kept open and ends without a response. A broken response can be
+  resumed by the id of its stream.
 - A redirect within the server's origin is followed: it means that the request was not executed.
 """
 
@@ -34,20 +35,18 @@ from host.jsonrpc.messages import (
 )
 from host.jsonrpc.raw import value
 from host.memory import HoldingFactory, uncharged
-from host.protocol.methods import INITIALIZE, INITIALIZED, LIST_METHODS
+from host.protocol.methods import INITIALIZE, INITIALIZED, LIST_METHODS, REPEATABLE_METHODS
 from host.protocol.versions import Revision
+from host.wire.http_errors import MAX_RETRY_PAUSE, HttpRefused, Unreachable
+from host.wire.http_pool import Headers
 from host.wire.http_transport import (
     CLOSING_TIMEOUT,
     EVENT_STREAM,
     JSON,
-    MAX_RETRY_PAUSE,
-    Headers,
     HttpExchanges,
-    HttpRefused,
     HttpResponse,
     Origin,
     Transport,
-    Unreachable,
     open_origin,
 )
 from host.wire.link import Deliver, LinkLost, Parcel, ReceivedMessage
@@ -136,7 +135,8 @@ class HttpLink:
             self._on_dropped("unexpected response", f"to {message.id!r:.80}, which a stateless server must not request")
             return
         with self._exchanges.begin():
-            answer = await self._request("POST", self._headers_of(parcel), write(message))
+            repeatable = isinstance(message, Request) and message.method in REPEATABLE_METHODS
+            answer = await self._request("POST", self._headers_of(parcel), write(message), repeatable=repeatable)
             try:
                 if isinstance(message, Request):
                     await self._take_answer(answer, message)
@@ -203,10 +203,12 @@ class HttpLink:
             headers.append(("MCP-Protocol-Version", self._revision))
         return self._origin.headers(headers)
 
-    async def _request(self, method: str, headers: Headers, body: bytes | None = None) -> HttpResponse:
+    async def _request(
+        self, method: str, headers: Headers, body: bytes | None = None, *, repeatable: bool = False
+    ) -> HttpResponse:
         """Send one HTTP request, and return its response with the body unread. The caller closes the response."""
         try:
-            return await self._origin.request(method, headers, body)
+            return await self._origin.request(method, headers, body, repeatable=repeatable)
         except Unreachable as lost:
             # A server that stops accepts no connections any more, but may still respond on those it has.
             if len(self._exchanges) > (method == "POST"):

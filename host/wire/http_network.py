@@ -17,16 +17,10 @@ from typing import Any
 import httpcore
 import trio
 
+from host.wire.http_connection import some_lines
+from host.wire.http_parser import MAX_INTERIM, MAX_INTERIM_HEAD
 from host.wire.turns import Turns
 
-LINE_ENDS = 128
-"""Line ends in the bytes that one read returns: 32 chunks, or two heads."""
-MAX_INTERIM = 16
-"""Interim responses before one response."""
-MAX_HEAD = 16 * 1024
-"""Bytes of one interim response."""
-
-_LINES = re.compile(rb"(?:[^\r\n]*+[\r\n]){1,%d}+" % LINE_ENDS)
 _INTERIM = re.compile(rb"HTTP/[0-9]\.[0-9] 1(?!01)[0-9]{2}[^\n]*\n(?:[^\r\n][^\n]*\n)*+\r?\n")
 _MAY_BE_INTERIM = re.compile(rb"HTTP/[0-9]\.[0-9] 1(?!01)")
 _SHORTEST = len(b"HTTP/1.1 100")
@@ -77,7 +71,7 @@ class Stream(httpcore.AsyncNetworkStream):
             self._count_interim(self._received)
         self._working = True
         self._turn.begin()
-        begin, self._given = self._given, _some_lines(self._received, self._given)
+        begin, self._given = self._given, some_lines(self._received, self._given)
         return self._received[begin : self._given]
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
@@ -110,13 +104,5 @@ class Stream(httpcore.AsyncNetworkStream):
         rest = head[at:]
         undecided = len(rest) < _SHORTEST or _MAY_BE_INTERIM.match(rest) is not None
         self._head = rest if undecided and data else None
-        if undecided and len(rest) > MAX_HEAD:
+        if undecided and len(rest) > MAX_INTERIM_HEAD:
             raise TooManyInterim("an interim response is too long")
-
-
-def _some_lines(data: bytes, at: int) -> int:
-    """The end of the piece of `data` that begins at `at` and has at most LINE_ENDS line ends."""
-    if at == 0 and data.count(b"\n") + data.count(b"\r") <= LINE_ENDS:
-        return len(data)
-    found = _LINES.match(data, at)
-    return len(data) if found is None else found.end()

@@ -1,32 +1,25 @@
-"""HTTP requests to one server, their responses and their errors: the part that both HTTP links share.
+"""HTTP requests to one server, and their responses: the part that both HTTP links share.
 
-This is the only file that imports httpx. It uses httpx's transports without its client: there are no cookies, no
-proxies from the environment, and no log lines with the URL. Three rules hold:
+The connections belong to a transport: by default `http_pool`, or `httpx_transport` where a server is configured so. Two
+rules hold:
 
 - Requests stay within the origin (scheme, host and port) of the server. Redirects within it are followed; a redirect or
   an endpoint elsewhere is refused, and nothing is sent there.
-- Errors contain no text from the server and no part of the URL. The one exception is the issuer that a server behind
-  OAuth names, if it is a plain URL (`oauth`).
-- Responses are read to their end or cancelled inside the innermost generator, never left half read: httpx nests
-  generators, and only an exception from the innermost one closes them all at once.
+- Responses are read to their end or cancelled inside a read, never left half read: httpx nests generators, and only an
+  exception from the innermost one closes them all at once.
 """
 
 from __future__ import annotations
 
-import logging
 import re
-import socket
-import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import cache
 from math import inf
-from typing import TypeAlias
+from types import TracebackType
+from typing import Protocol
 
-import httpcore
-import httpx
 import trio
 
 from config import is_protocol_header
@@ -35,38 +28,25 @@ from host.jsonrpc.messages import Malformed
 from host.memory import HoldingFactory, OverBudget, uncharged
 from host.version import VERSION
 from host.wire.framing import DISCARD_WINDOW
-from host.wire.http_network import MAX_INTERIM, Backend, TooManyInterim
+from host.wire.http_errors import MAX_RETRY_PAUSE, AuthNeeded, Broken, HttpRefused, OverLimit
+from host.wire.http_pool import Headers, Pool
 from host.wire.link import LinkLost, NoMemory
 from host.wire.noise import TooManyUselessMessages, UselessMessages
 from host.wire.oauth import FIND_TIMEOUT, MAX_METADATA, find_issuer, lacks_scope, wants_token
 from host.wire.sse import Event, EventParser, EventTooLong
 from host.wire.turns import Turns
+from host.wire.url import Url
 
 MAX_BODY = 16 * 1024 * 1024
-CONNECT_TIMEOUT = 10.0
-WRITE_TIMEOUT = 10.0
 LINGER = 0.02
 """Seconds in which a response that is not needed any more may end by itself, so that its connection can be used again.
 """
 CLOSING_TIMEOUT = 2.0
 """Seconds for sending a cancellation, or for deleting the session."""
 MAX_REDIRECTS = 3
-MAX_RETRY_PAUSE = 60.0
 
 JSON = "application/json"
 EVENT_STREAM = "text/event-stream"
-
-# Reading has no limit here: the caller decides how long a response may take.
-_TIMEOUTS = {"timeout": {"connect": CONNECT_TIMEOUT, "write": WRITE_TIMEOUT, "read": None, "pool": None}}
-# Few idle connections: at every request, the pool iterates over all of them for each request in it.
-MAX_IDLE = 20
-IDLE_EXPIRY = 60.0
-# Detects a vanished peer within a minute, also on a standalone stream, on which silence is normal.
-_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # not every platform has all of them
-_SOCKET_OPTIONS = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    *((socket.IPPROTO_TCP, getattr(socket, name), n) for name, n in _KEEPALIVE.items() if hasattr(socket, name)),
-)
 
 # Statuses that keep the method and the body, and those that lead to a GET: a GET follows both (RFC 9110, "Redirection
 # 3xx").
@@ -75,62 +55,55 @@ _GET_REDIRECTS = (301, 302, 303)
 
 _SECONDS = re.compile(r"[0-9]{1,18}")
 
-# At DEBUG, httpcore logs response headers, which contain session ids.
-logging.getLogger("httpcore").setLevel(logging.WARNING)
 
-Headers: TypeAlias = list[tuple[bytes, bytes]]
-Transport: TypeAlias = httpx.AsyncBaseTransport
-Address: TypeAlias = httpx.URL
-
-
-class Unreachable(LinkLost):
-    """A connection to the server could not be made; nothing was sent."""
-
-    nothing_begun = True
-
-    def __init__(self, why: str, remedy: str = "") -> None:
-        super().__init__(why)
-        self.remedy = remedy
-
-
-class HttpRefused(LinkLost):
-    """The server returned an error status. `retry_after`: seconds from its header, at most MAX_RETRY_PAUSE, or None."""
-
-    nothing_begun = True
-
-    def __init__(self, status: int, what: str, remedy: str = "", retry_after: float | None = None) -> None:
-        super().__init__(f"{what} (HTTP {status}): {remedy}" if remedy else f"{what} (HTTP {status})")
-        self.status = status
-        self.retry_after = retry_after
-        # 2025-11-25, "Transports / Backwards Compatibility" names 400, 404 and 405; the revisions before it, any 4xx.
-        self.may_be_http_sse = 400 <= status < 500 and status not in (401, 403, 429)
-        self.answered = self.may_be_http_sse
-        self.remedy = "its own log says more" if status >= 500 else ""
-        self.lasting = 300 <= status < 400 or status in (401, 403, 404, 405)
+class Response(Protocol):
+    """A response as a transport returns it: the head has been read, the body has not."""
 
     @property
-    def may_hold_answer(self) -> bool:
-        """Whether servers use this status together with a JSON-RPC error response."""
-        return 400 <= self.status < 500 and self.status not in (401, 403)
+    def status(self) -> int: ...
 
     @property
-    def is_transient(self) -> bool:
-        """Whether the same request may succeed later."""
-        return self.status == 429 or self.status >= 500
+    def has_length(self) -> bool:
+        """Whether the end of the body can be told from a connection that broke."""
+
+    def header(self, name: str) -> str | None:
+        """The value of a header field, by its name in lower case; those of several are joined with commas."""
+
+    def is_repeated(self, name: str) -> bool:
+        """Whether there are several fields of this name."""
+
+    def take_whole(self) -> bytes | None:
+        """The body, if all of it came with the head. None if there is more to read."""
+
+    async def read(self) -> bytes:
+        """Wait for a piece of the body; none at its end.
+
+        Raises:
+            Broken: the connection broke.
+        """
+
+    async def aclose(self) -> None:
+        """Free the connection if the body has been read to its end, otherwise close it."""
 
 
-class OverLimit(LinkLost):
-    """The server's response is over a limit."""
+class Transport(Protocol):
+    """The connections to one origin."""
 
-    too_large = True
+    async def request(
+        self, method: str, url: Url, headers: Headers, body: bytes | None, *, repeatable: bool = False
+    ) -> Response:
+        """Send a request, and return its response with the body unread. The caller closes the response.
 
+        Args:
+            repeatable: the request may be sent once more if its connection breaks without a response.
 
-class AuthNeeded(HttpRefused):
-    """The server needs credentials, or refused the configured ones."""
+        Raises:
+            Unreachable: no connection could be made.
+            LinkLost: the connection broke, or a header cannot be sent.
+        """
 
-    def __init__(self, status: int, what: str, remedy: str = "") -> None:
-        super().__init__(status, what)
-        self.remedy = remedy
+    async def aclose(self) -> None:
+        """Close all connections."""
 
 
 class HttpResponse:
@@ -140,7 +113,7 @@ class HttpResponse:
 
     def __init__(
         self,
-        response: httpx.Response,
+        response: Response,
         turns: Turns | None = None,
         max_body: int | None = None,
         hold: HoldingFactory = uncharged,
@@ -149,7 +122,7 @@ class HttpResponse:
         self._response = response
         self._turns = turns or Turns()
         self._max_body = max_body or MAX_BODY
-        self.status = response.status_code
+        self.status = response.status
 
     @property
     def is_success(self) -> bool:
@@ -158,19 +131,16 @@ class HttpResponse:
     @property
     def media_type(self) -> str:
         """The media type in lower case; empty if the body is compressed although `Accept-Encoding` excludes it."""
-        if self._response.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        if (self._response.header("content-encoding") or "identity").strip().lower() != "identity":
             return ""
-        content_type: str = self._response.headers.get("content-type", "")
-        return content_type.partition(";")[0].strip().lower()
+        return (self._response.header("content-type") or "").partition(";")[0].strip().lower()
 
     def header(self, name: str) -> str | None:
-        found: str | None = self._response.headers.get(name)
-        return found
+        return self._response.header(name)
 
     def location(self) -> str | None:
         """The target of a redirect; None if the response has no `Location` header, or several."""
-        values = self._response.headers.get_list("location")
-        return values[0] if len(values) == 1 else None
+        return None if self._response.is_repeated("location") else self._response.header("location")
 
     async def body(self) -> bytes:
         """Read the whole body, and close the response.
@@ -180,6 +150,11 @@ class HttpResponse:
             NoMemory: there is no memory for the body.
             LinkLost: the connection broke.
         """
+        if (whole := self._response.take_whole()) is not None:
+            return self._charged(whole)
+        if not self._response.has_length:
+            await self.discard()
+            raise Broken("it did not say how long its response is, so a broken one could not be told from a whole one")
         parts: list[bytes] = []
         size = 0
         no_memory = False
@@ -192,7 +167,7 @@ class HttpResponse:
 
         try:
             with trio.CancelScope() as reading, self._hold(drop) as held:
-                async for chunk in self._chunks():
+                while chunk := await self._response.read():
                     size += len(chunk)
                     try:
                         held.grow(len(chunk))
@@ -202,15 +177,27 @@ class HttpResponse:
                         reading.cancel()
                     elif not no_memory:
                         parts.append(chunk)
-        except httpx.HTTPError as problem:
-            raise LinkLost(_broken_reason(problem)) from problem
         finally:
             await self._response.aclose()
         if no_memory:
             raise NoMemory
         if size > self._max_body:
-            raise OverLimit(f"it sent more than {self._max_body} bytes in one response (limits.message)")
+            raise self._over_limit()
         return b"".join(parts)
+
+    def _charged(self, body: bytes) -> bytes:
+        """This body, if it is within the limit and there is memory for it."""
+        if len(body) > self._max_body:
+            raise self._over_limit()
+        with self._hold(_keep) as held:
+            try:
+                held.grow(len(body))
+            except OverBudget:
+                raise NoMemory from None
+        return body
+
+    def _over_limit(self) -> OverLimit:
+        return OverLimit(f"it sent more than {self._max_body} bytes in one response (limits.message)")
 
     async def read_events(self, events: EventParser, take: Callable[[Event | Malformed], bool]) -> None:
         """Pass each event of this stream to `take` until the stream ends, and close the response. A broken connection
@@ -223,6 +210,9 @@ class HttpResponse:
             TooManyUselessMessages: too many comments, or events without data.
         """
         events.restart()
+        if (whole := self._response.take_whole()) is not None:
+            self._pass_events(whole, events, take)
+            return
         noise, counted = UselessMessages(trio.current_time()), events.useless_count
         enough = lingering = False
         problem: LinkLost | None = None
@@ -239,9 +229,9 @@ class HttpResponse:
             with (
                 trio.CancelScope() as reading,
                 self._hold(lambda: stop(NoMemory())) as held,
-                suppress(httpx.HTTPError),
+                suppress(Broken),
             ):
-                async for chunk in self._chunks():
+                while chunk := await self._response.read():
                     turn.begin()
                     try:
                         for event in events.feed(chunk):
@@ -269,10 +259,23 @@ class HttpResponse:
         if problem is not None and not enough:
             raise problem
 
+    def _pass_events(self, stream: bytes, events: EventParser, take: Callable[[Event | Malformed], bool]) -> None:
+        """Pass the events of a short stream that has ended. It needs no deadline, and no memory that lasts."""
+        turn, enough = self._turns.turn(), False
+        try:
+            for event in events.feed(stream):
+                if event is not None:
+                    enough = take(event) or enough
+        except EventTooLong as too_long:
+            if not enough:
+                raise OverLimit(f"it sent {too_long} (limits.message)") from None
+        finally:
+            turn.account()
+
     async def discard(self) -> None:
         """Read the rest for at most LINGER seconds, so that the connection can be used again; then close."""
-        with trio.move_on_after(LINGER), suppress(httpx.HTTPError):
-            async for _ in self._chunks():
+        with trio.move_on_after(LINGER), suppress(Broken):
+            while await self._response.read():
                 pass
         await self._response.aclose()
 
@@ -294,7 +297,7 @@ class HttpResponse:
 
     def _retry_after(self) -> float | None:
         """Seconds to wait (RFC 9110, "Retry-After": a number or a date), at most MAX_RETRY_PAUSE; None if not given."""
-        header: str = self._response.headers.get("retry-after", "").strip()
+        header: str = (self._response.header("retry-after") or "").strip()
         if _SECONDS.fullmatch(header):
             seconds = float(header)
         else:
@@ -305,18 +308,13 @@ class HttpResponse:
                 return None
         return min(max(seconds, 0.0), MAX_RETRY_PAUSE)
 
-    def _chunks(self) -> httpx.AsyncByteStream:
-        """The body in the pieces in which it arrives."""
-        assert isinstance(self._response.stream, httpx.AsyncByteStream)
-        return self._response.stream
-
 
 class Origin:
     """One server: its URL, its configured headers, and the connections to it. Made by `open_origin`."""
 
     def __init__(
         self,
-        url: Address,
+        url: Url,
         configured: Headers,
         transport: Transport,
         turns: Turns,
@@ -329,7 +327,7 @@ class Origin:
         self._url = url
         self._configured = configured
         self._transport = transport
-        self._redirects: dict[tuple[str, Address | None], Address] = {}
+        self._redirects: dict[tuple[str, Url | None], Url] = {}
         self._issuer: str | None = None
         self._did_find_issuer = False
 
@@ -337,25 +335,33 @@ class Origin:
         """The headers of one request: the configured ones, and `ours`."""
         return [*self._configured, (b"Accept-Encoding", b"identity"), *((n.encode(), v.encode()) for n, v in ours)]
 
-    def locate(self, reference: str, base: Address | None = None) -> Address | None:
+    def locate(self, reference: str, base: Url | None = None) -> Url | None:
         """Resolve a URL reference relative to `base` (by default the server's URL). None if it is invalid, or leads to
         another scheme, host, port or user."""
         base = base or self._url
         try:
             found = base.join(reference)
-        except (httpx.InvalidURL, ValueError):
+        except ValueError:
             return None
-        inside = (found.scheme, found.raw_host, found.port) == (base.scheme, base.raw_host, base.port)
-        return found if inside and found.userinfo in (b"", base.userinfo) else None
+        return found if found.origin == base.origin and found.userinfo in ("", base.userinfo) else None
 
     async def request(
-        self, method: str, headers: Headers, body: bytes | None = None, at: Address | None = None
+        self,
+        method: str,
+        headers: Headers,
+        body: bytes | None = None,
+        at: Url | None = None,
+        *,
+        repeatable: bool = False,
     ) -> HttpResponse:
         """Send one request to `at` (by default the server's URL), and return the response with the body unread. The
         caller closes the response.
 
         Redirects within the origin are followed, at most MAX_REDIRECTS, and their target is used from then on. Any
         other redirect is returned as the response.
+
+        Args:
+            repeatable: see `Transport.request`.
 
         Raises:
             Unreachable: no connection could be made.
@@ -364,7 +370,7 @@ class Origin:
         address = (self._redirects.get((method, at)) if self._redirects else None) or at or self._url
         hops = 0
         while True:
-            answer = await self._request_once(method, address, headers, body)
+            answer = await self._request_once(method, address, headers, body, repeatable=repeatable)
             further = self._redirect_target(method, address, answer) if hops < MAX_REDIRECTS else None
             if further is None:
                 break
@@ -412,7 +418,7 @@ class Origin:
             return None
         headers = [(b"Accept", JSON.encode()), (b"Accept-Encoding", b"identity")]
         try:
-            answer = await self._request_once("GET", address, headers, None, MAX_METADATA)
+            answer = await self._request_once("GET", address, headers, None, MAX_METADATA, repeatable=True)
             if answer.status == 200 and answer.media_type == JSON:
                 return await answer.body()
             await answer.discard()
@@ -420,24 +426,24 @@ class Origin:
             pass
         return None
 
-    def _redirect_target(self, method: str, address: Address, answer: HttpResponse) -> Address | None:
+    def _redirect_target(self, method: str, address: Url, answer: HttpResponse) -> Url | None:
         """The address that the response redirects to, or None if it is not followed."""
         followed = answer.status in _SAME_METHOD_REDIRECTS or (method == "GET" and answer.status in _GET_REDIRECTS)
         reference = answer.location() if followed else None
         return None if reference is None else self.locate(reference, address)
 
     async def _request_once(
-        self, method: str, address: Address, headers: Headers, body: bytes | None, max_body: int | None = None
+        self,
+        method: str,
+        address: Url,
+        headers: Headers,
+        body: bytes | None,
+        max_body: int | None = None,
+        *,
+        repeatable: bool,
     ) -> HttpResponse:
-        request = httpx.Request(method, address, headers=headers, content=body, extensions=_TIMEOUTS)
-        try:
-            response = await self._transport.handle_async_request(request)
-            return HttpResponse(response, self.turns, max_body or self.max_message, self._hold)
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, UnicodeError) as problem:
-            why, remedy = _connect_failure(problem)
-            raise Unreachable(f"it cannot be reached: {why}", remedy) from problem
-        except httpx.HTTPError as problem:
-            raise LinkLost(_broken_reason(problem)) from problem
+        response = await self._transport.request(method, address, headers, body, repeatable=repeatable)
+        return HttpResponse(response, self.turns, max_body or self.max_message, self._hold)
 
 
 class HttpExchanges:
@@ -451,24 +457,13 @@ class HttpExchanges:
     def __len__(self) -> int:
         return len(self._scopes)
 
-    @contextmanager
-    def begin(self) -> Iterator[None]:
-        """Count the block as an exchange, and end it with the link.
+    def begin(self) -> _Exchange:
+        """Count the `with` block as an exchange, and end it with the link.
 
         Raises:
             LinkLost: the link has ended.
         """
-        if self.lost is not None:
-            raise copy_of(self.lost)
-        with trio.CancelScope() as scope:
-            self._scopes.add(scope)
-            try:
-                yield
-            finally:
-                self._scopes.discard(scope)
-        if scope.cancelled_caught:
-            assert self.lost is not None
-            raise copy_of(self.lost)
+        return _Exchange(self, self._scopes)
 
     def connection_lost(self, lost: LinkLost) -> LinkLost:
         """End the link and its exchanges, unless it has already ended. Returns the reason for which it ended first."""
@@ -478,6 +473,33 @@ class HttpExchanges:
             for scope in self._scopes:
                 scope.cancel()
         return self.lost
+
+
+class _Exchange:
+    """The block of one exchange. Not a generator, because every call passes through one."""
+
+    __slots__ = ("_exchanges", "_scope", "_scopes")
+
+    def __init__(self, exchanges: HttpExchanges, scopes: set[trio.CancelScope]) -> None:
+        self._exchanges = exchanges
+        self._scopes = scopes
+        self._scope = trio.CancelScope()
+
+    def __enter__(self) -> None:
+        if self._exchanges.lost is not None:
+            raise copy_of(self._exchanges.lost)
+        self._scope.__enter__()
+        self._scopes.add(self._scope)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self._scopes.discard(self._scope)
+        caught = self._scope.__exit__(kind, problem, trace)
+        if self._scope.cancelled_caught:
+            assert self._exchanges.lost is not None
+            raise copy_of(self._exchanges.lost)
+        return caught
 
 
 @asynccontextmanager
@@ -505,87 +527,22 @@ async def open_origin(
     """
     turns = turns or Turns()
     try:
-        target = httpx.URL(url)
+        target = Url.parse(url)
         configured = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
-    except (httpx.InvalidURL, UnicodeError):
+    except ValueError:
         raise LinkLost("its URL is invalid, or its headers are not ASCII") from None
     common = [(b"User-Agent", f"colonnade/{VERSION}".encode())] if not _has(configured, b"user-agent") else []
     common += [(name, value) for name, value in configured if not is_protocol_header(name.decode())]
-    async with transport or _Pool(turns) as used:
+    used = transport or Pool(turns)
+    try:
         yield Origin(target, common, used, turns, max_message, hold)
+    finally:
+        await used.aclose()
 
 
-class _Pool(httpx.AsyncHTTPTransport):
-    """A pool of HTTP/1.1 connections whose input is handled in turns."""
-
-    def __init__(self, turns: Turns) -> None:
-        # Instead of the constructor of the base class, which only makes a pool and accepts no network backend.
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=_tls(),
-            max_connections=None,
-            max_keepalive_connections=MAX_IDLE,
-            keepalive_expiry=IDLE_EXPIRY,
-            http2=False,
-            socket_options=_SOCKET_OPTIONS,
-            network_backend=Backend(turns),
-        )
+def _keep() -> None:
+    """Give nothing up: what is held is released in the same step."""
 
 
 def _has(headers: Headers, wanted: bytes) -> bool:
     return any(name.lower() == wanted for name, _ in headers)
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    """The TLS settings of all links. Made once, because reading the certificates takes some twenty milliseconds."""
-    return httpx.create_ssl_context()
-
-
-def _broken_reason(problem: httpx.HTTPError) -> str:
-    if isinstance(problem, httpx.WriteTimeout):
-        return f"it read no data for {WRITE_TIMEOUT:.0f} s"
-    if isinstance(problem.__cause__, TooManyInterim):
-        return f"it sent more than {MAX_INTERIM} interim responses (1xx), or an endless one, instead of the response"
-    if isinstance(problem, httpx.RemoteProtocolError):
-        return "it closed the connection before the end of the response, or does not speak HTTP"
-    return "the connection broke before the end of the response"
-
-
-_MISNAMED = (62, 64)
-"""OpenSSL's codes for a certificate of another name or address (X509_V_ERR_HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH)."""
-_EXPIRED = 10
-
-
-_START_OR_CORRECT = "start the server, or correct its url"
-
-
-def _connect_failure(problem: BaseException) -> tuple[str, str]:
-    """The reason why a connection could not be made, and what to do, in fixed words, so that they contain no
-    address."""
-    causes = list(_causes(problem))
-    for cause in causes:
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            if cause.verify_code in _MISNAMED:
-                return "TLS: the certificate is for another name", "correct the host in its url"
-            if cause.verify_code == _EXPIRED:
-                return "TLS: certificate expired", "renew it at the server, and look at this machine's clock"
-            return "TLS: certificate not trusted", "name the certificate of its authority with SSL_CERT_FILE"
-        if isinstance(cause, ssl.SSLError):
-            return "TLS: the handshake failed", "if the server speaks no TLS, begin its url with http://"
-        if isinstance(cause, socket.gaierror | UnicodeError):
-            return "name not found", "correct the host in its url, or look at the network"
-    if isinstance(problem, httpx.ConnectTimeout):
-        return f"timed out after {CONNECT_TIMEOUT:.0f} s", _START_OR_CORRECT
-    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
-        return "connection refused", _START_OR_CORRECT
-    return "no connection", _START_OR_CORRECT
-
-
-def _causes(problem: BaseException) -> Iterator[BaseException]:
-    """The exception and everything it was raised from."""
-    yield problem
-    if isinstance(problem, BaseExceptionGroup):
-        for each in problem.exceptions:
-            yield from _causes(each)
-    if (cause := problem.__cause__ or problem.__context__) is not None:
-        yield from _causes(cause)

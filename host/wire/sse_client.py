@@ -18,15 +18,13 @@ import trio
 from host.jsonrpc.messages import Id, Malformed, Notification, read_each, write
 from host.memory import HoldingFactory, uncharged
 from host.protocol.versions import Revision
+from host.wire.http_errors import CONNECT_TIMEOUT, HttpRefused
+from host.wire.http_pool import Headers
 from host.wire.http_transport import (
     CLOSING_TIMEOUT,
-    CONNECT_TIMEOUT,
     EVENT_STREAM,
     JSON,
-    Address,
-    Headers,
     HttpExchanges,
-    HttpRefused,
     HttpResponse,
     Origin,
     Transport,
@@ -35,6 +33,7 @@ from host.wire.http_transport import (
 from host.wire.link import Deliver, LinkLost, Parcel, ReceivedMessage
 from host.wire.sse import MAX_EVENT, Event, EventParser
 from host.wire.turns import Turns
+from host.wire.url import Url
 
 ENDPOINT_TIMEOUT = 10.0
 """Seconds from the head of the stream to the event that names the endpoint."""
@@ -47,7 +46,7 @@ class SseLink:
         self._origin = origin
         self._on_dropped = on_dropped
         self._exchanges = HttpExchanges()
-        self._endpoint: Address | None = None
+        self._endpoint: Url | None = None
         self._endpoint_known = trio.Event()
         self._batches = False
         self._set_headers(None)

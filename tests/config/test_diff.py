@@ -31,6 +31,7 @@ RESTARTS = {
     "url": (URL, "url: 'http://h/x', isolation: per-call"),
     "headers": (URL, f"{URL}, headers: {{A: b}}"),
     "headers_helper": (URL, f"{URL}, headers_helper: [x]"),
+    "client": (URL, f"{URL}, client: httpx"),
     "protocol": (URL, f"{URL}, protocol: legacy"),
     "isolation": (PROGRAM, "command: [x], isolation: per-client"),
     "max_instances": (PROGRAM, f"{PROGRAM}, max_instances: 2"),

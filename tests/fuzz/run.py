@@ -1,7 +1,8 @@
 """`make fuzz MINUTES=10`: half of the time for mutated connections, half for searching in the parsers.
 
 Prints a line for each part and `N passed, N failed` at the end; the exit status is 1 if a promise was broken. Ten
-minutes are meant for at least 200,000 connections; a shorter run tries fewer.
+minutes are meant for at least 200,000 connections, and for 200,000 responses that h11 reads too; a shorter run tries
+fewer.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from random import SystemRandom
 
 from tests.fuzz.connections import Outcome, attack_http, attack_stdio
 from tests.fuzz.explore import CORPUS, explore
+from tests.fuzz.responses import Compared, compare_many
 
 CONNECTIONS_A_MINUTE = 20_000
 LINES_A_MINUTE = 20_000
+RESPONSES_A_MINUTE = 20_000
 CORES = 2
 
 
@@ -37,6 +40,7 @@ def main() -> int:
         _told("http", attack_http(wanted, seconds, arguments.seed, arguments.first)),
         _told("stdio", attack_stdio(lines, seconds / 10, arguments.seed)),
     ]
+    passed.append(_told("responses", compare_many(int(RESPONSES_A_MINUTE * arguments.minutes), arguments.seed)))
     targets = sorted(folder.name for folder in CORPUS.iterdir() if folder.name != "http")
     each = max(5, int(seconds / 2 * CORES / len(targets)))
     with ThreadPoolExecutor(CORES) as pool:
@@ -48,7 +52,7 @@ def main() -> int:
     return _judge(passed)
 
 
-def _told(name: str, outcome: Outcome) -> bool:
+def _told(name: str, outcome: Outcome | Compared) -> bool:
     print(f"{name:12} {outcome.tried:9,} inputs in {outcome.seconds:.0f} s: {'BROKEN' if outcome.faults else 'held'}")
     for fault in outcome.faults:
         print(f"  {fault}")

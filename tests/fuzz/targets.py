@@ -30,6 +30,7 @@ from host.sanitize import needs_no_sanitizing, sanitize_json, visible
 from host.wire.framing import LineTooLong, MessageSplitter
 from host.wire.head import MAX_HEAD, check_head, head_of
 from host.wire.sse import Event, EventParser, EventTooLong
+from tests.fuzz.responses import compare
 
 REFUSING_STATUSES = {400, 426, 431, 505}
 _FOLDER = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
@@ -176,6 +177,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "sse": event_stream,
     "lines": stdio_lines,
     "head": http_head,
+    "responses": compare,
     "config": configuration,
     "uris": uris,
     "definitions": definitions,

@@ -26,7 +26,7 @@ from host.upstream.connection import PING_INTERVAL, PING_TIMEOUT, failure_reason
 from host.upstream.runtime import Runtime
 from host.upstream.supervisor import Ready
 from host.upstream.upstreams import Upstreams, open_upstreams
-from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
+from host.wire.http_errors import AuthNeeded, HttpRefused, Unreachable
 from host.wire.link import Link, LinkLost, Parcel
 from tests.kit.gates import open_gate
 from tests.kit.memory import MemoryLink, NullHandler, memory_links

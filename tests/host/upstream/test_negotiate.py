@@ -36,7 +36,7 @@ from host.upstream.negotiate import (
 )
 from host.upstream.supervisor import Failed, Ready
 from host.wire.http_client import open_http
-from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
+from host.wire.http_errors import AuthNeeded, HttpRefused, Unreachable
 from host.wire.link import LinkLost, Parcel, ReceivedMessage
 from tests.host.wire.http_servers import JSON, SSE, Heard, Wire, serving
 from tests.kit.memory import MemoryLink, NullHandler, memory_links

@@ -1,19 +1,32 @@
-"""HTTP servers that a test scripts: on real sockets, byte for byte, and streams in memory."""
+"""HTTP servers that a test scripts: on real sockets, byte for byte, and in memory; and the client that reaches them.
+
+A test file with BOTH_CLIENTS as its mark runs each of its tests over both clients."""
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import httpx
+import pytest
 import trio
 from msgspec import Raw
 
 from host.jsonrpc.messages import Id, Notification, Request, Success
+from host.memory import HoldingFactory, uncharged
+from host.wire.http_connection import Channel, PlainChannel
+from host.wire.http_pool import Pool
+from host.wire.http_transport import HttpResponse, Transport
+from host.wire.httpx_transport import HttpxTransport
 from host.wire.link import Parcel
 from host.wire.sse import format_event
+from host.wire.turns import Turns
+from host.wire.url import Url
 
 SSE = "text/event-stream"
 JSON = "application/json"
@@ -106,6 +119,98 @@ class Wire:
             return False
         self._buffer += data
         return bool(data)
+
+
+class Chosen:
+    """The client of the present test: "builtin" or "httpx". Set by the fixture `client`."""
+
+    client = "builtin"
+
+
+BOTH_CLIENTS = pytest.mark.usefixtures("client")
+
+_Test = TypeVar("_Test", bound=Callable[..., object])
+
+
+def only(client: str) -> Callable[[_Test], _Test]:
+    """A mark for tests of one client: of what it alone does, or of failures that a script raises in its place."""
+    chosen = pytest.mark.parametrize("client", [client], indirect=True)
+    return lambda test: BOTH_CLIENTS(chosen(test))
+
+
+def transport(turns: Turns | None = None) -> Transport:
+    """Connections of the client that the present test is about."""
+    return Pool(turns or Turns()) if Chosen.client == "builtin" else HttpxTransport(turns or Turns())
+
+
+Responder = Callable[[httpx.Request], httpx.Response] | Callable[[httpx.Request], Coroutine[None, None, httpx.Response]]
+
+
+def in_memory(respond: Responder) -> Transport:
+    """The same, to a server in memory that answers as `respond` does."""
+    if Chosen.client == "builtin":
+        return Pool(Turns(), _Memory(respond).connect)
+    return HttpxTransport(Turns(), httpx.MockTransport(respond))
+
+
+async def answered(response: httpx.Response, hold: HoldingFactory = uncharged) -> HttpResponse:
+    """This response, as it comes to the client."""
+    response.headers["connection"] = "close"  # a connection of its own, which ends with it
+    served = in_memory(lambda _: response)
+    return HttpResponse(await served.request("GET", Url.parse("http://example.com/"), [], None), hold=hold)
+
+
+class _MemoryChannel(PlainChannel):
+    broken = False
+    """The end of the connection is not one that the server meant."""
+
+    async def receive(self) -> bytes:
+        data = await super().receive()
+        if not data and self.broken:
+            raise ConnectionResetError
+        return data
+
+
+class _Memory:
+    """A server behind pairs of sockets, for which time does not pass by itself."""
+
+    def __init__(self, respond: Responder) -> None:
+        self._respond = respond
+
+    async def connect(self, url: Url) -> Channel:
+        ours, theirs = socket.socketpair()
+        channel = _MemoryChannel(ours)
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))
+        trio.lowlevel.spawn_system_task(self._serve, url, stream, channel)
+        return channel
+
+    async def _serve(self, url: Url, stream: trio.SocketStream, channel: _MemoryChannel) -> None:
+        wire = Wire(stream, 1)
+        async with stream:
+            try:
+                while (heard := await wire.hear()) is not None:
+                    base = f"{url.scheme}://{heard.headers['host']}{heard.target}"
+                    request = httpx.Request(heard.method, base, headers=heard.headers, content=heard.body)
+                    response = self._respond(request)
+                    await self._say(await response if inspect.isawaitable(response) else response, wire)
+            except trio.BrokenResourceError:
+                return  # the client left
+            except httpx.ReadError:
+                channel.broken = True
+
+    async def _say(self, response: httpx.Response, wire: Wire) -> None:
+        lines = [f"HTTP/1.1 {response.status_code} X"]
+        lines += [f"{name}: {value}" for name, value in response.headers.multi_items()]
+        chunked = "transfer-encoding" in response.headers
+        if not chunked and "content-length" not in response.headers:
+            lines.append("content-length: 0")
+        await wire.write("\r\n".join([*lines, "", ""]).encode())
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        async for piece in response.stream:  # to its end, although nobody may listen any more
+            with suppress(trio.BrokenResourceError):
+                await (wire.chunk(piece) if chunked else wire.write(piece))
+        if chunked:
+            await wire.end()
 
 
 Script = Callable[[Heard, Wire], Awaitable[None]]

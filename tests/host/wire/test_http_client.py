@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -24,10 +23,12 @@ from host.peer.peer import InFlight, Peer, open_peer
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY
 from host.wire import http_transport
 from host.wire.http_client import STREAM_GRACE, HttpLink, SessionEnded, open_http
-from host.wire.http_transport import AuthNeeded, HttpRefused
+from host.wire.http_errors import AuthNeeded, HttpRefused
+from host.wire.http_transport import Transport
 from host.wire.link import LinkLost, Parcel, ReceivedMessage
 from host.wire.sse import format_event
 from tests.host.wire.http_servers import (
+    BOTH_CLIENTS,
     INITIALIZED,
     JSON,
     NOTE,
@@ -37,11 +38,15 @@ from tests.host.wire.http_servers import (
     Wire,
     answer,
     ask,
+    in_memory,
     serving,
     streaming,
     success,
+    transport,
     until,
 )
+
+pytestmark = BOTH_CLIENTS
 
 
 @dataclass
@@ -67,7 +72,7 @@ class Linked:
 @asynccontextmanager
 async def linked(
     url: str,
-    transport: httpx.AsyncBaseTransport | None = None,
+    served: Transport | None = None,
     headers: Mapping[str, str] | None = None,
     max_message: int | None = None,
 ) -> AsyncIterator[Linked]:
@@ -76,7 +81,7 @@ async def linked(
         url,
         headers or {},
         lambda what, detail: dropped.append((what, detail)),
-        transport=transport,
+        transport=served or transport(),
         max_message=max_message,
     ) as link:
         found = Linked(link, dropped=dropped)
@@ -691,24 +696,6 @@ async def test_a_server_without_tls_at_an_https_address_ends_the_link() -> None:
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize(
-    ("code", "text"),
-    [(10, "certificate expired"), (62, "the certificate is for another name"), (18, "certificate not trusted")],
-)
-async def test_a_certificate_that_is_refused_says_why(code: int, text: str) -> None:
-    def refuse(request: httpx.Request) -> httpx.Response:
-        cause = ssl.SSLCertVerificationError("10.0.0.1 is not welcome")
-        cause.verify_code = code
-        broken = trio.BrokenResourceError()
-        broken.__cause__ = cause
-        raise httpx.ConnectError("10.0.0.1") from broken
-
-    async with linked("https://example.com/", httpx.MockTransport(refuse)) as found:
-        with pytest.raises(LinkLost) as caught:
-            await found.link.send(ask())
-        assert str(caught.value) == f"it cannot be reached: TLS: {text}"
-
-
 async def test_headers_of_the_configuration_are_sent_but_for_those_that_are_ours() -> None:
     headers = {"Authorization": "Bearer x", "Accept": "a", "HOST": "b", "Mcp-Session-Id": "c", "User-Agent": "me"}
     async with serving(saying(200, answer())) as server, linked(server.url, headers=headers) as found:
@@ -961,7 +948,7 @@ class Theatre:
         self._gets = list(gets)
         self._post = post
         self._began = trio.current_time()
-        self.transport = httpx.MockTransport(self._answer)
+        self.transport = in_memory(self._answer)
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
         heard = Heard(request.method, dict(request.headers), request.content)
@@ -1178,23 +1165,10 @@ async def test_calling_off_and_giving_back_the_session_take_two_seconds_at_most(
             await trio.sleep_forever()
         return httpx.Response(200, headers={"mcp-session-id": "s", "content-type": JSON}, content=answer())
 
-    async with linked("http://example.com/", httpx.MockTransport(stall)) as found:
+    async with linked("http://example.com/", in_memory(stall)) as found:
         await found.link.send(ask(1, "initialize"))
         began = trio.current_time()
         await found.link.send_cancel(1, Notification("notifications/cancelled"))
         assert trio.current_time() - began == pytest.approx(2.0)
         began = trio.current_time()
     assert trio.current_time() - began == pytest.approx(2.0)
-
-
-async def test_the_time_to_connect_is_limited_and_the_time_to_answer_is_not() -> None:
-    seen: list[object] = []
-
-    def look(request: httpx.Request) -> httpx.Response:
-        seen.append(request.extensions["timeout"])
-        raise httpx.ConnectTimeout("10.0.0.1")
-
-    async with linked("http://example.com/", httpx.MockTransport(look)) as found:
-        with pytest.raises(LinkLost, match=r"^it cannot be reached: timed out after 10 s$"):
-            await found.link.send(ask())
-    assert seen == [{"connect": 10.0, "write": 10.0, "read": None, "pool": None}]

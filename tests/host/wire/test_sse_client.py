@@ -26,11 +26,13 @@ from host.jsonrpc.conversation import cancel_notification
 from host.jsonrpc.messages import Malformed, Notification, Request, Success
 from host.protocol.versions import LEGACY
 from host.wire.framing import DISCARD_WINDOW
-from host.wire.http_transport import AuthNeeded, HttpRefused, Unreachable
+from host.wire.http_errors import AuthNeeded, HttpRefused, Unreachable
+from host.wire.http_transport import Transport
 from host.wire.link import LinkLost, Parcel, ReceivedMessage
 from host.wire.sse import MAX_EVENT, format_event
 from host.wire.sse_client import ENDPOINT_TIMEOUT, SseLink, open_sse
 from tests.host.wire.http_servers import (
+    BOTH_CLIENTS,
     INITIALIZED,
     JSON,
     NOTE,
@@ -39,11 +41,15 @@ from tests.host.wire.http_servers import (
     Wire,
     answer,
     ask,
+    in_memory,
     serving,
     streaming,
     success,
+    transport,
     until,
 )
+
+pytestmark = BOTH_CLIENTS
 
 URL = "http://example.com/sse?key=secret"
 CHANGED = ReceivedMessage(Notification("notifications/tools/list_changed"))
@@ -77,11 +83,11 @@ class Linked:
 
 @asynccontextmanager
 async def linked(
-    url: str, transport: httpx.AsyncBaseTransport | None = None, headers: Mapping[str, str] | None = None
+    url: str, served: Transport | None = None, headers: Mapping[str, str] | None = None
 ) -> AsyncIterator[Linked]:
     dropped: list[tuple[str, str]] = []
     async with open_sse(
-        url, headers or {}, lambda what, detail: dropped.append((what, detail)), transport=transport
+        url, headers or {}, lambda what, detail: dropped.append((what, detail)), transport=served or transport()
     ) as link:
         found = Linked(link, dropped)
         async with trio.open_nursery() as nursery:
@@ -97,7 +103,7 @@ class Stage:
         self.heard: list[httpx.Request] = []
         self._post = post
         self._says, self._said = trio.open_memory_channel[bytes](100)
-        self.transport = httpx.MockTransport(self._answer)
+        self.transport = in_memory(self._answer)
 
     def says(self, *parts: bytes) -> None:
         for part in parts:
@@ -256,7 +262,7 @@ async def test_a_server_that_never_begins_to_answer_ends_the_link_too(autojump_c
         await trio.sleep_forever()
         raise AssertionError
 
-    async with linked(URL, httpx.MockTransport(stall)) as found:
+    async with linked(URL, in_memory(stall)) as found:
         assert "named no endpoint" in str(await found.wait_lost())
 
 
@@ -291,7 +297,7 @@ async def test_the_end_of_the_stream_is_the_end_of_the_link_and_of_everything_on
         except LinkLost as lost:
             outcomes.append(str(lost))
 
-    async with linked(URL, httpx.MockTransport(serve)) as found:
+    async with linked(URL, in_memory(serve)) as found:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(send, found.link)
             nursery.start_soon(send, found.link)
@@ -351,7 +357,7 @@ async def test_a_server_without_the_stream_ends_the_link_for_the_reason_it_has(
     def refuse(request: httpx.Request) -> httpx.Response:
         return httpx.Response(status, headers={"content-type": "text/html"}, content=b"<h1>secret</h1>")
 
-    async with linked(URL, httpx.MockTransport(refuse)) as found:
+    async with linked(URL, in_memory(refuse)) as found:
         with pytest.raises(kind) as caught:
             await found.link.send(ask())
         assert str(caught.value) == text
@@ -374,7 +380,15 @@ async def test_a_message_that_is_refused_is_its_senders_failure_only() -> None:
         assert found.lost is None
 
 
-@pytest.mark.parametrize("problem", [httpx.ConnectError("10.0.0.1"), httpx.ReadError("10.0.0.1")])
+@pytest.mark.parametrize(
+    ("client", "problem"),
+    [
+        ("builtin", httpx.ReadError("10.0.0.1")),
+        ("httpx", httpx.ReadError("10.0.0.1")),
+        ("httpx", httpx.ConnectError("10.0.0.1")),
+    ],
+    indirect=["client"],
+)
 async def test_a_message_that_breaks_on_the_way_is_not_sent_again(problem: Exception) -> None:
     """The server may have accepted it (rule 38)."""
 
@@ -402,7 +416,7 @@ async def test_redirects_are_followed_within_the_origin_only() -> None:
             return httpx.Response(307, headers={"location": targets[request.url.path]})
         return streaming(endpoint(), 1000.0)
 
-    async with linked(URL, httpx.MockTransport(serve)) as found:
+    async with linked(URL, in_memory(serve)) as found:
         with pytest.raises(HttpRefused, match="the server redirects"):
             await found.link.send(ask())
     assert asked == [

@@ -1,0 +1,216 @@
+"""One HTTP/1.1 connection to a server: a request is sent in one piece, and the pieces of its response are read.
+
+A plain connection uses its socket directly, first without waiting: trio's own `send` and `recv` cost a pass of the
+event loop each. TLS is trio's. What a server sends is handled in fair turns (`turns`): a feed of the parser has at most
+LINE_ENDS line ends, which measure the work well, because heads, chunks and events consist of lines.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from typing import Protocol
+
+import trio
+
+from host.wire.http_errors import CONNECTION_BROKE, NOT_HTTP, READS_NOTHING, TOO_MANY_INTERIM, WRITE_TIMEOUT, Broken
+from host.wire.http_parser import BadResponse, ResponseParser, TooManyInterim
+from host.wire.turns import Turn
+
+LINE_ENDS = 128
+"""Line ends in the bytes that are handled in one piece: 32 chunks, or two heads."""
+MAX_READ = 64 * 1024
+STREAM_ERRORS = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
+
+_LINES = re.compile(rb"(?:[^\r\n]*+[\r\n]){1,%d}+" % LINE_ENDS)
+
+
+class NothingSent(Exception):
+    """The connection is closed, and took nothing of what was to be sent."""
+
+
+class Channel(Protocol):
+    """Bytes to and from one server. Its errors are STREAM_ERRORS."""
+
+    async def send(self, data: bytes) -> None:
+        """Send all of the data.
+
+        Raises:
+            NothingSent: the connection is closed.
+            trio.TooSlowError: the server did not read it in time.
+        """
+
+    async def receive(self) -> bytes:
+        """Wait for bytes; none at the end."""
+
+    def is_quiet(self) -> bool:
+        """Whether an unused connection is still open, and the server has sent nothing."""
+
+    def close(self) -> None:
+        """Close at once, without waiting."""
+
+
+class PlainChannel:
+    """A channel over a socket, which it owns."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._socket = sock
+
+    async def send(self, data: bytes) -> None:
+        try:
+            sent = self._socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError as problem:
+            raise NothingSent from problem
+        if sent == len(data):
+            return
+        with trio.fail_after(WRITE_TIMEOUT):
+            rest = memoryview(data)[sent:]
+            while rest:
+                await trio.lowlevel.wait_writable(self._socket)
+                try:
+                    rest = rest[self._socket.send(rest) :]
+                except BlockingIOError:
+                    continue
+
+    async def receive(self) -> bytes:
+        while True:
+            await trio.lowlevel.wait_readable(self._socket)
+            try:
+                return self._socket.recv(MAX_READ)
+            except BlockingIOError:
+                continue
+
+    def is_quiet(self) -> bool:
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def close(self) -> None:
+        if self._socket.fileno() >= 0:
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket.close()
+
+
+class TlsChannel:
+    """A channel over TLS. `sock` is the socket under it."""
+
+    def __init__(self, stream: trio.SSLStream[trio.abc.Stream], sock: trio.socket.SocketType) -> None:
+        self._stream = stream
+        self._socket = sock
+
+    async def send(self, data: bytes) -> None:
+        with trio.fail_after(WRITE_TIMEOUT):
+            await self._stream.send_all(data)
+
+    async def receive(self) -> bytes:
+        return bytes(await self._stream.receive_some(MAX_READ))
+
+    def is_quiet(self) -> bool:
+        return not self._socket.is_readable()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Connection:
+    """A connection that serves one request after another. After an exception it must be closed."""
+
+    __slots__ = ("_channel", "_given", "_received", "_turn", "_working", "expires_at", "parser")
+
+    def __init__(self, channel: Channel, turn: Turn) -> None:
+        self._channel = channel
+        self._turn = turn
+        self._working = False
+        self._received, self._given = b"", 0
+        """The bytes last received, and how many of them the parser has got."""
+        self.parser = ResponseParser()
+        self.expires_at = 0.0
+
+    async def exchange(self, request: bytes) -> None:
+        """Send a request, and read its response up to the end of the head.
+
+        Raises:
+            Broken: the connection broke, or the response is not valid HTTP/1.1.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self.parser.begin()
+        self._working = False
+        written = True
+        try:
+            await self._channel.send(request)
+        except trio.TooSlowError:
+            raise Broken(READS_NOTHING) from None
+        except NothingSent:
+            written = False
+        except STREAM_ERRORS:
+            pass  # the server may have refused the request before it read all of it
+        try:
+            while not self.parser.head_done:
+                await self._fill()
+        except Broken as broken:
+            broken.unwritten = broken.unanswered and not written
+            raise
+
+    async def read(self) -> bytes:
+        """Wait for a piece of the body; none at its end.
+
+        Raises:
+            Broken: as in `exchange`.
+        """
+        while not (piece := self.parser.take_body()) and not self.parser.complete:
+            await self._fill()
+        return piece
+
+    async def _fill(self) -> None:
+        """Give the parser the bytes that came, at most LINE_ENDS lines of them, or wait for more."""
+        if self._working:
+            await self._turn.yield_if_over()
+        if self._given < len(self._received):
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            try:
+                self._received = await self._channel.receive()
+            except STREAM_ERRORS as problem:
+                self._received, self._given = b"", 0
+                raise Broken(CONNECTION_BROKE, unanswered=not self.parser.started) from problem
+            self._given = 0
+            if not self._received:
+                raise Broken(NOT_HTTP, unanswered=not self.parser.started)
+        self._working = True
+        self._turn.begin()
+        begin, self._given = self._given, some_lines(self._received, self._given)
+        whole = begin == 0 and self._given == len(self._received)
+        try:
+            self.parser.feed(self._received if whole else self._received[begin : self._given])
+        except TooManyInterim:
+            raise Broken(TOO_MANY_INTERIM) from None
+        except BadResponse as problem:
+            raise Broken(NOT_HTTP) from problem
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether the response is complete, and another request may follow."""
+        parser = self.parser
+        return parser.complete and parser.reusable and self._given == len(self._received)
+
+    def is_quiet(self) -> bool:
+        """Whether the unused connection is still open, and the server has sent nothing."""
+        return self._channel.is_quiet()
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+def some_lines(data: bytes, at: int) -> int:
+    """The end of the piece of `data` that begins at `at` and has at most LINE_ENDS line ends."""
+    if at == 0 and data.count(b"\n") + data.count(b"\r") <= LINE_ENDS:
+        return len(data)
+    found = _LINES.match(data, at)
+    return len(data) if found is None else found.end()

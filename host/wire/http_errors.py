@@ -1,0 +1,142 @@
+"""Failures of HTTP exchanges with a server, in fixed words: no text from the server, and no part of the URL.
+
+The one exception is the issuer that a server behind OAuth names, if it is a plain URL (`oauth`).
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+
+import trio
+
+from host.wire.http_parser import MAX_INTERIM
+from host.wire.link import LinkLost
+
+CONNECT_TIMEOUT = 10.0
+WRITE_TIMEOUT = 10.0
+MAX_RETRY_PAUSE = 60.0
+
+NOT_HTTP = "it closed the connection before the end of the response, or does not speak HTTP"
+CONNECTION_BROKE = "the connection broke before the end of the response"
+READS_NOTHING = f"it read no data for {WRITE_TIMEOUT:.0f} s"
+TOO_MANY_INTERIM = (
+    f"it sent more than {MAX_INTERIM} interim responses (1xx), or an endless one, instead of the response"
+)
+
+
+class ProxyRefused(OSError):
+    """The proxy opened no tunnel."""
+
+
+class Unreachable(LinkLost):
+    """A connection to the server could not be made; nothing was sent."""
+
+    nothing_begun = True
+
+    def __init__(self, why: str, remedy: str = "") -> None:
+        super().__init__(why)
+        self.remedy = remedy
+
+
+class HttpRefused(LinkLost):
+    """The server returned an error status. `retry_after`: seconds from its header, at most MAX_RETRY_PAUSE, or None."""
+
+    nothing_begun = True
+
+    def __init__(self, status: int, what: str, remedy: str = "", retry_after: float | None = None) -> None:
+        super().__init__(f"{what} (HTTP {status}): {remedy}" if remedy else f"{what} (HTTP {status})")
+        self.status = status
+        self.retry_after = retry_after
+        # 2025-11-25, "Transports / Backwards Compatibility" names 400, 404 and 405; the revisions before it, any 4xx.
+        self.may_be_http_sse = 400 <= status < 500 and status not in (401, 403, 429)
+        self.answered = self.may_be_http_sse
+        self.remedy = "its own log says more" if status >= 500 else ""
+        self.lasting = 300 <= status < 400 or status in (401, 403, 404, 405)
+
+    @property
+    def may_hold_answer(self) -> bool:
+        """Whether servers use this status together with a JSON-RPC error response."""
+        return 400 <= self.status < 500 and self.status not in (401, 403)
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.status == 429 or self.status >= 500
+
+
+class OverLimit(LinkLost):
+    """The server's response is over a limit."""
+
+    too_large = True
+
+
+class AuthNeeded(HttpRefused):
+    """The server needs credentials, or refused the configured ones."""
+
+    def __init__(self, status: int, what: str, remedy: str = "") -> None:
+        super().__init__(status, what)
+        self.remedy = remedy
+
+
+class Broken(LinkLost):
+    """The connection broke during an exchange, or what came is no HTTP.
+
+    Args:
+        unanswered: no byte of a response came.
+    """
+
+    unwritten = False
+    """Nothing of the request was sent, because the server had closed the connection before."""
+
+    def __init__(self, why: str, *, unanswered: bool = False) -> None:
+        super().__init__(why)
+        self.unanswered = unanswered
+
+
+_MISNAMED = (62, 64)
+"""OpenSSL's codes for a certificate of another name or address (X509_V_ERR_HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH)."""
+_EXPIRED = 10
+
+
+_START_OR_CORRECT = "start the server, or correct its url"
+
+
+def bad_proxy() -> Unreachable:
+    """The error for a proxy that the environment names and that cannot be used."""
+    return Unreachable("it cannot be reached: HTTPS_PROXY is not the URL of an HTTP proxy", "correct HTTPS_PROXY")
+
+
+def connect_failure(problem: BaseException) -> tuple[str, str]:
+    """The reason why a connection could not be made, and what to do, in fixed words, so that they contain no
+    address."""
+    causes = list(_causes(problem))
+    for cause in causes:
+        if isinstance(cause, ProxyRefused):
+            return "its proxy opened no connection to it", "look at HTTPS_PROXY and NO_PROXY, and at the proxy's log"
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            if cause.verify_code in _MISNAMED:
+                return "TLS: the certificate is for another name", "correct the host in its url"
+            if cause.verify_code == _EXPIRED:
+                return "TLS: certificate expired", "renew it at the server, and look at this machine's clock"
+            return "TLS: certificate not trusted", "name the certificate of its authority with SSL_CERT_FILE"
+        if isinstance(cause, ssl.SSLError):
+            return "TLS: the handshake failed", "if the server speaks no TLS, begin its url with http://"
+        if isinstance(cause, socket.gaierror | UnicodeError):
+            return "name not found", "correct the host in its url, or look at the network"
+    if isinstance(problem, trio.TooSlowError):
+        return f"timed out after {CONNECT_TIMEOUT:.0f} s", _START_OR_CORRECT
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+        return "connection refused", _START_OR_CORRECT
+    return "no connection", _START_OR_CORRECT
+
+
+def _causes(problem: BaseException) -> Iterator[BaseException]:
+    """The exception and everything it was raised from."""
+    yield problem
+    if isinstance(problem, BaseExceptionGroup):
+        for each in problem.exceptions:
+            yield from _causes(each)
+    if (cause := problem.__cause__ or problem.__context__) is not None:
+        yield from _causes(cause)

@@ -1,0 +1,265 @@
+"""The connections to one origin, for calls: kept open between requests, and the one used last is used first.
+
+Written for speed, and measured (docs/dependencies.md): no task, timer or cancel scope for a request, nothing that looks
+at all connections, one write for a request. Only the connection that was chosen is examined, by one look at its socket.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import ssl
+from base64 import b64encode
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import cache
+
+import certifi
+import trio
+
+from host.wire.http_connection import STREAM_ERRORS, Channel, Connection, PlainChannel, TlsChannel
+from host.wire.http_errors import CONNECT_TIMEOUT, Broken, ProxyRefused, Unreachable, bad_proxy, connect_failure
+from host.wire.http_parser import BadResponse, ResponseParser
+from host.wire.link import LinkLost
+from host.wire.proxies import InvalidProxy, credentials_of, proxy_for
+from host.wire.turns import Turns
+from host.wire.url import Url
+
+MAX_IDLE = 100
+IDLE_EXPIRY = 60.0
+# Detects a vanished peer within a minute, also on a standalone stream, on which silence is normal.
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # not every platform has all of them
+SOCKET_OPTIONS = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *((socket.IPPROTO_TCP, getattr(socket, name), n) for name, n in _KEEPALIVE.items() if hasattr(socket, name)),
+)
+
+Headers = list[tuple[bytes, bytes]]
+
+_FIELDS = re.compile(rb"(?:[A-Za-z0-9!#$%&'*+.^_`|~-]+: [^\x00-\x08\x0a-\x1f\x7f]*\r\n)*")
+
+
+@cache
+def tls_context() -> ssl.SSLContext:
+    """Settings that trust the certificates that `SSL_CERT_FILE` or `SSL_CERT_DIR` name, otherwise those of Mozilla.
+
+    Made once, because reading the certificates takes some twenty milliseconds."""
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    context = ssl.create_default_context(
+        cafile=file or (None if folder else certifi.where()), capath=None if file else folder
+    )
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+class PooledResponse:
+    """A response whose head has been read."""
+
+    __slots__ = ("_connection", "_fields", "_pool", "_repeated", "has_length", "status")
+
+    def __init__(self, pool: Pool, connection: Connection) -> None:
+        parser = connection.parser
+        self.status = parser.status
+        self.has_length = parser.has_length
+        self._fields = parser.fields
+        self._repeated = parser.repeated
+        self._pool = pool
+        self._connection: Connection | None = connection
+
+    def header(self, name: str) -> str | None:
+        """The value of a header field; those of several are joined with commas."""
+        value = self._fields.get(name.encode())
+        return None if value is None else value.decode("latin-1")
+
+    def is_repeated(self, name: str) -> bool:
+        """Whether there are several fields of this name."""
+        return name.encode() in self._repeated
+
+    def take_whole(self) -> bytes | None:
+        """The body, if all of it came with the head. None if there is more to read."""
+        if self._connection is None or not self._connection.parser.complete:
+            return None
+        body = self._connection.parser.take_body()
+        self.close()
+        return body
+
+    async def read(self) -> bytes:
+        """Wait for a piece of the body; none at its end, which frees the connection.
+
+        Raises:
+            Broken: the connection broke.
+        """
+        if self._connection is None:
+            return b""
+        piece = await self._connection.read()
+        if not piece:
+            self.close()
+        return piece
+
+    def close(self) -> None:
+        """Give the connection back, or close it if there is more to read."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._pool.release(connection)
+
+    async def aclose(self) -> None:
+        self.close()
+
+
+class Pool:
+    """The connections to the origin of the URLs that are requested; it is the caller who keeps to one."""
+
+    def __init__(self, turns: Turns, connect: Callable[[Url], Awaitable[Channel]] | None = None) -> None:
+        self._turns = turns
+        self._connect = connect or open_channel
+        self._idle: deque[Connection] = deque()
+        self._busy: set[Connection] = set()
+        self._head: tuple[str, Url, Headers, bytes] | None = None
+
+    async def request(
+        self, method: str, url: Url, headers: Headers, body: bytes | None, *, repeatable: bool = False
+    ) -> PooledResponse:
+        """Send a request, and return its response with the body unread. The caller closes the response.
+
+        A request is sent again only if a connection that had been idle turns out to be closed: if nothing of the
+        request was written, or if it is `repeatable` and was not answered, and then only once.
+
+        Raises:
+            Unreachable: no connection could be made.
+            Broken: the connection broke, or the response is not valid HTTP/1.1.
+        """
+        head = self._rendered(method, url, headers)
+        data = head + b"\r\n" if body is None else b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
+        connection = self._take_idle()
+        while True:
+            idle = connection is not None
+            if connection is None:
+                connection = await self._open(url)
+            self._busy.add(connection)
+            try:
+                await connection.exchange(data)
+                return PooledResponse(self, connection)
+            except Broken as broken:
+                self._close(connection)
+                if not idle or not (broken.unwritten or (broken.unanswered and repeatable)):
+                    raise
+                connection = self._take_idle() if broken.unwritten else None
+            except BaseException:
+                self._close(connection)
+                raise
+
+    def release(self, connection: Connection) -> None:
+        """Take back a connection after its response, or after as much of it as was wanted."""
+        if not connection.is_reusable or connection not in self._busy:
+            self._close(connection)
+            return
+        self._busy.discard(connection)
+        now = trio.current_time()
+        said = connection.parser.idle_time
+        # The server counts from another moment, so a connection is given up a second before the server does.
+        connection.expires_at = now + (IDLE_EXPIRY if said is None else min(max(said - 1.0, 0.0), IDLE_EXPIRY))
+        self._idle.append(connection)
+        while self._idle and (len(self._idle) > MAX_IDLE or self._idle[0].expires_at <= now):
+            self._idle.popleft().close()
+
+    async def aclose(self) -> None:
+        """Close all connections, also those in use."""
+        while self._idle:
+            self._idle.pop().close()
+        while self._busy:
+            self._busy.pop().close()
+
+    def _close(self, connection: Connection) -> None:
+        self._busy.discard(connection)
+        connection.close()
+
+    def _take_idle(self) -> Connection | None:
+        """The connection that was used last, if it is still open."""
+        now = trio.current_time()
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.expires_at > now and connection.is_quiet():
+                return connection
+            connection.close()
+        return None
+
+    async def _open(self, url: Url) -> Connection:
+        try:
+            with trio.fail_after(CONNECT_TIMEOUT):
+                return Connection(await self._connect(url), self._turns.turn())
+        except (*STREAM_ERRORS, trio.TooSlowError, UnicodeError) as problem:
+            why, remedy = connect_failure(problem)
+            raise Unreachable(f"it cannot be reached: {why}", remedy) from problem
+
+    def _rendered(self, method: str, url: Url, headers: Headers) -> bytes:
+        """The head of a request, but for its length and its end. That of the last one is kept, because most requests
+        have the same one."""
+        last = self._head
+        if last is not None and last[2] is headers and last[1] is url and last[0] == method:
+            return last[3]
+        fields = b"".join([b"%b: %b\r\n" % field for field in headers])
+        if fields.count(b"\n") != len(headers) or not _FIELDS.fullmatch(fields):
+            raise LinkLost("a header of the request has characters that it must not have")
+        head = f"{method} {url.target} HTTP/1.1\r\nHost: {url.authority}\r\n".encode("ascii") + fields
+        self._head = method, url, headers, head
+        return head
+
+
+async def open_channel(url: Url) -> Channel:
+    """Connect to the origin of a URL, through the proxy that the environment names for it.
+
+    Raises:
+        OSError, trio.BrokenResourceError, UnicodeError: that failed; `http_errors.connect_failure` says why.
+        Unreachable: the proxy cannot be used.
+    """
+    if url.scheme not in ("http", "https"):
+        raise OSError("only http and https are supported")
+    try:
+        proxy = proxy_for(url, os.environ)
+    except InvalidProxy:
+        raise bad_proxy() from None
+    first = proxy or url
+    stream = await trio.open_tcp_stream(first.host, first.connect_port)
+    try:
+        sock = stream.socket
+        for option in SOCKET_OPTIONS:
+            sock.setsockopt(*option)
+        if url.scheme == "http":
+            return PlainChannel(socket.socket(fileno=sock.detach()))
+        below: trio.abc.Stream = stream
+        if proxy is not None:
+            if proxy.scheme == "https":
+                below = await _secure(below, proxy.host)
+            await _open_tunnel(below, url, credentials_of(proxy))
+        return TlsChannel(await _secure(below, url.host), sock)
+    except BaseException:
+        stream.socket.close()
+        raise
+
+
+async def _secure(stream: trio.abc.Stream, host: str) -> trio.SSLStream[trio.abc.Stream]:
+    secured = trio.SSLStream(stream, tls_context(), server_hostname=host, https_compatible=True)
+    await secured.do_handshake()
+    return secured
+
+
+async def _open_tunnel(stream: trio.abc.Stream, url: Url, credentials: tuple[bytes, bytes] | None) -> None:
+    """Have a proxy connect to the origin of a URL (RFC 9110, "CONNECT")."""
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    there = f"{host}:{url.connect_port}"
+    lines = [f"CONNECT {there} HTTP/1.1", f"Host: {there}"]
+    if credentials is not None:
+        lines.append(f"Proxy-Authorization: Basic {b64encode(b':'.join(credentials)).decode()}")
+    await stream.send_all("\r\n".join([*lines, "", ""]).encode("ascii"))
+    parser = ResponseParser()
+    try:
+        while not parser.head_done:
+            data = bytes(await stream.receive_some(4096))
+            if not data:
+                raise ProxyRefused
+            parser.feed(data)
+    except BadResponse as problem:
+        raise ProxyRefused from problem
+    if not 200 <= parser.status < 300:
+        raise ProxyRefused

@@ -1,0 +1,150 @@
+"""HTTP requests over httpx: the other transport, for servers with `client: httpx`.
+
+The only file that imports httpx, which takes 45 ms: it is imported when such a server is first connected. It uses
+httpx's transports without its client: there are no cookies and no log lines with the URL.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncIterator
+
+import httpcore
+import httpx
+import trio
+
+from host.wire.http_errors import (
+    CONNECT_TIMEOUT,
+    CONNECTION_BROKE,
+    NOT_HTTP,
+    READS_NOTHING,
+    TOO_MANY_INTERIM,
+    WRITE_TIMEOUT,
+    Broken,
+    ProxyRefused,
+    Unreachable,
+    bad_proxy,
+    connect_failure,
+)
+from host.wire.http_network import Backend, TooManyInterim
+from host.wire.http_pool import IDLE_EXPIRY, SOCKET_OPTIONS, Headers, tls_context
+from host.wire.proxies import InvalidProxy, credentials_of, proxy_for
+from host.wire.turns import Turns
+from host.wire.url import Url
+
+# Reading has no limit here: the caller decides how long a response may take.
+_TIMEOUTS = {"timeout": {"connect": CONNECT_TIMEOUT, "write": WRITE_TIMEOUT, "read": None, "pool": None}}
+# Few idle connections: at every request, the pool iterates over all of them for each request in it.
+MAX_IDLE = 20
+
+# At DEBUG, httpcore logs response headers, which contain session ids.
+logging.getLogger("httpcore").setLevel(logging.WARNING)
+
+
+class HttpxTransport:
+    """The connections to one origin.
+
+    Args:
+        transport: instead of a pool of HTTP/1.1 connections whose input is handled in turns.
+    """
+
+    def __init__(self, turns: Turns, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._turns = turns
+        self._transport = transport
+
+    async def request(
+        self, method: str, url: Url, headers: Headers, body: bytes | None, *, repeatable: bool = False
+    ) -> HttpxResponse:
+        """Send a request once; see `http_transport.Transport`. httpx does not tell whether a connection that broke was
+        a new one, so nothing is repeated."""
+        if self._transport is None:
+            self._transport = _Pool(url, self._turns)
+        request = httpx.Request(method, str(url), headers=headers, content=body, extensions=_TIMEOUTS)
+        try:
+            return HttpxResponse(await self._transport.handle_async_request(request))
+        except httpx.ProxyError as problem:
+            why, remedy = connect_failure(ProxyRefused())
+            raise Unreachable(f"it cannot be reached: {why}", remedy) from problem
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, UnicodeError) as problem:
+            timed_out = isinstance(problem, httpx.ConnectTimeout)
+            why, remedy = connect_failure(trio.TooSlowError() if timed_out else problem)
+            raise Unreachable(f"it cannot be reached: {why}", remedy) from problem
+        except httpx.HTTPError as problem:
+            raise Broken(_broken_reason(problem)) from problem
+
+    async def aclose(self) -> None:
+        if self._transport is not None:
+            await self._transport.aclose()
+
+
+class HttpxResponse:
+    """A response whose head has been read."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        self._response = response
+        self._pieces: AsyncIterator[bytes] = aiter(response.stream)
+        self.status = response.status_code
+        self.has_length = (
+            "content-length" in response.headers
+            or "transfer-encoding" in response.headers
+            or response.status_code in (204, 304)
+        )
+
+    def header(self, name: str) -> str | None:
+        found: str | None = self._response.headers.get(name)
+        return found
+
+    def is_repeated(self, name: str) -> bool:
+        return len(self._response.headers.get_list(name)) > 1
+
+    def take_whole(self) -> None:
+        """None: httpx does not tell whether the body came with the head."""
+
+    async def read(self) -> bytes:
+        try:
+            while True:
+                if piece := await anext(self._pieces):
+                    return piece
+        except StopAsyncIteration:
+            return b""
+        except httpx.HTTPError as problem:
+            raise Broken(_broken_reason(problem)) from problem
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+class _Pool(httpx.AsyncHTTPTransport):
+    """A pool of HTTP/1.1 connections to the origin of a URL."""
+
+    def __init__(self, url: Url, turns: Turns) -> None:
+        # Instead of the constructor of the base class, which only makes a pool and accepts no network backend.
+        try:
+            proxy = proxy_for(url, os.environ)
+        except InvalidProxy:
+            raise bad_proxy() from None
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=tls_context(),
+            proxy=None if proxy is None else _proxy(proxy),
+            max_connections=None,
+            max_keepalive_connections=MAX_IDLE,
+            keepalive_expiry=IDLE_EXPIRY,
+            http2=False,
+            socket_options=SOCKET_OPTIONS,
+            network_backend=Backend(turns),
+        )
+
+
+def _proxy(proxy: Url) -> httpcore.Proxy:
+    context = tls_context() if proxy.scheme == "https" else None
+    return httpcore.Proxy(f"{proxy.scheme}://{proxy.authority}", auth=credentials_of(proxy), ssl_context=context)
+
+
+def _broken_reason(problem: httpx.HTTPError) -> str:
+    if isinstance(problem, httpx.WriteTimeout):
+        return READS_NOTHING
+    if isinstance(problem.__cause__, TooManyInterim):
+        return TOO_MANY_INTERIM
+    return NOT_HTTP if isinstance(problem, httpx.RemoteProtocolError) else CONNECTION_BROKE
