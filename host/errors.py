@@ -21,6 +21,7 @@
         ├── TooLarge             413  its answer is longer than the configuration allows
         ├── Unavailable          503  not connected; says why and when the next attempt is
         ├── ProtocolViolation    502  it answered with something that is no answer
+        ├── Interrupted          502  its connection broke during a call of a tool, which may have run
         └── TimedOut             504
 
 Anything else that is raised while a request is answered is our own fault, and becomes -32603.
@@ -153,6 +154,10 @@ class Unavailable(UpstreamError):
 
 
 class ProtocolViolation(UpstreamError):
+    code = 502
+
+
+class Interrupted(UpstreamError):
     code = 502
 
 

@@ -14,6 +14,7 @@ from host.catalog import Entry
 from host.errors import (
     ColonnadeError,
     HeaderMismatch,
+    Interrupted,
     MissingAbility,
     ProtocolViolation,
     ServerErrorResponse,
@@ -388,7 +389,7 @@ class Client:
         except (PeerError, BrokenAnswer, LinkLost) as problem:
             if _suggests_era_change(problem, stateless=self.negotiated.revision.stateless):
                 self.era_doubted.set()
-            error = as_upstream_error(self.server, problem)
+            error = as_upstream_error(self.server, problem, method)
             error.message = self._gate.policies.sanitize_text(self.server, error.message)
             error.data = None if error.data is None else self._prepare_error_data(error.data)
             if upstream_call.missing_capabilities is not None and isinstance(error, ServerErrorResponse):
@@ -447,7 +448,9 @@ class Client:
         raise as_upstream_error(self.server, NoMemory())
 
 
-def as_upstream_error(server: str, problem: PeerError | BrokenAnswer | LinkLost) -> UpstreamError:
+def as_upstream_error(
+    server: str, problem: PeerError | BrokenAnswer | LinkLost, method: str | None = None
+) -> UpstreamError:
     """The error for a client whose request to a server failed with `problem`."""
     if isinstance(problem, PeerError):
         return ServerErrorResponse(server, problem.error.code, problem.error.message, problem.error.data)
@@ -458,7 +461,10 @@ def as_upstream_error(server: str, problem: PeerError | BrokenAnswer | LinkLost)
     why = without_directories(str(problem))
     if problem.nothing_begun:
         return Unavailable(server, f"{server} could not be reached: {why}")
-    return Unavailable(server, f"the connection to {server} was lost during the request: {why}")
+    lost = f"the connection to {server} was lost during the request: {why}"
+    if method == TOOLS_CALL.name:
+        return Interrupted(server, f"{lost}; the tool may have run")
+    return Unavailable(server, lost)
 
 
 def timed_out(server: str, seconds: float) -> TimedOut:

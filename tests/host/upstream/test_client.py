@@ -12,7 +12,7 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Trust
-from host.errors import TooLarge
+from host.errors import Interrupted, TooLarge, Unavailable
 from host.exchange import Answered
 from host.jsonrpc.messages import ErrorBody, Notification, Request, Success
 from host.jsonrpc.raw import encode
@@ -21,8 +21,8 @@ from host.peer.outstanding import AnswerTooLong, PeerError
 from host.protocol.versions import LATEST
 from host.upstream import client as module
 from host.upstream.client import REPORT_BURST, REPORTS_PER_SECOND, as_upstream_error
-from host.wire.http_transport import OverLimit
-from host.wire.link import NoMemory
+from host.wire.http_errors import HttpRefused, OverLimit
+from host.wire.link import LinkLost, NoMemory
 from host.worker import WorkerTimeout
 from tests.kit.gates import kind
 from tests.kit.passes import assert_loop_responsive
@@ -508,6 +508,21 @@ def test_an_answer_over_the_limit_says_that_the_call_was_carried_out(problem: An
     assert isinstance(found, TooLarge)
     assert found.message == "a executed the request, but its response cannot be passed on: it is too long"
     assert found.code == 413
+
+
+def test_a_tool_whose_connection_broke_may_have_run_and_its_caller_is_told() -> None:
+    """Other requests that were lost can be repeated by the caller without a thought."""
+    error = as_upstream_error("a", LinkLost("it closed the connection"), "tools/call")
+    assert (type(error), error.code) == (Interrupted, 502)
+    assert error.message == (
+        "the connection to a was lost during the request: it closed the connection; the tool may have run"
+    )
+    other = as_upstream_error("a", LinkLost("it closed the connection"), "resources/read")
+    assert (type(other), other.code) == (Unavailable, 503)
+    assert other.message == "the connection to a was lost during the request: it closed the connection"
+    refused = as_upstream_error("a", HttpRefused(503, "the server failed"), "tools/call")
+    assert (type(refused), refused.code) == (Unavailable, 503)
+    assert "may have run" not in refused.message
 
 
 def test_an_answer_without_memory_fails_its_call_and_says_that_it_was_carried_out() -> None:
