@@ -2,12 +2,16 @@
 PYTHON ?= python3
 MINUTES ?= 10
 STARTS ?= 50
+CLIENT ?= builtin
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
 
 # Python keeps what it compiled, the tests with it, whatever the environment says: it takes seconds in each process.
 export PYTHONDONTWRITEBYTECODE :=
+
+# The HTTP client that connects to servers in the tests of whole hosts: builtin or httpx.
+export COLONNADE_TEST_CLIENT := $(CLIENT)
 
 .PHONY: run test test-all conformance matrix left-behind soak attack bench eras browser consent first-lists fuzz screenshots clean
 

@@ -30,6 +30,9 @@ SERVERS = ROOT / "tests" / "kit" / "servers"
 BARE_PYTHON = [sys.executable, "-I", "-S"]
 """A Python that starts at once: for servers that need nothing but the standard library."""
 
+CLIENT = os.environ.get("COLONNADE_TEST_CLIENT", "builtin")
+"""The HTTP client of the hosts: `make matrix CLIENT=httpx` sets it."""
+
 START = 30.0
 """Seconds in which servers must be ready; Python's imports take their time on a busy machine."""
 STOP = 10.0
@@ -54,10 +57,17 @@ def free_port() -> int:
 
 
 def write_config(folder: Path, servers: Mapping[str, object], **more: object) -> Path:
-    """A configuration file (JSON is YAML) that listens at a free port. It is not watched, unless `more` says so."""
+    """A configuration file (JSON is YAML) that listens at a free port. It is not watched, unless `more` says so.
+
+    Servers at a URL are reached by the HTTP client that CLIENT names, unless they name one themselves."""
     file = folder / "colonnade.yaml"
+    servers = {id: _with_client(spec) for id, spec in servers.items()}
     file.write_text(json.dumps({"listen": {"address": "127.0.0.1:0"}, "watch": "off", "servers": servers, **more}))
     return file
+
+
+def _with_client(spec: object) -> object:
+    return {"client": CLIENT, **spec} if isinstance(spec, dict) and "url" in spec else spec
 
 
 def beside(file: Path) -> dict[str, str]:

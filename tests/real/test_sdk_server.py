@@ -40,12 +40,14 @@ def http_command(log: Path, port: int) -> list[str]:
     return [sys.executable, str(SERVERS / "sdk_server.py"), str(log), "--http", str(port)]
 
 
-@pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
+@pytest.fixture(scope="module", params=["builtin", "httpx"])
+def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
+    """Over each HTTP client."""
     folder = tmp_path_factory.mktemp("sdk-server")
     with ExitStack() as stack:
         _, url = stack.enter_context(listening(*http_command(folder / "web.log", free_port()), folder=folder))
-        file = write_config(folder, {"pipe": sdk_server(str(folder / "pipe.log")), "web": {"url": url}})
+        web = {"url": url, "client": request.param}
+        file = write_config(folder, {"pipe": sdk_server(str(folder / "pipe.log")), "web": web})
         # The server says where it will listen before it does, so the first attempt may come too early.
         yield Setting(stack.enter_context(serving(file, "pipe", "web")), folder)
 
