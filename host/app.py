@@ -57,9 +57,9 @@ from host.upstream.remembered import RememberedServers
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams, open_upstreams
 from host.watched_files import watch_files
+from host.wire.acceptor import Limits, ServeHttp
 from host.wire.asgi import ASGIApp
 from host.wire.descent import announce_host, is_served_above
-from host.wire.listener import serve_http
 from host.wire.port import bind
 from host.wire.process import become_subreaper, open_keeper
 from host.wire.turns import Turns
@@ -235,10 +235,20 @@ class Host:
 
 @asynccontextmanager
 async def open_host(
-    config: Config, state: State, journal: Journal, *, endpoint: str = "", single_client: bool = False
+    config: Config,
+    state: State,
+    journal: Journal,
+    serve_http: ServeHttp,
+    *,
+    endpoint: str = "",
+    single_client: bool = False,
 ) -> AsyncIterator[Host]:
-    """All servers of the configuration, connecting, for the block; at its end none is left. `endpoint`: the URL of the
-    endpoint, empty over stdio. `single_client`: there will be one client only.
+    """All servers of the configuration, connecting, for the block; at its end none is left.
+
+    Args:
+        serve_http: serves everything that the host serves over HTTP.
+        endpoint: the URL of the endpoint, empty over stdio.
+        single_client: there will be one client only.
 
     Raises:
         StateError, AuditUnavailable, OSError: decisions cannot be stored, events cannot be written to the audit, or the
@@ -321,7 +331,9 @@ async def open_host(
                     nursery.start_soon(admin.run)
                     nursery.start_soon(give_back, memory)
                     nursery.start_soon(collect)
-                    async with open_admin_socket(admin, state.run, state.hosts, partial(on_crash, "the admin socket")):
+                    async with open_admin_socket(
+                        admin, state.run, state.hosts, partial(on_crash, "the admin socket"), serve_http
+                    ):
                         yield host
                     nursery.cancel_scope.cancel()
 
@@ -353,14 +365,20 @@ Announce = Callable[[str], object]
 
 
 async def serve(
-    config: Config, state: State, bound: socket.socket, url: str, journal: Journal, announce: Announce | None
+    config: Config,
+    state: State,
+    bound: socket.socket,
+    url: str,
+    journal: Journal,
+    announce: Announce | None,
+    serve_http: ServeHttp,
 ) -> None:
     """Serve over HTTP at the bound socket, whose URL is `url`, until a signal stops the host."""
     async with (
         _open_signals() as signals,
-        open_host(config, state, journal, endpoint=url) as host,
+        open_host(config, state, journal, serve_http, endpoint=url) as host,
         _follow_reloads(host, signals),
-        _open_own_console(host, bound, signals.stop, announce) as console,
+        _open_own_console(host, bound, signals.stop, announce, serve_http) as console,
         open_http_endpoint(
             config.listen,
             host.router,
@@ -376,14 +394,16 @@ async def serve(
         await serve_http(app, bound, stop=signals.stop)
 
 
-async def serve_over_stdio(config: Config, state: State, journal: Journal, announce: Announce | None) -> None:
+async def serve_over_stdio(
+    config: Config, state: State, journal: Journal, announce: Announce | None, serve_http: ServeHttp
+) -> None:
     """Serve the one client on standard input and output until it leaves or a signal stops the host."""
     with own_stdout() as stdout:
         async with (
             _open_signals() as signals,
-            open_host(config, state, journal, single_client=True) as host,
+            open_host(config, state, journal, serve_http, single_client=True) as host,
             _follow_reloads(host, signals),
-            _open_own_console(host, None, signals.stop, announce),
+            _open_own_console(host, None, signals.stop, announce, serve_http),
         ):
             session = Session("stdio", None, host.router, journal, tasks=host.stateless.tasks, memory=host.memory)
             stateless = StatelessStdio(host.router, host.stateless, session, signals.stop)
@@ -395,7 +415,7 @@ async def serve_over_stdio(config: Config, state: State, journal: Journal, annou
 
 @asynccontextmanager
 async def _open_own_console(
-    host: Host, bound: socket.socket | None, stop: trio.Event, announce: Announce | None
+    host: Host, bound: socket.socket | None, stop: trio.Event, announce: Announce | None, serve_http: ServeHttp
 ) -> AsyncIterator[ASGIApp | None]:
     """The web console, for the block: returned as an app if it is served at the endpoint's own address (a loopback
     address, and none other is configured); otherwise served at a loopback address of its own. If it cannot be opened,
@@ -419,7 +439,7 @@ async def _open_own_console(
         return
     async with trio.open_nursery() as nursery:
         console = _console_at(host, own, stop)
-        nursery.start_soon(partial(serve_http, console, own, stop=stop, max_connections=CONSOLE_CONNECTIONS))
+        nursery.start_soon(partial(serve_http, console, own, stop=stop, limits=Limits(CONSOLE_CONNECTIONS)))
         if announce is not None:
             announce(f"The console is at {host.admin.console_url()} (this link opens it once)")
         yield None

@@ -39,6 +39,7 @@ from host.storage.directory import State
 from host.upstream.catalog_sync import read_list
 from host.wire.http_transport import AuthNeeded
 from host.wire.link import LinkLost
+from host.wire.listener import serve_http
 
 LIST_TIMEOUT = 15.0
 """Seconds that a list of all servers waits for those that are still starting."""
@@ -157,7 +158,7 @@ def _view_of_running(state: State | None, url: str) -> OwnersView | None:
 
 
 async def _locally(config: Config, state: State, journal: Journal, work: Work[T], server: str | None) -> T:
-    async with open_host(config, state, journal) as host:
+    async with open_host(config, state, journal, serve_http) as host:
         wanted = [upstream for id, upstream in host.upstreams.by_id.items() if server in (None, id)]
         with trio.move_on_after(math.inf if server is not None else LIST_TIMEOUT):
             for upstream in wanted:

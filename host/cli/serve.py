@@ -72,6 +72,7 @@ def serve(selection: Selection, file: str | None, stdio: bool, ip: str | None, p
         from host.cli.terminal import Terminal
         from host.errors import first_exception
         from host.heap import spare_collections
+        from host.wire.listener import serve_http
 
         spare_collections()
         # On a terminal, and with --stdio, the lines of states and those of the log are read together.
@@ -82,9 +83,9 @@ def serve(selection: Selection, file: str | None, stdio: bool, ip: str | None, p
         problem = None
         try:
             if bound is None:
-                trio.run(app.serve_over_stdio, config, state, journal, say)
+                trio.run(app.serve_over_stdio, config, state, journal, say, serve_http)
             else:
-                trio.run(app.serve, config, state, bound, url, journal, say)
+                trio.run(app.serve, config, state, bound, url, journal, say, serve_http)
         except* app.START_ERRORS as group:
             problem = first_exception(group)
         if problem is not None:

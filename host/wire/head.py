@@ -25,10 +25,11 @@ class Refusal(NamedTuple):
     why: str
 
 
-def head_of(received: bytes) -> bytes | None:
-    """The head at the start of `received`, including its empty line; None while it is not complete."""
-    end = _END.search(received)
-    return None if end is None else received[: end.end()]
+def head_end(received: bytes, searched: int = 0) -> int | None:
+    """The number of bytes of the head at the start of `received`, including its empty line; None while it is not
+    complete. The first `searched` bytes were searched before."""
+    end = _END.search(received, max(0, searched - 2))
+    return None if end is None else end.end()
 
 
 def check_head(head: bytes) -> Refusal | None:
@@ -75,6 +76,9 @@ def _refuse_fields(fields: Iterable[bytes], version: bytes) -> Refusal | None:
     lengths = seen.get(b"content-length", [])
     if len(lengths) > 1 or not all(length.isdigit() for length in lengths):
         return Refusal(400, "Content-Length is not one number")
-    if b"transfer-encoding" in seen and (lengths or version == b"HTTP/1.0"):
+    encodings = seen.get(b"transfer-encoding", [])
+    if encodings and (lengths or version == b"HTTP/1.0"):
         return Refusal(400, "Transfer-Encoding is only permitted in HTTP/1.1 and without Content-Length")
+    if encodings and [each.lower() for each in encodings] != [b"chunked"]:
+        return Refusal(501, "the only supported transfer encoding is chunked")
     return None

@@ -28,7 +28,7 @@ from host.protocol.methods import Kind
 from host.protocol.param_headers import param_headers_of
 from host.sanitize import needs_no_sanitizing, sanitize_json, visible
 from host.wire.framing import LineTooLong, MessageSplitter
-from host.wire.head import MAX_HEAD, check_head, head_of
+from host.wire.head import MAX_HEAD, check_head, head_end
 from host.wire.sse import Event, EventParser, EventTooLong
 
 REFUSING_STATUSES = {400, 426, 431, 505}
@@ -92,7 +92,8 @@ def _messages(data: bytes, step: int) -> list[bytes | Malformed]:
 
 def http_head(data: bytes) -> None:
     """A head is refused with a status and a sentence, or it has one Host and one way to know its length."""
-    head = head_of(data)
+    end = head_end(data)
+    head = None if end is None else data[:end]
     if head is None:
         return
     refusal = check_head(head)
