@@ -14,7 +14,9 @@ MAX_TRAILERS = 16 * 1024
 """Bytes of all lines after the last chunk."""
 
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?")
-_TRAILER = re.compile(rb"[-!#$%&'*+.^_`|~0-9A-Za-z]+:[^\x00-\x08\x0a-\x1f\x7f]*")
+_TRAILER = re.compile(rb"([-!#$%&'*+.^_`|~0-9A-Za-z]+):[^\x00-\x08\x0a-\x1f\x7f]*")
+_NO_TRAILERS = (b"content-length", b"transfer-encoding", b"host")
+"""Headers that another reader of the request could take from its end."""
 
 
 class BadChunk(Exception):
@@ -77,8 +79,9 @@ class ChunkedBody:
             if not self._left:
                 self._trailers = 0
         elif line:
-            self._trailers += len(line)
-            if self._trailers > MAX_TRAILERS or _TRAILER.fullmatch(line) is None:
+            self._trailers += len(line) + 2
+            trailer = _TRAILER.fullmatch(line) if self._trailers <= MAX_TRAILERS else None
+            if trailer is None or trailer[1].lower() in _NO_TRAILERS:
                 raise BadChunk
         else:
             self.ended = True

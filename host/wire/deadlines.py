@@ -41,6 +41,7 @@ class Timed(ABC):
         """Called by the clock at a time that was a deadline, and may still be."""
         self._alarm = math.inf
         if self._deadline <= now:
+            self._deadline = math.inf
             self.time_out()
         else:
             self.deadline = self._deadline

@@ -15,6 +15,10 @@ MAX_HEAD = 16 * 1024
 """Bytes of request line and fields together, including the empty line at the end."""
 MAX_FIELDS = 100
 
+_METHODS = (b"POST", b"GET", b"DELETE", b"OPTIONS", b"HEAD", b"PUT", b"PATCH", b"TRACE")
+"""The methods of which an app may say whether it permits them. CONNECT and those of other protocols are not among them.
+"""
+
 _END = re.compile(rb"\n\r?\n")
 
 
@@ -53,7 +57,7 @@ def _refuse_request_line(method: bytes, target: bytes, version: bytes) -> Refusa
         if version.startswith(b"HTTP/"):
             return Refusal(505, "only HTTP/1.1 is supported")
         return Refusal(400, "the request line is not one of HTTP/1.1")
-    if method == b"CONNECT" or method != method.upper():
+    if method not in _METHODS:
         return Refusal(400, "unknown HTTP method")
     if not target.startswith(b"/"):
         return Refusal(400, "the request target is not a path, which begins with a slash")
