@@ -30,6 +30,7 @@ import sys
 import termios
 import time
 from collections.abc import Hashable
+from contextlib import suppress
 from email.utils import formatdate
 from functools import partial
 from typing import Any
@@ -52,7 +53,7 @@ from .descent import examine_peer
 from .head import MAX_HEAD, Refusal
 from .portions import Portions
 from .request_head import INVALID, RequestHead, find_head, parse_head
-from .response import Response, response_head
+from .response import Response, asks_to_close, response_head
 from .slots import INCOMPLETE_TIMEOUT, MANY_HEADS, Phase
 
 _CHUNK = 64 * 1024
@@ -91,7 +92,7 @@ class _Server:
     """The parts that all connections of one listener share."""
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
-        self.acceptor = Acceptor(app, limits, partial(_Connection, self))
+        self.acceptor = Acceptor(app, limits, partial(Connection, self))
         self.clock = Clock()
         self.portions = Portions()
         self._second = -1
@@ -106,7 +107,7 @@ class _Server:
         return self._date
 
 
-class _Connection(Timed):
+class Connection(Timed):
     """The connection of one client."""
 
     __slots__ = (
@@ -228,9 +229,9 @@ class _Connection(Timed):
         text = refusal.why.encode() + b"\n"
         lines = [b"content-type: text/plain\r\n", b"content-length: %d\r\n" % len(text)]
         if refusal.status == 426:
-            head = response_head(426, [*lines, b"upgrade: HTTP/1.1\r\n"], self._server.date(), b"upgrade, close")
+            head = response_head(426, [*lines, b"upgrade: HTTP/1.1\r\n"], self.date, b"upgrade, close")
         else:
-            head = response_head(refusal.status, lines, self._server.date(), b"close")
+            head = response_head(refusal.status, lines, self.date, b"close")
         await self.write(head + text)
 
     # Requests
@@ -259,7 +260,7 @@ class _Connection(Timed):
         if request.is_refused:
             pass
         elif response.is_unsent:
-            await self.write(response_head(500, [b"content-length: 0\r\n"], self._server.date(), b"close"))
+            await self.write(response_head(500, [b"content-length: 0\r\n"], self.date, b"close"))
         elif response.is_cut:
             self.abort()
         await self._end(whole=request.is_whole)
@@ -294,6 +295,7 @@ class _Connection(Timed):
             acceptor.slots.set_phase(self, Phase.IDLE, now)
             self.deadline = now + acceptor.limits.idle_timeout
 
+    @property
     def date(self) -> bytes:
         return self._server.date()
 
@@ -305,25 +307,28 @@ class _Connection(Timed):
 
     # Reading
 
-    async def receive(self, request: _Request | None = None, *, of_body: bool = False) -> bytes:
+    async def receive(self, request: _Request | None = None) -> bytes:
         """The next bytes; b"" at the end of input, or when the connection or the request has ended. Lets other tasks
         run in any case.
 
         Args:
             request: they are for this request: for its body, or to notice that its client leaves.
         """
-        size = _READ_AHEAD
         while not self._closed:
             try:
-                if request is not None and not of_body:
+                if request is None:
+                    size = _READ_AHEAD
+                elif request.is_whole:
                     size = _READ_AHEAD - len(self.buffer)
                     if size <= 0:
                         self._overfull = trio.Event()
                         await self._overfull.wait()
                         return b""
+                else:
+                    size = request.wanted
                 await trio.lowlevel.wait_readable(self._fd)
-                if of_body and not self._closed:
-                    size = await self._server.portions.acquire(self._unread)
+                if request is not None and not request.is_whole:
+                    size = min(size, await self._server.portions.acquire(self._unread))
                 if request is not None and request.is_ended:
                     return b""
                 data = self._socket.recv(size)
@@ -445,7 +450,8 @@ class _Connection(Timed):
     def abort(self) -> None:
         """Close the connection and discard the data that waits in the kernel, which the client does not read."""
         if not self._closed:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            with suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()
 
     def close(self) -> None:
@@ -468,6 +474,7 @@ class _Request:
         "_connection",
         "_content",
         "_given",
+        "_has_left",
         "_left",
         "_reading",
         "_waits_for_continue",
@@ -478,7 +485,7 @@ class _Request:
         "response",
     )
 
-    def __init__(self, connection: _Connection, head: RequestHead) -> None:
+    def __init__(self, connection: Connection, head: RequestHead) -> None:
         self.response = Response(head.method, head.http_version)
         self.is_whole = False
         """All of the request has come."""
@@ -493,8 +500,14 @@ class _Request:
         self._left = head.length or 0  # bytes of a body of known length that have not come
         self._content = b""  # content that has come and that the app has not got
         self._given = False  # the app has got the whole body
+        self._has_left = False  # nothing more comes from the client
         self._reading = False
         self._take_body()
+
+    @property
+    def wanted(self) -> int:
+        """The number of bytes to read at most while the body is not complete: little that follows it is read too."""
+        return self._left if self._chunked is None else _READ_AHEAD
 
     @property
     def awaits_body(self) -> bool:
@@ -503,48 +516,44 @@ class _Request:
 
     def end(self) -> None:
         """From now on, nothing is received or sent for this request. Tasks that the app left behind are told so."""
-        self.is_ended = True
+        self.is_ended = self._has_left = True
         if self._reading:
             self._connection.wake_reader()
 
     async def receive(self) -> Event:
         """ASGI's `receive`: the body in parts, then `http.disconnect`, again and again."""
-        while not self._given and not self.is_ended:
+        while not self._given and not self._has_left:
             if self._content or self.is_whole:
                 content, self._content, self._given = self._content, b"", self.is_whole
                 return {"type": "http.request", "body": content, "more_body": not self.is_whole}
-            if not await self._read_body():
-                return {"type": "http.disconnect"}
-        while await self._read(of_body=False):
-            pass
+            await self._read_body()
+        while not self._has_left:
+            await self._read()
         return {"type": "http.disconnect"}
 
-    async def _read_body(self) -> bool:
-        """Receive more of the body. False if no more will come; then the request is refused, if it still can be."""
+    async def _read_body(self) -> None:
+        """Receive more of the body. If no more will come, the request is refused, if it still can be."""
         if self._waits_for_continue and not self.response.is_begun:
             self._waits_for_continue = False
             await self._connection.write(_CONTINUE)
+        await self._read()
         try:
-            if await self._read(of_body=True):
-                self._take_body()
-                return True
+            self._take_body()
         except BadChunk:
-            self.keeps_alive = False
-        self._given = True
-        if not self.response.is_begun and not self.is_ended:
+            self._has_left = True
+        if self._has_left and not self.response.is_begun and not self.is_ended:
             self.is_refused = True
             await self._connection.send_refusal(INVALID)
-        return False
 
-    async def _read(self, *, of_body: bool) -> bool:
-        """Receive more of the body, or of what follows it. False at the end of the connection or of this request."""
+    async def _read(self) -> None:
+        """Receive more of the body, or of what follows it."""
         self._reading = True
         try:
-            data = await self._connection.receive(self, of_body=of_body)
+            data = await self._connection.receive(self)
         finally:
             self._reading = False
         self._connection.buffer += data
-        return bool(data)
+        self._has_left = not data or self.is_ended
 
     def _take_body(self) -> None:
         """Take the content of the body from what was received.
@@ -580,9 +589,9 @@ class _Request:
             headers = event["headers"]
             # The client must know with this response that the connection will be closed.
             self.keeps_alive = (
-                self.keeps_alive and self.is_whole and not response.closes(headers) and not connection.ends_after_answer
+                self.keeps_alive and self.is_whole and not asks_to_close(headers) and not connection.ends_after_answer
             )
-            data = response.begin(event["status"], headers, connection.date(), closes=not self.keeps_alive)
+            data = response.begin(event["status"], headers, connection.date, closes=not self.keeps_alive)
             if data:
                 await connection.write(data)
         else:

@@ -50,18 +50,12 @@ class Response:
         """Whether its end is missing although a client could take it for complete: the connection must be reset."""
         return not self.is_complete and self._framing in (_Framing.LENGTH, _Framing.UNTIL_CLOSE)
 
-    def closes(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        """Whether the connection must be closed after a response with these headers."""
-        has_length = False
-        for name, value in headers:
-            if name == b"connection" and value.lower() == b"close":
-                return True
-            has_length = has_length or name == b"content-length"
-        return self._http_version == "1.0" and not has_length
-
     def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]], date: bytes, *, closes: bool) -> bytes:
-        """Begin with these headers, to which those that concern the connection are added. Returns the bytes to write
-        now.
+        """Begin with these headers, but for those that concern the connection, which are decided here. Returns the
+        bytes to write now.
+
+        Args:
+            closes: the connection is closed after the response; for a client of HTTP/1.0 it must be.
 
         Raises:
             ValueError: a header would be read as several lines.
@@ -69,6 +63,7 @@ class Response:
         length = None
         lines = []
         for name, value in headers:
+            name = name.lower()
             if name == b"content-length":
                 length = int(value)
             elif name in (b"connection", b"transfer-encoding"):
@@ -111,6 +106,11 @@ class Response:
             self._held, body = b"", self._held + body
         self.is_complete = not more
         return body
+
+
+def asks_to_close(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether the app wants the connection to be closed after its response."""
+    return any(name.lower() == b"connection" and value.lower() == b"close" for name, value in headers)
 
 
 def response_head(status: int, lines: list[bytes], date: bytes, connection: bytes = b"") -> bytes:

@@ -133,7 +133,16 @@ def reset(stream: trio.SocketStream) -> None:
 
 def connections_of(server: ModuleType) -> dict[int, Any]:
     """The objects of all connections, also of former tests."""
-    return {id(each): each for each in gc.get_objects() if type(each) is server._Connection}
+    kind = server.Connection
+    return {id(each): each for each in gc.get_objects() if type(each) is kind}
+
+
+def leaves_with_fin(stream: trio.SocketStream) -> None:
+    stream.socket.close()
+
+
+def half_closes(stream: trio.SocketStream) -> None:
+    stream.socket.shutdown(socket.SHUT_WR)
 
 
 class Flood:

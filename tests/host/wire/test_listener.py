@@ -9,11 +9,11 @@ import logging
 import os
 import random
 import re
-import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import h2.connection
 import pytest
@@ -41,11 +41,14 @@ from .sites import (
     connections_of,
     everything,
     finish,
+    half_closes,
     hello,
+    leaves_with_fin,
     lives_on,
     part,
     read_to,
     reset,
+    serve_at_port,
     until_gone,
 )
 
@@ -113,7 +116,7 @@ async def test_an_answer_without_reading_the_body_reaches_a_client_that_still_se
         await stream.send_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n\r\n" + b"x" * 1_500_000)
         answer = await everything(stream)
         assert answer.startswith(b"HTTP/1.1 200")
-        assert b"connection: close" in answer
+        assert b"connection: close" in answer.lower()
         assert answer.endswith(b"done")
 
 
@@ -189,17 +192,21 @@ async def test_of_pipelined_requests_little_is_held(serving: Serving, server: Mo
         await working.wait()
         await trio.sleep(0.1)  # the kernel takes its time
         (connection,) = (each for id, each in connections_of(server).items() if id not in others)
-        if server is listener:
-            held = [connection.buffer]
-        else:
-            held = [connection._pipelined, connection._protocol.connection.trailing_data[0]]
-        assert len(held[0]) > 0
-        assert all(len(each) <= MAX_HEAD for each in held)
+        held = held_by(connection)
+        assert held[0]
+        assert all(each <= MAX_HEAD for each in held)
         go_on.set()
         heard = b""
         with trio.fail_after(20):
             while heard.count(b"done") < 200:
                 heard += await stream.receive_some()
+
+
+def held_by(connection: Any) -> list[int]:
+    """Bytes of the next requests that a connection holds."""
+    if isinstance(connection, listener.Connection):
+        return [len(connection.buffer)]
+    return [len(connection._pipelined), len(connection._protocol.connection.trailing_data[0])]
 
 
 # Bytes that nobody serves. Where an exception is named, it ends a server of hypercorn 0.18 alone
@@ -501,14 +508,6 @@ async def test_a_client_that_does_not_read_is_dropped(serving: Serving) -> None:
 # The client leaves
 
 
-def leaves_with_fin(stream: trio.SocketStream) -> None:
-    stream.socket.close()
-
-
-def half_closes(stream: trio.SocketStream) -> None:
-    stream.socket.shutdown(socket.SHUT_WR)
-
-
 LEAVING: list[Callable[[trio.SocketStream], None]] = [leaves_with_fin, half_closes, reset]
 
 
@@ -620,3 +619,240 @@ async def test_a_send_that_was_cancelled_before_it_began_does_no_harm(serving: S
         answer = await read_to(stream, b"0\r\n\r\n")
         assert b"first" not in answer
         assert b"second" in answer
+
+
+async def test_bodies_in_chunks_are_read_and_what_follows_them_is_answered(serving: Serving) -> None:
+    chunked = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    body = b"5;a=b\r\nhello\r\nA\r\n0123456789\r\n0\r\nX-Sum: 1\r\n\r\n"
+    async with serving(hello) as site, await site.connect() as stream:
+        await stream.send_all(chunked + body + GET)
+        assert b"got   15" in await read_to(stream, b"got    0")
+        for byte in chunked + body + GET[:-1]:
+            await stream.send_all(bytes([byte]))
+            await trio.lowlevel.checkpoint()
+        await read_to(stream, b"got   15")
+        await stream.send_all(GET[-1:])
+        await read_to(stream, b"got    0")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        GET[:20],
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n123",
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n123",
+    ],
+    ids=["head", "body", "chunk"],
+)
+async def test_a_request_that_ends_in_its_middle_is_refused(sent: bytes, serving: Serving) -> None:
+    async with serving(hello) as site, await site.connect() as stream:
+        await stream.send_all(sent)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        await stream.send_eof()
+        assert (await everything(stream)).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_a_body_that_breaks_off_malformed_ends_its_request_and_its_connection(serving: Serving) -> None:
+    """Before the response begins the client is told; after that only the end of the connection tells it."""
+    gone = trio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/begun":
+            await begin(send)
+            await part(send, b"one")
+        await until_gone(receive)
+        gone.set()
+
+    chunked = b"POST %b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+    for path, answer in ((b"/", b"HTTP/1.1 400 "), (b"/begun", b"HTTP/1.1 200 ")):
+        async with serving(app) as site, await site.connect() as stream:
+            await stream.send_all(chunked % path)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            await stream.send_all(b"zz\r\n" + GET)
+            answers = await everything(stream)
+            assert answers.startswith(answer)
+            assert answers.count(b"HTTP/1.1 ") == 1
+            with trio.fail_after(SOON):
+                await gone.wait()
+        gone = trio.Event()
+
+
+async def test_a_response_to_head_has_no_body(serving: Serving) -> None:
+    async with serving(hello) as site, await site.connect() as stream:
+        await stream.send_all(GET.replace(b"GET", b"HEAD") + GET)
+        answers = await read_to(stream, b"got    0")
+        assert answers.count(b"content-length: 8") == 2
+        assert answers.count(b"got") == 1
+
+
+async def test_a_client_of_http_1_0_gets_a_stream_that_ends_with_its_connection(serving: Serving) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await begin(send)
+        await part(send, b"one")
+        await send({"type": "http.response.body", "body": b"two"})
+
+    async with serving(app) as site:
+        answer = await ask(site, b"GET / HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n")
+        assert b"connection: close" in answer.lower()
+        assert answer.endswith(b"\r\n\r\nonetwo")
+
+
+async def test_a_header_that_would_split_the_response_is_not_sent(
+    serving: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"content-length", b"0"), (b"x", b"a\r\n\r\nHTTP/1.1 200 OK\r\n\r\n")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async with serving(app) as site:
+        answer = await ask(site, GET)
+    assert answer.startswith(b"HTTP/1.1 500 ")
+    assert answer.count(b"HTTP/1.1") == 1
+    assert len(caplog.records) == 1
+
+
+# The default server alone
+
+
+async def test_a_short_answer_is_one_write_and_so_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[bytes] = []
+
+    def write_now(self: listener.Connection, data: bytes) -> int:
+        written.append(bytes(data))
+        return listener_write(self, data)
+
+    listener_write = listener.Connection._write_now
+    monkeypatch.setattr(listener.Connection, "_write_now", write_now)
+    async with serve_at_port(listener.serve_http, hello) as site:
+        await lives_on(site)
+        await ask(site, b"nonsense\r\n\r\n")
+    assert [each[:13] for each in written] == [b"HTTP/1.1 200 ", b"HTTP/1.1 400 "]
+
+
+async def test_a_client_waits_for_leave_to_send_its_body_only_if_the_app_wants_it() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/":
+            await receive()
+        await finish(send)
+
+    head = b"POST %b HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+    async with serve_at_port(listener.serve_http, app) as site:
+        async with await site.connect() as stream:
+            await stream.send_all(head % b"/")
+            assert await read_to(stream, b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            await stream.send_all(b"xx")
+            await read_to(stream, b"done")
+        answer = await ask(site, head % b"/unread")
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b"connection: close" in answer.lower()
+
+
+async def test_heads_that_are_repeated_are_read_like_others() -> None:
+    scopes: list[Scope] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        scopes.append(scope)
+        await hello(scope, receive, send)
+
+    head = b"POST /a HTTP/1.1\r\nHost: a\r\nX: 1\r\nContent-Length: 3\r\n\r\n"
+    others = (head.replace(b"/a", b"/b"), head.replace(b"X: 1\r\n", b""), head.replace(b"X: 1", b"X: 12"))
+    async with serve_at_port(listener.serve_http, app) as site, await site.connect() as stream:
+        for each in (head, head, *others, head):
+            await stream.send_all(each + b"abc" + each)
+            await read_to(stream, b"got    3")
+            await stream.send_all(b"abc")
+            await read_to(stream, b"got    3")
+    read = [(scope["path"], dict(scope["headers"]).get(b"x")) for scope in scopes]
+    expected = [("/a", b"1"), ("/a", b"1"), ("/b", b"1"), ("/a", None), ("/a", b"12"), ("/a", b"1")]
+    assert read == [each for each in expected for _ in range(2)]
+
+
+async def test_tasks_that_an_app_left_behind_disturb_no_later_request() -> None:
+    """One waits for the disconnect. What another one still sends is dropped, and it hears nothing either."""
+    late: list[str] = []
+    go = trio.Event()
+
+    async def hear(receive: Receive) -> None:
+        late.append((await receive())["type"])
+
+    async def speak(receive: Receive, send: Send) -> None:
+        await go.wait()
+        await finish(send, b"late")
+        late.append("sent")
+        await hear(receive)
+
+    async with trio.open_nursery() as nursery:
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await receive()
+            if scope["path"] == "/":
+                nursery.start_soon(hear, receive)
+                nursery.start_soon(speak, receive, send)
+                await trio.testing.wait_all_tasks_blocked(0.01)
+            await finish(send)
+
+        async with serve_at_port(listener.serve_http, app) as site, await site.connect() as stream:
+            for _ in range(3):
+                await stream.send_all(GET)
+                assert b"late" not in await read_to(stream, b"done")
+            go.set()
+            await stream.send_all(GET.replace(b"/ ", b"/last "))
+            assert b"late" not in await read_to(stream, b"done")
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert (late.count("http.disconnect"), late.count("sent")) == (6, 3)
+
+
+async def test_a_client_that_always_has_another_request_lets_others_in_between() -> None:
+    """Its requests are there before each answer, and the app never waits."""
+    passes = 0
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await finish(send)
+
+    async def count() -> None:
+        nonlocal passes
+        while True:
+            await trio.lowlevel.checkpoint()
+            passes += 1
+
+    async with serve_at_port(listener.serve_http, app) as site, await site.connect() as stream:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            nursery.start_soon(stream.send_all, GET * 300)
+            heard = b""
+            while heard.count(b"done") < 300:
+                heard += await stream.receive_some()
+            nursery.cancel_scope.cancel()
+    assert passes >= 290
+
+
+async def test_an_app_that_only_sends_to_a_client_that_left_lets_others_run_and_can_be_cancelled() -> None:
+    ended = trio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        with trio.move_on_after(0.2):
+            await begin(send)
+            while True:
+                await part(send, b"x")
+        ended.set()
+
+    async with serve_at_port(listener.serve_http, app) as site:
+        async with await site.connect() as stream:
+            await stream.send_all(GET)
+            await stream.receive_some()
+        with trio.fail_after(SOON):
+            await ended.wait()
+
+
+async def test_an_app_that_fails_before_the_first_byte_of_its_answer_was_sent_is_answered_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        raise ValueError("secret words")
+
+    async with serve_at_port(listener.serve_http, app) as site:
+        answer = await ask(site, GET)
+    assert answer.startswith(b"HTTP/1.1 500 ")
+    assert answer.count(b"HTTP/1.1") == 1
+    assert len(caplog.records) == 1

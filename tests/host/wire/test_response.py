@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from host.wire.response import Response, response_head
+from host.wire.response import Response, asks_to_close, response_head
 
 DATE = b"Thu, 01 Jan 2026 00:00:00 GMT"
 KNOWN = [(b"content-type", b"text/plain"), (b"content-length", b"5")]
@@ -12,7 +12,7 @@ UNKNOWN = [(b"content-type", b"text/event-stream")]
 
 
 def begin(response: Response, headers: list[tuple[bytes, bytes]], status: int = 200) -> bytes:
-    return response.begin(status, headers, DATE, closes=response.closes(headers))
+    return response.begin(status, headers, DATE, closes=asks_to_close(headers))
 
 
 def test_an_answer_of_known_length_is_written_with_the_first_part_of_its_body() -> None:
@@ -37,11 +37,10 @@ def test_the_head_of_a_stream_is_written_at_once_and_its_parts_are_chunks() -> N
     assert response.add(b"a", more=False) == b"1\r\na\r\n0\r\n\r\n"
 
 
-def test_a_client_of_http_1_0_gets_no_chunks_and_a_closed_connection() -> None:
+def test_a_client_of_http_1_0_gets_no_chunks() -> None:
     response = Response("GET", "1.0")
     head = begin(response, UNKNOWN)
     assert b"transfer-encoding" not in head
-    assert b"connection: close\r\n" in head
     assert response.add(b"a", more=True) == b"a"
     assert (response.is_complete, response.is_cut) == (False, True)
     assert response.add(b"", more=False) == b""
@@ -59,8 +58,9 @@ def test_a_response_without_body_has_none_whatever_the_app_sends(method: str, st
 
 def test_the_app_closes_the_connection_by_a_header_and_decides_nothing_else_about_it() -> None:
     response = Response("GET", "1.1")
-    headers = [*KNOWN, (b"connection", b"Close"), (b"transfer-encoding", b"gzip")]
-    assert response.closes(headers)
+    headers = [*KNOWN, (b"Connection", b"Close"), (b"Transfer-Encoding", b"gzip")]
+    assert asks_to_close(headers)
+    assert not asks_to_close(KNOWN)
     written = begin(response, headers) + response.add(b"hello", more=False)
     assert written.count(b"connection: close") == 1
     assert b"gzip" not in written
