@@ -2,12 +2,16 @@
 PYTHON ?= python3
 MINUTES ?= 10
 STARTS ?= 50
+SERVER ?= built-in
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
 
 # Python keeps what it compiled, the tests with it, whatever the environment says: it takes seconds in each process.
 export PYTHONDONTWRITEBYTECODE :=
+
+# `make conformance SERVER=hypercorn`: what serves HTTP in the hosts under test.
+export COLONNADE_HTTP_SERVER := $(SERVER)
 
 .PHONY: run test test-all conformance matrix left-behind soak attack bench eras browser consent first-lists fuzz screenshots clean
 

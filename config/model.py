@@ -59,6 +59,7 @@ from config.types import (
     EachOnce,
     EndpointPath,
     EnvName,
+    FilePath,
     Flag,
     Folder,
     FrozenMap,
@@ -859,6 +860,21 @@ class Auth(_Strict):
     ] = field(hash=False)
 
 
+class HttpServerChoice(StrEnum):
+    """The program part that serves HTTP without TLS: Colonnade's own, or the package hypercorn."""
+
+    BUILT_IN = "built-in"
+    HYPERCORN = "hypercorn"
+
+
+@dataclass(frozen=True)
+class Tls(_Strict):
+    """The certificate with which the endpoint serves TLS. Both are files in PEM format, read again at each reload."""
+
+    cert: Annotated[FilePath, _key("File with the certificate, and those of the authorities between, in PEM format.")]
+    key: Annotated[FilePath, _key("File with its private key, in PEM format and without a password.")]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Listen(_Strict):
     """The address of the endpoint, and who may use it.
@@ -878,6 +894,15 @@ class Listen(_Strict):
     origins: Annotated[EachOnce[Origin], _key("Origins of accepted web pages, in addition to loopback ones.")] = ()
     hosts: Annotated[EachOnce[Host], _key("Accepted Host headers, in addition to the loopback ones.")] = ()
     sse: Annotated[Flag, _key("Whether HTTP+SSE is served too, at /sse and /message.", default=True)] = True
+    tls: Annotated[Tls | None, _key("Serve https, over HTTP/1.1 and HTTP/2, with this certificate.")] = None
+    server: Annotated[
+        HttpServerChoice,
+        _key("What serves HTTP without TLS: Colonnade's own server, or the package hypercorn.", "built-in"),
+    ] = HttpServerChoice.BUILT_IN
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self.tls is None else "https"
 
     @property
     def tokens(self) -> Mapping[str, Secret]:

@@ -59,6 +59,7 @@ from host.upstream.upstreams import Upstreams, open_upstreams
 from host.watched_files import watch_files
 from host.wire.acceptor import Limits, ServeHttp
 from host.wire.asgi import ASGIApp
+from host.wire.certificate import Certificate, CertificateError
 from host.wire.descent import announce_host, is_served_above
 from host.wire.port import bind
 from host.wire.process import become_subreaper, open_keeper
@@ -77,6 +78,16 @@ START_ERRORS = (StateError, AuditUnavailable, ServesItself)
 """Exceptions for which a host does not start, although its configuration is valid."""
 
 
+@dataclass(frozen=True, slots=True)
+class HttpServers:
+    """The servers of what the host serves over HTTP."""
+
+    plain: ServeHttp
+    endpoint: ServeHttp
+    """With TLS, if there is a certificate."""
+    certificate: Certificate | None = None
+
+
 @dataclass(eq=False)
 class Host:
     """All parts below the transports."""
@@ -92,6 +103,8 @@ class Host:
     stateless: Stateless
     admin: HostAdmin
     memory: Budget
+    certificate: Certificate | None = None
+    """What the endpoint serves TLS with."""
     _reading: trio.Lock = field(default_factory=trio.Lock)
     """Held while the configuration is read: an older reading of the file must not replace a newer one."""
     _was_rejected: bool = False
@@ -199,6 +212,7 @@ class Host:
             *(f"{server} has new rules or limits" for server in diff.policy_changed if server not in diff.restart),
             *diff.applied,
             *since_start.deferred,
+            *await self._renew_certificate(),
         ]
         await self._let_wait(read)
         outcome = ConfigReloaded(
@@ -208,6 +222,16 @@ class Host:
         )
         self.runtime.journal.note(outcome)
         return outcome
+
+    async def _renew_certificate(self) -> list[str]:
+        """Read the certificate again. Returns a sentence if it is another one now, or if it cannot be used."""
+        if self.certificate is None:
+            return []
+        try:
+            renewed = await trio.to_thread.run_sync(self.certificate.read)
+        except CertificateError as problem:
+            return [f"listen.tls: {problem}; the former certificate stays"]
+        return ["listen.tls: new connections get the new certificate"] if renewed else []
 
     def _is_waiting(self, read: Config) -> bool:
         """Whether this is the configuration whose changes are shown: the same text, and the same values of its
@@ -371,14 +395,14 @@ async def serve(
     url: str,
     journal: Journal,
     announce: Announce | None,
-    serve_http: ServeHttp,
+    servers: HttpServers,
 ) -> None:
     """Serve over HTTP at the bound socket, whose URL is `url`, until a signal stops the host."""
     async with (
         _open_signals() as signals,
-        open_host(config, state, journal, serve_http, endpoint=url) as host,
+        open_host(config, state, journal, servers.plain, endpoint=url) as host,
         _follow_reloads(host, signals),
-        _open_own_console(host, bound, signals.stop, announce, serve_http) as console,
+        _open_own_console(host, bound, signals.stop, announce, servers.plain) as console,
         open_http_endpoint(
             config.listen,
             host.router,
@@ -391,7 +415,8 @@ async def serve(
             has_console=host.admin.new_console_url is not None,
         ) as app,
     ):
-        await serve_http(app, bound, stop=signals.stop)
+        host.certificate = servers.certificate
+        await servers.endpoint(app, bound, stop=signals.stop)
 
 
 async def serve_over_stdio(
@@ -424,7 +449,9 @@ async def _open_own_console(
     if spec is None:
         yield None
         return
-    if bound is not None and spec.address is None and is_loopback(host.config.listen.address.host):
+    listen = host.config.listen
+    # Its cookies and links are for plain HTTP on loopback, which no other machine can read along.
+    if bound is not None and spec.address is None and is_loopback(listen.address.host) and listen.tls is None:
         app = _console_at(host, bound, stop)
         if announce is not None:
             announce(f"The console is at {host.admin.console_url()} (this link opens it once)")

@@ -1,5 +1,5 @@
-"""HTTP/1.1 server for an ASGI app on a TCP or Unix socket, hardened against hostile clients. Uses hypercorn's parser
-and request cycle.
+"""HTTP server for an ASGI app on a TCP or Unix socket, hardened against hostile clients. Uses hypercorn's parser and
+request cycle: HTTP/1.1 without TLS; hypercorn_tls.py adds TLS and HTTP/2.
 
 Owns every connection with its deadlines, and one task per request; acceptor.py accepts the connections. The app decides
 about access; head.py refuses request heads. There is no way to HTTP/2, WebSocket or another protocol: hypercorn's
@@ -31,7 +31,7 @@ import termios
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import h11
 import trio
@@ -52,11 +52,11 @@ from .head import MAX_HEAD, Refusal, check_head, head_end
 from .portions import Portions
 from .slots import INCOMPLETE_TIMEOUT, MANY_HEADS, Phase
 
-_CHUNK = 64 * 1024
-_READ_AHEAD = MAX_HEAD
+CHUNK = 64 * 1024
+READ_AHEAD = MAX_HEAD
 """Bytes of pipelined requests that a connection keeps. They are not charged, and a thousand connections may have them.
 """
-_BODY_QUEUE = 10  # parts of at most _CHUNK bytes
+_BODY_QUEUE = 10  # parts of at most CHUNK bytes
 _LONGEST_LINE = 64
 """Bytes of an incomplete line that are collected before the parser gets them."""
 
@@ -84,14 +84,18 @@ async def serve_http(
     Each scope has the extension of `asgi.claim`, by which the app names the owner of its request. On a Unix socket it
     also has that of `asgi.examine_sender`. If the app fails before it has sent anything, the response is 500.
     """
-    await _Server(app, limits).acceptor.serve(bound, stop, grace, task_status)
+    await Server(app, limits, Connection).acceptor.serve(bound, stop, grace, task_status)
 
 
-class _Server:
-    """The parts that all connections of one listener share."""
+class Server:
+    """The parts that all connections of one listener share.
 
-    def __init__(self, app: ASGIApp, limits: Limits) -> None:
-        self.acceptor = Acceptor(app, limits, partial(_Connection, self))
+    Args:
+        connect: makes a connection of an accepted socket.
+    """
+
+    def __init__(self, app: ASGIApp, limits: Limits, connect: Callable[[Server, socket.socket], Connection]) -> None:
+        self.acceptor = Acceptor(app, limits, partial(connect, self))
         self.limits = limits
         self.slots = self.acceptor.slots
         self.context = WorkerContext(None)
@@ -110,19 +114,45 @@ def _hypercorn_config() -> Config:
     return config
 
 
+class HttpProtocol(Protocol):
+    """A protocol of hypercorn, as a connection drives it."""
+
+    reads_heads: bool
+    """Its input between two requests is a head, line by line."""
+
+    @property
+    def has_whole_request(self) -> bool: ...
+
+    @property
+    def is_receiving_body(self) -> bool:
+        """Whether the body of a request is not complete."""
+
+    @property
+    def awaits_body(self) -> bool:
+        """Whether the body of a request is not complete and its response has not begun."""
+
+    @property
+    def has_begun_head(self) -> bool:
+        """Whether bytes of the next request have arrived; for use between two requests."""
+
+    async def initiate(self) -> None: ...
+
+    async def handle(self, event: WireEvent) -> None: ...
+
+
 class _ConnectionEnded(Exception):
     """No further request is read from this connection."""
 
 
-class _Connection:
+class Connection:
     """The connection of one client: reads and writes for hypercorn's protocol, and keeps the deadlines."""
 
-    def __init__(self, server: _Server, accepted: socket.socket) -> None:
+    def __init__(self, server: Server, accepted: socket.socket) -> None:
         self._server = server
         self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(accepted))
         self._writing = trio.Lock()
         self._nursery: trio.Nursery
-        self._protocol: _Http1
+        self._protocol: HttpProtocol
         self._reading = trio.CancelScope()
         self._waiting_for_turn = trio.CancelScope()
         self._deadline = trio.current_time() + server.limits.head_timeout
@@ -147,10 +177,14 @@ class _Connection:
             return
         try:
             async with trio.open_nursery() as self._nursery:
-                self._protocol = _Http1(self, self._server, peer, here)
+                self._protocol = self.choose_protocol(peer, here)
+                await self._protocol.initiate()
                 await self._read()
         finally:
             del self._nursery, self._protocol  # they refer to this object: no cycle is left to the garbage collector
+
+    def choose_protocol(self, peer: tuple[str, int] | None, here: tuple[str, int] | None) -> HttpProtocol:
+        return Http1(self, self._server, peer, here, secure=False)
 
     # Reading
 
@@ -176,7 +210,7 @@ class _Connection:
             if data is None:
                 return
             await self._protocol.handle(RawData(data))
-            self._head_begun = not self._busy
+            self._head_begun = self._protocol.reads_heads and not self._busy
             if not data:
                 return
 
@@ -188,10 +222,10 @@ class _Connection:
         with trio.CancelScope(deadline=self._deadline) as self._reading:
             try:
                 data = await self._receive_ready()
-            except (OSError, trio.ClosedResourceError):
+            except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
                 self.close()
                 return None
-            if not self._busy:
+            if not self._busy and self._protocol.reads_heads:
                 now = trio.current_time()
                 self._server.slots.set_phase(self, Phase.HEAD, now)
                 if not self._in_head:
@@ -213,7 +247,7 @@ class _Connection:
                 await trio.sleep(random.random() * RESUME_SPREAD)
             if self._is_closed():
                 break
-            size = _CHUNK if self._busy else _READ_AHEAD
+            size = CHUNK if self._busy else READ_AHEAD
             if self._protocol.is_receiving_body:
                 size = await self._server.portions.acquire(self._unread)
                 if self._is_closed():
@@ -236,17 +270,17 @@ class _Connection:
     async def read_ahead(self) -> None:
         """Keep reading while a pipelined request waits, so that the end of the connection is noticed.
 
-        Returns only after `resume`. After _READ_AHEAD bytes no more is read, and the end is not noticed.
+        Returns only after `resume`. After READ_AHEAD bytes no more is read, and the end is not noticed.
 
         Raises:
             _ConnectionEnded: the client left, or the connection was closed here. Pipelined requests are not answered.
         """
         with trio.CancelScope() as self._waiting_for_turn:
             while not self._half_closed:
-                if len(self._pipelined) >= _READ_AHEAD:
+                if len(self._pipelined) >= READ_AHEAD:
                     await trio.sleep_forever()
                 try:
-                    data = await self._stream.receive_some(_READ_AHEAD - len(self._pipelined))
+                    data = await self._receive_some(READ_AHEAD - len(self._pipelined))
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
                     self.close()
                     raise _ConnectionEnded from None
@@ -256,12 +290,15 @@ class _Connection:
         if self._half_closed or self._closed:
             raise _ConnectionEnded
 
+    async def _receive_some(self, size: int) -> bytes:
+        return bytes(await self._stream.receive_some(size))
+
     def resume(self) -> None:
         self._waiting_for_turn.cancel()
 
     async def _linger(self) -> None:
         with trio.move_on_after(LINGER), suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-            while await self._stream.receive_some(_CHUNK):
+            while await self._stream.receive_some(CHUNK):
                 pass
 
     # Writing
@@ -305,9 +342,9 @@ class _Connection:
         try:
             async with self._writing:
                 view = memoryview(data)
-                for start in range(0, len(data), _CHUNK):
+                for start in range(0, len(data), CHUNK):
                     with trio.fail_after(self._server.limits.write_timeout):
-                        await self._stream.send_all(view[start : start + _CHUNK])
+                        await self._stream.send_all(view[start : start + CHUNK])
             written = True
         except (trio.TooSlowError, trio.BrokenResourceError, trio.ClosedResourceError):
             return
@@ -391,15 +428,23 @@ class _Connection:
     async def spawn_app(
         self, _app: object, _config: Config, scope: Scope, send: Callable[[Event | None], Awaitable[None]]
     ) -> Callable[[Event], Awaitable[None]]:
+        self.extend(scope)
+        inbox = _Inbox()
+        self._nursery.start_soon(self._answer, scope, inbox, send)
+        return inbox.put
+
+    def spawn(self, task: Callable[..., Awaitable[object]], *args: object) -> None:
+        self._nursery.start_soon(task, *args)
+
+    def extend(self, scope: Scope) -> None:
+        """Add our extensions to the scope of a request."""
+
         def claim(owner: Hashable, *, reserved: bool) -> bool:
             return self._server.slots.claim(self, owner, trio.current_time(), reserved=reserved)
 
         scope["extensions"][CLAIM] = claim
         if self._stream.socket.family == socket.AF_UNIX:
             scope["extensions"][PEER] = partial(examine_peer, self._stream.socket)
-        inbox = _Inbox()
-        self._nursery.start_soon(self._answer, scope, inbox, send)
-        return inbox.put
 
     async def _answer(self, scope: Scope, inbox: _Inbox, send: Callable[[Event | None], Awaitable[None]]) -> None:
         async def send_unless_cancelled(event: Event) -> None:
@@ -445,15 +490,19 @@ class _Inbox:
         self._out.close()
 
 
-class _Http1(H11Protocol):
+class Http1(H11Protocol):
     """Hypercorn's HTTP/1.1 protocol, with the refusals of head.py and without a switch to another protocol."""
+
+    reads_heads = True
 
     def __init__(
         self,
-        connection: _Connection,
-        server: _Server,
+        connection: Connection,
+        server: Server,
         client: tuple[str, int] | None,
         here: tuple[str, int] | None,
+        *,
+        secure: bool,
     ) -> None:
         # Hypercorn's annotations want its own app wrapper and task group; of both, only `spawn_app` is used.
         handed = cast(Any, connection)
@@ -463,7 +512,7 @@ class _Http1(H11Protocol):
             server.context,
             handed,
             ConnectionState({}),
-            False,
+            secure,
             client,
             here,
             connection.handle_event,
@@ -479,17 +528,14 @@ class _Http1(H11Protocol):
 
     @property
     def is_receiving_body(self) -> bool:
-        """Whether the body of a request is not complete."""
         return self._strict.their_state is h11.SEND_BODY
 
     @property
     def awaits_body(self) -> bool:
-        """Whether the body of a request is not complete and its response has not begun."""
         return self._strict.their_state is h11.SEND_BODY and self._strict.our_state is h11.SEND_RESPONSE
 
     @property
     def has_begun_head(self) -> bool:
-        """Whether bytes of the next request have arrived; for use between two requests."""
         return bool(self._strict.trailing_data[0])
 
     async def stream_send(self, event: StreamEvent) -> None:
@@ -535,7 +581,7 @@ class _StrictConnection(h11.Connection):
 class _Stopping(EventWrapper):
     """Hypercorn's event for "connections end with their current response"."""
 
-    def __init__(self, acceptor: Acceptor[_Connection]) -> None:
+    def __init__(self, acceptor: Acceptor[Connection]) -> None:
         super().__init__()
         self._acceptor = acceptor
 
@@ -546,7 +592,7 @@ class _Stopping(EventWrapper):
 class _NextRequestEvent(EventWrapper):
     """Hypercorn's event for "the next pipelined request may be parsed". Its waiter keeps reading from the client."""
 
-    def __init__(self, connection: _Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         super().__init__()
         self._connection = connection
 

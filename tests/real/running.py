@@ -34,7 +34,7 @@ START = 30.0
 """Seconds in which servers must be ready; Python's imports take their time on a busy machine."""
 STOP = 10.0
 """Seconds in which SIGTERM must have ended the host, as docs/operations.md says."""
-ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/\S*")
+ADDRESS = re.compile(r"https?://127\.0\.0\.1:\d+/\S*")
 
 
 def recorder(log: Path) -> dict[str, Any]:
@@ -53,10 +53,15 @@ def free_port() -> int:
         return port
 
 
-def write_config(folder: Path, servers: Mapping[str, object], **more: object) -> Path:
+HTTP_SERVER = os.environ.get("COLONNADE_HTTP_SERVER", "built-in")
+"""The server of the hosts under test, as `listen.server` names it, unless a test chooses one."""
+
+
+def write_config(folder: Path, servers: Mapping[str, object], **more: Any) -> Path:
     """A configuration file (JSON is YAML) that listens at a free port. It is not watched, unless `more` says so."""
     file = folder / "colonnade.yaml"
-    file.write_text(json.dumps({"listen": {"address": "127.0.0.1:0"}, "watch": "off", "servers": servers, **more}))
+    listen = {"address": "127.0.0.1:0", "server": HTTP_SERVER, **more.pop("listen", {})}
+    file.write_text(json.dumps({"listen": listen, "watch": "off", "servers": servers, **more}))
     return file
 
 
