@@ -1,22 +1,27 @@
 """`make fuzz MINUTES=10`: half of the time for mutated connections, half for searching in the parsers.
 
-Prints a line for each part and `N passed, N failed` at the end; the exit status is 1 if a promise was broken. Ten
-minutes are meant for at least 200,000 connections; a shorter run tries fewer.
+Prints a line for each part and `N passed, N failed` at the end; the exit status is 1 if a promise was broken. 200,000
+requests are compared with h11 first. Ten minutes are meant for at least 200,000 connections; a shorter run tries fewer.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from random import SystemRandom
 
+from config import HttpServerChoice
+from tests.fuzz.against_h11 import compare_many
 from tests.fuzz.connections import Outcome, attack_http, attack_stdio
-from tests.fuzz.explore import CORPUS, explore
+from tests.fuzz.explore import CORPUS, explore, seeds
 
 CONNECTIONS_A_MINUTE = 20_000
 LINES_A_MINUTE = 20_000
+COMPARED = 200_000
+"""Requests that are compared with h11, whatever the time: less than a minute."""
 CORES = 2
 
 
@@ -26,15 +31,30 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=SystemRandom().getrandbits(32))
     parser.add_argument("--first", type=int, default=0, help="the number of the first connection")
     parser.add_argument("--connections", type=int, help="so many connections, and nothing else")
+    parser.add_argument("--server", default="built-in", help="what serves them (listen.server)")
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
     if arguments.connections is not None:
-        return _judge([_told("http", attack_http(arguments.connections, 3600, arguments.seed, arguments.first))])
+        return _judge(
+            [
+                _told(
+                    "http",
+                    attack_http(arguments.connections, 3600, arguments.seed, arguments.first, arguments.server),
+                )
+            ]
+        )
     seconds = arguments.minutes * 60
+    began = time.monotonic()
+    contradictions = compare_many(COMPARED, arguments.seed, [*seeds("request"), *seeds("http")])
+    compared = _told("h11", Outcome(COMPARED, time.monotonic() - began, contradictions[:5]))
     wanted = int(CONNECTIONS_A_MINUTE * arguments.minutes)
     lines = int(LINES_A_MINUTE * arguments.minutes)
     passed = [
-        _told("http", attack_http(wanted, seconds, arguments.seed, arguments.first)),
+        compared,
+        *(
+            _told(f"http {server}", attack_http(wanted // 2, seconds / 2, arguments.seed, arguments.first, server))
+            for server in HttpServerChoice
+        ),
         _told("stdio", attack_stdio(lines, seconds / 10, arguments.seed)),
     ]
     targets = sorted(folder.name for folder in CORPUS.iterdir() if folder.name != "http")
@@ -49,7 +69,7 @@ def main() -> int:
 
 
 def _told(name: str, outcome: Outcome) -> bool:
-    print(f"{name:12} {outcome.tried:9,} inputs in {outcome.seconds:.0f} s: {'BROKEN' if outcome.faults else 'held'}")
+    print(f"{name:14} {outcome.tried:9,} inputs in {outcome.seconds:.0f} s: {'BROKEN' if outcome.faults else 'held'}")
     for fault in outcome.faults:
         print(f"  {fault}")
     sys.stdout.flush()

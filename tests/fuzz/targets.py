@@ -30,8 +30,9 @@ from host.sanitize import needs_no_sanitizing, sanitize_json, visible
 from host.wire.framing import LineTooLong, MessageSplitter
 from host.wire.head import MAX_HEAD, check_head, head_end
 from host.wire.sse import Event, EventParser, EventTooLong
+from tests.fuzz.against_h11 import compare
 
-REFUSING_STATUSES = {400, 426, 431, 505}
+REFUSING_STATUSES = {400, 426, 431, 501, 505}
 _FOLDER = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 
 
@@ -108,6 +109,11 @@ def http_head(data: bytes) -> None:
     assert b"upgrade" not in names
 
 
+def http_request(data: bytes) -> None:
+    """A request is refused if h11 refuses it, and otherwise read as h11 reads it."""
+    compare(data)
+
+
 def configuration(data: bytes) -> None:
     """A configuration file is read, or refused with sentences of one line that repeat no secret."""
     secret = "s3cr3t-v4lue-0f-th3-t3st"
@@ -177,6 +183,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "sse": event_stream,
     "lines": stdio_lines,
     "head": http_head,
+    "request": http_request,
     "config": configuration,
     "uris": uris,
     "definitions": definitions,
