@@ -856,3 +856,56 @@ async def test_an_app_that_fails_before_the_first_byte_of_its_answer_was_sent_is
     assert answer.startswith(b"HTTP/1.1 500 ")
     assert answer.count(b"HTTP/1.1") == 1
     assert len(caplog.records) == 1
+
+
+async def test_little_is_read_beyond_the_end_of_a_body() -> None:
+    """The budget of memory counts what the app reads, and nothing that waits behind it."""
+    read = go_on = trio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["more_body"]:
+            pass
+        read.set()
+        await go_on.wait()
+        await finish(send)
+
+    framings = (
+        b"Content-Length: 100000\r\n\r\n" + b"x" * 100_000,
+        b"Transfer-Encoding: chunked\r\n\r\n186a0\r\n" + b"x" * 100_000 + b"\r\n0\r\n\r\n",
+    )
+    for framing in framings:
+        read, go_on = trio.Event(), trio.Event()
+        others = connections_of(listener)
+        async with serve_at_port(listener.serve_http, app) as site, await site.connect() as stream:
+            async with trio.open_nursery() as nursery:
+                post = b"POST / HTTP/1.1\r\nHost: a\r\n" + framing
+                nursery.start_soon(stream.send_all, post + GET * 10_000)
+                await read.wait()
+                (connection,) = (each for id, each in connections_of(listener).items() if id not in others)
+                assert len(connection.buffer) <= MAX_HEAD
+                nursery.cancel_scope.cancel()
+            go_on.set()
+
+
+async def test_a_malformed_body_is_not_read_on_by_an_app_that_waits_for_the_end() -> None:
+    waiting = trio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await begin(send)
+        await until_gone(receive)
+        waiting.set()
+        await trio.sleep_forever()
+
+    others = connections_of(listener)
+    chunked = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with serve_at_port(listener.serve_http, app) as site, await site.connect() as stream:
+        await stream.send_all(chunked)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stream.send_all, b"zz\r\n" + b"x" * 8_000_000)
+            with trio.fail_after(SOON):
+                await waiting.wait()
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            (connection,) = (each for id, each in connections_of(listener).items() if id not in others)
+            assert len(connection.buffer) <= MAX_HEAD
+            nursery.cancel_scope.cancel()
