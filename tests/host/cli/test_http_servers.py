@@ -31,7 +31,11 @@ print(json.dumps(sorted(sys.modules)))
     ("server", "loaded", "absent"),
     [
         ("built-in", {"host.wire.listener", "httptools"}, {"hypercorn", "wsproto", "priority"}),
-        ("hypercorn", {"host.wire.hypercorn_listener", "hypercorn"}, {"host.wire.listener", "host.wire.hypercorn_tls"}),
+        pytest.param(
+            *("hypercorn", {"host.wire.hypercorn_listener", "hypercorn"}),
+            {"host.wire.listener", "host.wire.hypercorn_tls"},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_only_the_chosen_server_is_imported(server: str, loaded: set[str], absent: set[str]) -> None:
