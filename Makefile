@@ -2,7 +2,8 @@
 PYTHON ?= python3
 MINUTES ?= 10
 STARTS ?= 50
-CLIENT ?= builtin
+CLIENT ?= built-in
+SERVER ?= built-in
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
@@ -10,7 +11,8 @@ INSTALLED_DEV := .venv/.installed-dev
 # Python keeps what it compiled, the tests with it, whatever the environment says: it takes seconds in each process.
 export PYTHONDONTWRITEBYTECODE :=
 
-# The HTTP client that connects to servers in the tests of whole hosts: builtin or httpx.
+# What serves HTTP to clients in the tests of whole hosts, and what reaches servers at a URL: SERVER=hypercorn, CLIENT=httpx.
+export COLONNADE_TEST_SERVER := $(SERVER)
 export COLONNADE_TEST_CLIENT := $(CLIENT)
 
 .PHONY: run test test-all conformance matrix left-behind soak attack bench eras browser consent first-lists fuzz screenshots clean

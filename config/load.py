@@ -39,6 +39,8 @@ _UNKNOWN_KEY = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 _NEITHER = "expected exactly one of command and url, found neither"
 _MISSING = {
     "servers": "it names what to serve",
+    "cert": "it names the file with the certificate",
+    "key": "it names the file with the private key of the certificate",
     "tokens": "it names who may use the endpoint",
     "name": "it is the pattern of the rule",
     "uri": "it is the pattern of the rule",

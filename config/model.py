@@ -59,6 +59,7 @@ from config.types import (
     EachOnce,
     EndpointPath,
     EnvName,
+    FilePath,
     Flag,
     Folder,
     FrozenMap,
@@ -191,7 +192,7 @@ class HttpClient(StrEnum):
     """The HTTP client that connects to a server: Colonnade's own, or the package httpx, which needs many times the
     processor time and accepts more of what servers send."""
 
-    BUILTIN = "builtin"
+    BUILT_IN = "built-in"
     HTTPX = "httpx"
 
 
@@ -792,11 +793,11 @@ class HttpServer(Server):
     client: Annotated[
         HttpClient,
         _key(
-            "The HTTP client. builtin: Colonnade's own, which is fast and strict. httpx: the package of that name, for "
-            "servers that the other one cannot be used with.",
-            "builtin",
+            "The HTTP client. built-in: Colonnade's own, which is fast and strict. httpx: the package of that name, "
+            "for servers that the other one cannot be used with.",
+            "built-in",
         ),
-    ] = HttpClient.BUILTIN
+    ] = HttpClient.BUILT_IN
     folder: Annotated[SkipJsonSchema[Path], _NO_KEY] = Path()
     """The folder of the file, in which the helper runs."""
     helper_secrets: Annotated[SkipJsonSchema[list[Secret]], _NO_KEY] = field(
@@ -875,6 +876,21 @@ class Auth(_Strict):
     ] = field(hash=False)
 
 
+class HttpServer(StrEnum):
+    """The program part that serves HTTP without TLS: Colonnade's own, or the package hypercorn."""
+
+    BUILT_IN = "built-in"
+    HYPERCORN = "hypercorn"
+
+
+@dataclass(frozen=True)
+class Tls(_Strict):
+    """The certificate with which the endpoint serves TLS. Both are files in PEM format, read again at each reload."""
+
+    cert: Annotated[FilePath, _key("File with the certificate, and those of the authorities between, in PEM format.")]
+    key: Annotated[FilePath, _key("File with its private key, in PEM format and without a password.")]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Listen(_Strict):
     """The address of the endpoint, and who may use it.
@@ -894,6 +910,15 @@ class Listen(_Strict):
     origins: Annotated[EachOnce[Origin], _key("Origins of accepted web pages, in addition to loopback ones.")] = ()
     hosts: Annotated[EachOnce[Host], _key("Accepted Host headers, in addition to the loopback ones.")] = ()
     sse: Annotated[Flag, _key("Whether HTTP+SSE is served too, at /sse and /message.", default=True)] = True
+    tls: Annotated[Tls | None, _key("Serve https, over HTTP/1.1 and HTTP/2, with this certificate.")] = None
+    server: Annotated[
+        HttpServer,
+        _key("What serves HTTP without TLS: Colonnade's own server, or the package hypercorn.", "built-in"),
+    ] = HttpServer.BUILT_IN
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self.tls is None else "https"
 
     @property
     def tokens(self) -> Mapping[str, Secret]:

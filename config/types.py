@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast, get_args
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, ValidationError, ValidationInfo, WithJsonSchema
@@ -156,6 +156,19 @@ def _read_secret(text: Expanded) -> Secret:
 def _read_folder(folder: Expanded) -> Path:
     refuse_tilde(folder.text)
     return Path(folder.text)
+
+
+@_reads("the path of a file")
+def _read_file_path(path: Expanded) -> Path:
+    refuse_tilde(path.text)
+    if not path.text or "\0" in path.text:
+        raise expected("the path of a file", _quote(path))
+    return Path(path.text)
+
+
+def _from_folder(path: Path, info: ValidationInfo) -> Path:
+    folder: Path = cast(Expander, info.context).folder
+    return folder / path
 
 
 def refuse_tilde(path: str) -> None:
@@ -608,6 +621,7 @@ Title = Annotated[str, BeforeValidator(_read_title), _text()]
 HeaderValue = Annotated[Secret, BeforeValidator(_read_header_value), _text()]
 Token = Annotated[Secret, BeforeValidator(_read_token), _text(f"[!-~]{{{SHORTEST_TOKEN},{LONGEST_TOKEN}}}")]
 Folder = Annotated[Path, BeforeValidator(_read_folder), _text()]
+FilePath = Annotated[Path, BeforeValidator(_read_file_path), AfterValidator(_from_folder), _NOT_EMPTY]
 Pattern = Annotated[str, BeforeValidator(_read_pattern), WithJsonSchema(_NOT_EMPTY_STRING)]
 Affix = Annotated[str, BeforeValidator(_read_affix), _NOT_EMPTY]
 Duration = Annotated[float, BeforeValidator(_read_duration), _text(_DURATION)]

@@ -57,9 +57,10 @@ from host.upstream.remembered import RememberedServers
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams, open_upstreams
 from host.watched_files import watch_files
+from host.wire.acceptor import Limits, ServeHttp
 from host.wire.asgi import ASGIApp
+from host.wire.certificate import Certificate, CertificateError
 from host.wire.descent import announce_host, is_served_above
-from host.wire.listener import serve_http
 from host.wire.port import bind
 from host.wire.process import become_subreaper, open_keeper
 from host.wire.turns import Turns
@@ -77,6 +78,16 @@ START_ERRORS = (StateError, AuditUnavailable, ServesItself)
 """Exceptions for which a host does not start, although its configuration is valid."""
 
 
+@dataclass(frozen=True, slots=True)
+class HttpServers:
+    """The servers of what the host serves over HTTP."""
+
+    plain: ServeHttp
+    endpoint: ServeHttp
+    """With TLS, if there is a certificate."""
+    certificate: Certificate | None = None
+
+
 @dataclass(eq=False)
 class Host:
     """All parts below the transports."""
@@ -92,6 +103,8 @@ class Host:
     stateless: Stateless
     admin: HostAdmin
     memory: Budget
+    certificate: Certificate | None = None
+    """What the endpoint serves TLS with."""
     _reading: trio.Lock = field(default_factory=trio.Lock)
     """Held while the configuration is read: an older reading of the file must not replace a newer one."""
     _was_rejected: bool = False
@@ -199,6 +212,7 @@ class Host:
             *(f"{server} has new rules or limits" for server in diff.policy_changed if server not in diff.restart),
             *diff.applied,
             *since_start.deferred,
+            *await self._renew_certificate(),
         ]
         await self._let_wait(read)
         outcome = ConfigReloaded(
@@ -208,6 +222,16 @@ class Host:
         )
         self.runtime.journal.note(outcome)
         return outcome
+
+    async def _renew_certificate(self) -> list[str]:
+        """Read the certificate again. Returns a sentence if it is another one now, or if it cannot be used."""
+        if self.certificate is None:
+            return []
+        try:
+            renewed = await trio.to_thread.run_sync(self.certificate.read)
+        except CertificateError as problem:
+            return [f"listen.tls: {problem}; the former certificate stays"]
+        return ["listen.tls: new connections get the new certificate"] if renewed else []
 
     def _is_waiting(self, read: Config) -> bool:
         """Whether this is the configuration whose changes are shown: the same text, and the same values of its
@@ -235,10 +259,20 @@ class Host:
 
 @asynccontextmanager
 async def open_host(
-    config: Config, state: State, journal: Journal, *, endpoint: str = "", single_client: bool = False
+    config: Config,
+    state: State,
+    journal: Journal,
+    serve_http: ServeHttp,
+    *,
+    endpoint: str = "",
+    single_client: bool = False,
 ) -> AsyncIterator[Host]:
-    """All servers of the configuration, connecting, for the block; at its end none is left. `endpoint`: the URL of the
-    endpoint, empty over stdio. `single_client`: there will be one client only.
+    """All servers of the configuration, connecting, for the block; at its end none is left.
+
+    Args:
+        serve_http: serves everything that the host serves over HTTP.
+        endpoint: the URL of the endpoint, empty over stdio.
+        single_client: there will be one client only.
 
     Raises:
         StateError, AuditUnavailable, OSError: decisions cannot be stored, events cannot be written to the audit, or the
@@ -321,7 +355,9 @@ async def open_host(
                     nursery.start_soon(admin.run)
                     nursery.start_soon(give_back, memory)
                     nursery.start_soon(collect)
-                    async with open_admin_socket(admin, state.run, state.hosts, partial(on_crash, "the admin socket")):
+                    async with open_admin_socket(
+                        admin, state.run, state.hosts, partial(on_crash, "the admin socket"), serve_http
+                    ):
                         yield host
                     nursery.cancel_scope.cancel()
 
@@ -353,14 +389,20 @@ Announce = Callable[[str], object]
 
 
 async def serve(
-    config: Config, state: State, bound: socket.socket, url: str, journal: Journal, announce: Announce | None
+    config: Config,
+    state: State,
+    bound: socket.socket,
+    url: str,
+    journal: Journal,
+    announce: Announce | None,
+    servers: HttpServers,
 ) -> None:
     """Serve over HTTP at the bound socket, whose URL is `url`, until a signal stops the host."""
     async with (
         _open_signals() as signals,
-        open_host(config, state, journal, endpoint=url) as host,
+        open_host(config, state, journal, servers.plain, endpoint=url) as host,
         _follow_reloads(host, signals),
-        _open_own_console(host, bound, signals.stop, announce) as console,
+        _open_own_console(host, bound, signals.stop, announce, servers.plain) as console,
         open_http_endpoint(
             config.listen,
             host.router,
@@ -373,17 +415,20 @@ async def serve(
             has_console=host.admin.new_console_url is not None,
         ) as app,
     ):
-        await serve_http(app, bound, stop=signals.stop)
+        host.certificate = servers.certificate
+        await servers.endpoint(app, bound, stop=signals.stop)
 
 
-async def serve_over_stdio(config: Config, state: State, journal: Journal, announce: Announce | None) -> None:
+async def serve_over_stdio(
+    config: Config, state: State, journal: Journal, announce: Announce | None, serve_http: ServeHttp
+) -> None:
     """Serve the one client on standard input and output until it leaves or a signal stops the host."""
     with own_stdout() as stdout:
         async with (
             _open_signals() as signals,
-            open_host(config, state, journal, single_client=True) as host,
+            open_host(config, state, journal, serve_http, single_client=True) as host,
             _follow_reloads(host, signals),
-            _open_own_console(host, None, signals.stop, announce),
+            _open_own_console(host, None, signals.stop, announce, serve_http),
         ):
             session = Session("stdio", None, host.router, journal, tasks=host.stateless.tasks, memory=host.memory)
             stateless = StatelessStdio(host.router, host.stateless, session, signals.stop)
@@ -395,7 +440,7 @@ async def serve_over_stdio(config: Config, state: State, journal: Journal, annou
 
 @asynccontextmanager
 async def _open_own_console(
-    host: Host, bound: socket.socket | None, stop: trio.Event, announce: Announce | None
+    host: Host, bound: socket.socket | None, stop: trio.Event, announce: Announce | None, serve_http: ServeHttp
 ) -> AsyncIterator[ASGIApp | None]:
     """The web console, for the block: returned as an app if it is served at the endpoint's own address (a loopback
     address, and none other is configured); otherwise served at a loopback address of its own. If it cannot be opened,
@@ -404,7 +449,9 @@ async def _open_own_console(
     if spec is None:
         yield None
         return
-    if bound is not None and spec.address is None and is_loopback(host.config.listen.address.host):
+    listen = host.config.listen
+    # Its cookies and links are for plain HTTP on loopback, which no other machine can read along.
+    if bound is not None and spec.address is None and is_loopback(listen.address.host) and listen.tls is None:
         app = _console_at(host, bound, stop)
         if announce is not None:
             announce(f"The console is at {host.admin.console_url()} (this link opens it once)")
@@ -419,7 +466,7 @@ async def _open_own_console(
         return
     async with trio.open_nursery() as nursery:
         console = _console_at(host, own, stop)
-        nursery.start_soon(partial(serve_http, console, own, stop=stop, max_connections=CONSOLE_CONNECTIONS))
+        nursery.start_soon(partial(serve_http, console, own, stop=stop, limits=Limits(CONSOLE_CONNECTIONS)))
         if announce is not None:
             announce(f"The console is at {host.admin.console_url()} (this link opens it once)")
         yield None

@@ -948,7 +948,8 @@ def serve_http(host: str, port: int, handshake_only: bool) -> None:
     with socket.create_server((host, port)) as listener:
         print(f"http://{host}:{listener.getsockname()[1]}/mcp", flush=True)
         # Open streams end with the process: nobody waits here for clients that stay connected.
-        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
+        # Not httptools, which uvicorn would take where it is installed: it leaves spaces at the end of a header.
+        config = uvicorn.Config(app, http="h11", log_level="warning", timeout_graceful_shutdown=1)
         uvicorn.Server(config).run(sockets=[listener])
 
 

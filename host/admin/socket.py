@@ -23,9 +23,9 @@ from config import Channel
 from host.admin.api import CALLER, AdminApp, AdminCaller, Refused
 from host.admin.paths import SOCKET_SUFFIX
 from host.admin.schema import AdminApi
+from host.wire.acceptor import Limits, ServeHttp
 from host.wire.asgi import NO_CONNECTION_MESSAGE, RETRY_AFTER, Receive, Scope, Send, claim, examine_sender
 from host.wire.descent import PeerProcess, refusal_reason
-from host.wire.listener import serve_http
 from host.wire.port import bind_unix
 
 MAX_TERMINALS = 16
@@ -39,7 +39,7 @@ MAX_REFUSALS_RECORDED = 10
 
 @asynccontextmanager
 async def open_admin_socket(
-    api: AdminApi, folder: Path, hosts: Path, on_crash: Callable[[Exception], None]
+    api: AdminApi, folder: Path, hosts: Path, on_crash: Callable[[Exception], None], serve_http: ServeHttp
 ) -> AsyncIterator[Path]:
     """Serve at a new socket in the folder, which must be the user's alone, for the block; its path. At the end the
     socket is removed.
@@ -56,7 +56,7 @@ async def open_admin_socket(
     try:
         async with trio.open_nursery() as nursery:
             door = SocketDoor(api, hosts, on_crash)
-            await nursery.start(partial(serve_http, door.serve, listening, max_connections=MAX_CONNECTIONS))
+            await nursery.start(partial(serve_http, door.serve, listening, limits=Limits(MAX_CONNECTIONS)))
             yield path
             nursery.cancel_scope.cancel()
     finally:

@@ -19,6 +19,7 @@ from host.admin.schema import LogLine
 from host.app import START_ERRORS, Host, open_host
 from host.cli.admin_client import find_hosts
 from host.cli.exit_codes import UNREACHED, WRONG, CommandFailed
+from host.cli.http_servers import choose_plain_server
 from host.cli.listing import MAX_LOG_LINES, Listing, OwnersView, name_of, why_hidden
 from host.cli.log import open_log
 from host.cli.progress import ProgressBar
@@ -157,7 +158,7 @@ def _view_of_running(state: State | None, url: str) -> OwnersView | None:
 
 
 async def _locally(config: Config, state: State, journal: Journal, work: Work[T], server: str | None) -> T:
-    async with open_host(config, state, journal) as host:
+    async with open_host(config, state, journal, choose_plain_server(config.listen)) as host:
         wanted = [upstream for id, upstream in host.upstreams.by_id.items() if server in (None, id)]
         with trio.move_on_after(math.inf if server is not None else LIST_TIMEOUT):
             for upstream in wanted:

@@ -176,7 +176,10 @@ def _url(config: Config, state: State) -> tuple[str, str]:
         )
     ip = "127.0.0.1" if ip_address(address.host).is_unspecified else address.host
     shown = f"[{ip}]" if ":" in ip else ip
-    return f"http://{shown}:{address.port}{config.listen.path}", f"it must run: colonnade serve {config.source}"
+    return (
+        f"{config.listen.scheme}://{shown}:{address.port}{config.listen.path}",
+        f"it must run: colonnade serve {config.source}",
+    )
 
 
 def _program() -> list[str]:

@@ -20,6 +20,7 @@ from host.cli.common import (
     state_option,
 )
 from host.cli.exit_codes import DONE, WRONG, CommandFailed
+from host.cli.http_servers import choose_plain_server, choose_servers, read_certificate
 from host.non_blocking import NonBlockingStream
 
 if TYPE_CHECKING:
@@ -45,9 +46,11 @@ def serve(selection: Selection, file: str | None, stdio: bool, ip: str | None, p
     config = _at(load_config(file or find_config(), may_ask=not stdio), ip, port)
     state = selection.open_state()
     bound = None
+    certificate = None
     if not stdio:
         from host.wire.port import bind
 
+        certificate = read_certificate(config.listen)
         try:
             bound = bind(*config.listen.address)
         except OSError as error:
@@ -62,7 +65,7 @@ def serve(selection: Selection, file: str | None, stdio: bool, ip: str | None, p
 
             host = config.listen.address.host
             address = f"[{host}]" if ":" in host else host
-            url = f"http://{address}:{bound.getsockname()[1]}{config.listen.path}"
+            url = f"{config.listen.scheme}://{address}:{bound.getsockname()[1]}{config.listen.path}"
             out.write(f"Colonnade {VERSION} serves {count_servers(config)} at {url}\n")
         # The port listens; the rest of the program is imported only now.
         import trio
@@ -82,9 +85,9 @@ def serve(selection: Selection, file: str | None, stdio: bool, ip: str | None, p
         problem = None
         try:
             if bound is None:
-                trio.run(app.serve_over_stdio, config, state, journal, say)
+                trio.run(app.serve_over_stdio, config, state, journal, say, choose_plain_server(config.listen))
             else:
-                trio.run(app.serve, config, state, bound, url, journal, say)
+                trio.run(app.serve, config, state, bound, url, journal, say, choose_servers(config.listen, certificate))
         except* app.START_ERRORS as group:
             problem = first_exception(group)
         if problem is not None:

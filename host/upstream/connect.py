@@ -126,7 +126,7 @@ async def open_sse_link(
 
 def _transport(spec: HttpServer, turns: Turns) -> Transport | None:
     """The connections of the client that is configured for the server; None for the usual one."""
-    if spec.client is HttpClient.BUILTIN:
+    if spec.client is HttpClient.BUILT_IN:
         return None
     # Not at the top: few servers need it, and importing httpx takes 45 ms.
     transport: Transport = importlib.import_module("host.wire.httpx_transport").HttpxTransport(turns)

@@ -15,6 +15,10 @@ MAX_HEAD = 16 * 1024
 """Bytes of request line and fields together, including the empty line at the end."""
 MAX_FIELDS = 100
 
+_METHODS = (b"POST", b"GET", b"DELETE", b"OPTIONS", b"HEAD", b"PUT", b"PATCH", b"TRACE")
+"""The methods of which an app may say whether it permits them. CONNECT and those of other protocols are not among them.
+"""
+
 _END = re.compile(rb"\n\r?\n")
 
 
@@ -25,10 +29,11 @@ class Refusal(NamedTuple):
     why: str
 
 
-def head_of(received: bytes) -> bytes | None:
-    """The head at the start of `received`, including its empty line; None while it is not complete."""
-    end = _END.search(received)
-    return None if end is None else received[: end.end()]
+def head_end(received: bytes, searched: int = 0) -> int | None:
+    """The number of bytes of the head at the start of `received`, including its empty line; None while it is not
+    complete. The first `searched` bytes were searched before."""
+    end = _END.search(received, max(0, searched - 2))
+    return None if end is None else end.end()
 
 
 def check_head(head: bytes) -> Refusal | None:
@@ -52,7 +57,7 @@ def _refuse_request_line(method: bytes, target: bytes, version: bytes) -> Refusa
         if version.startswith(b"HTTP/"):
             return Refusal(505, "only HTTP/1.1 is supported")
         return Refusal(400, "the request line is not one of HTTP/1.1")
-    if method == b"CONNECT" or method != method.upper():
+    if method not in _METHODS:
         return Refusal(400, "unknown HTTP method")
     if not target.startswith(b"/"):
         return Refusal(400, "the request target is not a path, which begins with a slash")
@@ -75,6 +80,9 @@ def _refuse_fields(fields: Iterable[bytes], version: bytes) -> Refusal | None:
     lengths = seen.get(b"content-length", [])
     if len(lengths) > 1 or not all(length.isdigit() for length in lengths):
         return Refusal(400, "Content-Length is not one number")
-    if b"transfer-encoding" in seen and (lengths or version == b"HTTP/1.0"):
+    encodings = seen.get(b"transfer-encoding", [])
+    if encodings and (lengths or version == b"HTTP/1.0"):
         return Refusal(400, "Transfer-Encoding is only permitted in HTTP/1.1 and without Content-Length")
+    if encodings and [each.lower() for each in encodings] != [b"chunked"]:
+        return Refusal(501, "the only supported transfer encoding is chunked")
     return None

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import Generic, Protocol, TypeVar
 
 EXTRA = 32
@@ -44,7 +44,7 @@ NEARLY_FULL = 0.9
 """Share of the regular slots beyond which no anonymous connection is kept open for another request."""
 
 
-class Phase(Enum):
+class Phase(IntEnum):  # of integers, because they are keys: hashing members of Enum is slow
     IDLE = auto()
     """Between two requests, or before the first byte."""
     HEAD = auto()
@@ -67,7 +67,7 @@ class Connection(Protocol):
 C = TypeVar("C", bound=Connection)
 
 
-class _Kind(Enum):
+class _Kind(IntEnum):
     REGULAR = auto()
     EXTRA = auto()
     RESERVED = auto()

@@ -28,6 +28,7 @@ from config import (
     Rule,
     Secret,
     StdioServer,
+    Tls,
     Trust,
     UriConsent,
     UriRule,
@@ -480,6 +481,40 @@ def test_the_older_transport_can_be_switched_off(tmp_path: Path) -> None:
     """HTTP+SSE is served unless the file says otherwise."""
     made = [load_text(tmp_path, LISTEN.format(said)).listen.sse for said in ("", "sse: true", "sse: false")]
     assert made == [True, True, False]
+
+
+def test_the_certificate_is_named_by_paths_from_the_folder_of_the_file(tmp_path: Path) -> None:
+    """The scheme follows from it."""
+    listen = load_text(
+        tmp_path, LISTEN.format("tls: {cert: certs/c.pem, key: '${env:KEYS}/k.pem'}"), {"KEYS": "/k"}
+    ).listen
+    assert listen.tls == Tls(tmp_path / "certs" / "c.pem", Path("/k/k.pem"))
+    assert (listen.scheme, Listen().scheme) == ("https", "http")
+
+
+@pytest.mark.parametrize(
+    ("tls", "said"),
+    [
+        ("{cert: c.pem}", 'listen.tls.key: the key "key" is missing; it names the file with the private key'),
+        ("{cert: '', key: k}", 'listen.tls.cert: expected the path of a file, found ""'),
+        ("{cert: ~/c.pem, key: k}", "listen.tls.cert: a ~ is not expanded"),
+        ("{cert: c, key: k, keys: x}", 'listen.tls.keys: unknown key; did you mean "key"?'),
+        ("true", "listen.tls: expected a map"),
+    ],
+)
+def test_a_certificate_that_is_not_named_right(tmp_path: Path, tls: str, said: str) -> None:
+    found = lines(tmp_path, LISTEN.format(f"tls: {tls}"))
+    assert len(found) == 1
+    assert said in found[0]
+
+
+def test_the_server_of_plain_http_can_be_chosen(tmp_path: Path) -> None:
+    made = [
+        load_text(tmp_path, LISTEN.format(said)).listen.server for said in ("", "server: built-in", "server: hypercorn")
+    ]
+    assert made == [HttpServer.BUILT_IN, HttpServer.BUILT_IN, HttpServer.HYPERCORN]
+    (line,) = lines(tmp_path, LISTEN.format("server: hypercon"))
+    assert "hypercorn" in line
 
 
 # Objects that are built without a file.

@@ -343,9 +343,10 @@ def open_colonnade(upstreams: Mapping[str, str]) -> contextlib.AbstractAsyncCont
         raise CannotRun(f"There is no {COLONNADE}: install the project into this environment first.")
     path = RESULTS / "colonnade.yaml"
     # Trusted, as scenarios for sampling are among those that have to pass.
-    client = os.environ.get("COLONNADE_TEST_CLIENT", "builtin")
+    client = os.environ.get("COLONNADE_TEST_CLIENT", "built-in")
     servers = [f'  {id}: {{url: "{url}", trust: trusted, client: {client}}}' for id, url in upstreams.items()]
-    path.write_text("\n".join(('listen: {address: "127.0.0.1:0"}', "servers:", *servers, "")), encoding="utf-8")
+    listen = f'listen: {{address: "127.0.0.1:0", server: {os.environ.get("COLONNADE_TEST_SERVER", "built-in")}}}'
+    path.write_text("\n".join((listen, "servers:", *servers, "")), encoding="utf-8")
     lines = "".join(rf"(?=[\s\S]*^\s*{re.escape(id)}\s+ready\b)" for id in upstreams)
     return open_server(
         "colonnade",

@@ -20,6 +20,7 @@ from random import Random
 
 import trio
 
+from config import HttpServer
 from tests.fuzz.explore import ROOT, seeds
 from tests.fuzz.mutations import mutate
 from tests.real.running import COLONNADE, beside, serving, until, write_config
@@ -67,11 +68,13 @@ class Outcome:
     faults: list[str] = field(default_factory=list)
 
 
-def attack_http(connections: int, seconds: float, seed: int, first: int = 0) -> Outcome:
-    """Open so many mutated connections to a host, or as many as fit into the time."""
+def attack_http(
+    connections: int, seconds: float, seed: int, first: int = 0, server: str = HttpServer.BUILT_IN
+) -> Outcome:
+    """Open so many mutated connections to a host, or as many as fit into the time. `server` is what serves HTTP."""
     outcome = Outcome()
     with tempfile.TemporaryDirectory() as folder:
-        with serving(write_config(Path(folder), SERVED), "good") as host:
+        with serving(write_config(Path(folder), SERVED, listen={"server": server}), "good") as host:
             began = time.monotonic()
             pid = host.process.pid
             attack = _Attack(host.url, pid, seed, first, connections, began + seconds)

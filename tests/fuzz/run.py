@@ -1,25 +1,29 @@
 """`make fuzz MINUTES=10`: half of the time for mutated connections, half for searching in the parsers.
 
-Prints a line for each part and `N passed, N failed` at the end; the exit status is 1 if a promise was broken. Ten
-minutes are meant for at least 200,000 connections, and for 200,000 responses that h11 reads too; a shorter run tries
-fewer.
+Prints a line for each part and `N passed, N failed` at the end; the exit status is 1 if a promise was broken. 200,000
+requests and as many responses are compared with h11, whatever the time. Ten minutes are meant for at least 200,000
+connections; a shorter run tries fewer.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from random import SystemRandom
 
+from config import HttpServer
+from tests.fuzz import requests, responses
 from tests.fuzz.connections import Outcome, attack_http, attack_stdio
-from tests.fuzz.explore import CORPUS, explore
-from tests.fuzz.responses import Compared, compare_many
+from tests.fuzz.explore import CORPUS, explore, seeds
+from tests.fuzz.responses import Compared
 
 CONNECTIONS_A_MINUTE = 20_000
 LINES_A_MINUTE = 20_000
-RESPONSES_A_MINUTE = 20_000
+COMPARED = 200_000
+"""Requests, and responses, that are compared with h11, whatever the time: less than a minute for each."""
 CORES = 2
 
 
@@ -29,18 +33,34 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=SystemRandom().getrandbits(32))
     parser.add_argument("--first", type=int, default=0, help="the number of the first connection")
     parser.add_argument("--connections", type=int, help="so many connections, and nothing else")
+    parser.add_argument("--server", default="built-in", help="what serves them (listen.server)")
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
     if arguments.connections is not None:
-        return _judge([_told("http", attack_http(arguments.connections, 3600, arguments.seed, arguments.first))])
+        return _judge(
+            [
+                _told(
+                    "http",
+                    attack_http(arguments.connections, 3600, arguments.seed, arguments.first, arguments.server),
+                )
+            ]
+        )
     seconds = arguments.minutes * 60
+    began = time.monotonic()
+    contradictions = requests.compare_many(COMPARED, arguments.seed, [*seeds("request"), *seeds("http")])
+    passed = [
+        _told("requests", Outcome(COMPARED, time.monotonic() - began, contradictions[:5])),
+        _told("responses", responses.compare_many(COMPARED, arguments.seed)),
+    ]
     wanted = int(CONNECTIONS_A_MINUTE * arguments.minutes)
     lines = int(LINES_A_MINUTE * arguments.minutes)
-    passed = [
-        _told("http", attack_http(wanted, seconds, arguments.seed, arguments.first)),
+    passed += [
+        *(
+            _told(f"http {server}", attack_http(wanted // 2, seconds / 2, arguments.seed, arguments.first, server))
+            for server in HttpServer
+        ),
         _told("stdio", attack_stdio(lines, seconds / 10, arguments.seed)),
     ]
-    passed.append(_told("responses", compare_many(int(RESPONSES_A_MINUTE * arguments.minutes), arguments.seed)))
     targets = sorted(folder.name for folder in CORPUS.iterdir() if folder.name != "http")
     each = max(5, int(seconds / 2 * CORES / len(targets)))
     with ThreadPoolExecutor(CORES) as pool:
@@ -53,7 +73,7 @@ def main() -> int:
 
 
 def _told(name: str, outcome: Outcome | Compared) -> bool:
-    print(f"{name:12} {outcome.tried:9,} inputs in {outcome.seconds:.0f} s: {'BROKEN' if outcome.faults else 'held'}")
+    print(f"{name:14} {outcome.tried:9,} inputs in {outcome.seconds:.0f} s: {'BROKEN' if outcome.faults else 'held'}")
     for fault in outcome.faults:
         print(f"  {fault}")
     sys.stdout.flush()

@@ -28,11 +28,11 @@ from host.protocol.methods import Kind
 from host.protocol.param_headers import param_headers_of
 from host.sanitize import needs_no_sanitizing, sanitize_json, visible
 from host.wire.framing import LineTooLong, MessageSplitter
-from host.wire.head import MAX_HEAD, check_head, head_of
+from host.wire.head import MAX_HEAD, check_head, head_end
 from host.wire.sse import Event, EventParser, EventTooLong
-from tests.fuzz.responses import compare
+from tests.fuzz import requests, responses
 
-REFUSING_STATUSES = {400, 426, 431, 505}
+REFUSING_STATUSES = {400, 426, 431, 501, 505}
 _FOLDER = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 
 
@@ -93,7 +93,8 @@ def _messages(data: bytes, step: int) -> list[bytes | Malformed]:
 
 def http_head(data: bytes) -> None:
     """A head is refused with a status and a sentence, or it has one Host and one way to know its length."""
-    head = head_of(data)
+    end = head_end(data)
+    head = None if end is None else data[:end]
     if head is None:
         return
     refusal = check_head(head)
@@ -106,6 +107,11 @@ def http_head(data: bytes) -> None:
     assert names.count(b"host") == 1
     assert names.count(b"content-length") + names.count(b"transfer-encoding") <= 1 + names.count(b"transfer-encoding")
     assert b"upgrade" not in names
+
+
+def http_request(data: bytes) -> None:
+    """A request is refused if h11 refuses it, and otherwise read as h11 reads it."""
+    requests.compare(data)
 
 
 def configuration(data: bytes) -> None:
@@ -177,7 +183,8 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "sse": event_stream,
     "lines": stdio_lines,
     "head": http_head,
-    "responses": compare,
+    "responses": responses.compare,
+    "request": http_request,
     "config": configuration,
     "uris": uris,
     "definitions": definitions,

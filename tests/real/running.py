@@ -30,14 +30,14 @@ SERVERS = ROOT / "tests" / "kit" / "servers"
 BARE_PYTHON = [sys.executable, "-I", "-S"]
 """A Python that starts at once: for servers that need nothing but the standard library."""
 
-CLIENT = os.environ.get("COLONNADE_TEST_CLIENT", "builtin")
+CLIENT = os.environ.get("COLONNADE_TEST_CLIENT", "built-in")
 """The HTTP client of the hosts: `make matrix CLIENT=httpx` sets it."""
 
 START = 30.0
 """Seconds in which servers must be ready; Python's imports take their time on a busy machine."""
 STOP = 10.0
 """Seconds in which SIGTERM must have ended the host, as docs/operations.md says."""
-ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/\S*")
+ADDRESS = re.compile(r"https?://127\.0\.0\.1:\d+/\S*")
 
 
 def recorder(log: Path) -> dict[str, Any]:
@@ -56,13 +56,18 @@ def free_port() -> int:
         return port
 
 
-def write_config(folder: Path, servers: Mapping[str, object], **more: object) -> Path:
+HTTP_SERVER = os.environ.get("COLONNADE_TEST_SERVER", "built-in")
+"""The server of the hosts under test, as `listen.server` names it, unless a test chooses one."""
+
+
+def write_config(folder: Path, servers: Mapping[str, object], **more: Any) -> Path:
     """A configuration file (JSON is YAML) that listens at a free port. It is not watched, unless `more` says so.
 
     Servers at a URL are reached by the HTTP client that CLIENT names, unless they name one themselves."""
     file = folder / "colonnade.yaml"
+    listen = {"address": "127.0.0.1:0", "server": HTTP_SERVER, **more.pop("listen", {})}
     servers = {id: _with_client(spec) for id, spec in servers.items()}
-    file.write_text(json.dumps({"listen": {"address": "127.0.0.1:0"}, "watch": "off", "servers": servers, **more}))
+    file.write_text(json.dumps({"listen": listen, "watch": "off", "servers": servers, **more}))
     return file
 
 

@@ -55,7 +55,7 @@ def front_page(listen: Listen, host: str, *, console: str | None) -> bytes:
             is no console.
     """
     is_here = _is_here(host)  # a proxy in front may speak TLS, so that only for such an address the whole URL is known
-    url = f"http://{host}{listen.path}" if is_here else listen.path
+    url = f"{listen.scheme}://{host}{listen.path}" if is_here else listen.path
     where = f"<code>{escape(url)}</code>{'' if is_here else ' at this address'}"
     older = " Older clients use <code>/sse</code> (HTTP+SSE)." if listen.sse else ""
     access = (

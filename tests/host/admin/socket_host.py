@@ -19,6 +19,7 @@ from config import Channel
 from host.admin.socket import open_admin_socket
 from host.wire.descent import PeerProcess, announce_host
 from host.wire.keeper import become_subreaper
+from host.wire.listener import serve_http
 from tests.kit.admin import FakeAdminApi, confirmation, held
 
 KEEPER = """
@@ -75,7 +76,7 @@ async def serve(
     keeper: subprocess.Popen[bytes] | None,
     crashed: Callable[[Exception], None],
 ) -> None:
-    async with open_admin_socket(admin, folder, hosts, crashed) as path:
+    async with open_admin_socket(admin, folder, hosts, crashed, serve_http) as path:
         print("ready", path, flush=True)
         if keeper is not None and keeper.stdin is not None:
             keeper.stdin.write(b"\n")

@@ -122,9 +122,9 @@ class Wire:
 
 
 class Chosen:
-    """The client of the present test: "builtin" or "httpx". Set by the fixture `client`."""
+    """The client of the present test: "built-in" or "httpx". Set by the fixture `client`."""
 
-    client = "builtin"
+    client = "built-in"
 
 
 BOTH_CLIENTS = pytest.mark.usefixtures("client")
@@ -140,7 +140,7 @@ def only(client: str) -> Callable[[_Test], _Test]:
 
 def transport(turns: Turns | None = None) -> Transport:
     """Connections of the client that the present test is about."""
-    return Pool(turns or Turns()) if Chosen.client == "builtin" else HttpxTransport(turns or Turns())
+    return Pool(turns or Turns()) if Chosen.client == "built-in" else HttpxTransport(turns or Turns())
 
 
 Responder = Callable[[httpx.Request], httpx.Response] | Callable[[httpx.Request], Coroutine[None, None, httpx.Response]]
@@ -148,7 +148,7 @@ Responder = Callable[[httpx.Request], httpx.Response] | Callable[[httpx.Request]
 
 def in_memory(respond: Responder) -> Transport:
     """The same, to a server in memory that answers as `respond` does."""
-    if Chosen.client == "builtin":
+    if Chosen.client == "built-in":
         return Pool(Turns(), _Memory(respond).connect)
     return HttpxTransport(Turns(), httpx.MockTransport(respond))
 

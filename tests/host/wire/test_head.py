@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from host.wire.head import MAX_FIELDS, MAX_HEAD, check_head, head_of
+from host.wire.head import MAX_FIELDS, MAX_HEAD, check_head, head_end
 
 HOST = b"Host: localhost\r\n"
 
@@ -84,7 +84,7 @@ def test_the_limits_are_exact() -> None:
 
 
 def test_the_head_ends_with_its_empty_line() -> None:
-    assert head_of(head() + b"body\r\n\r\n") == head()
-    assert head_of(head()[:-1]) is None
-    assert head_of(b"") is None
-    assert head_of(b"GET / HTTP/1.1\nHost: a\n\nbody") == b"GET / HTTP/1.1\nHost: a\n\n"
+    assert head_end(head() + b"body\r\n\r\n") == len(head())
+    assert head_end(head()[:-1]) is None
+    assert head_end(b"") is None
+    assert head_end(b"GET / HTTP/1.1\nHost: a\n\nbody") == len(b"GET / HTTP/1.1\nHost: a\n\n")

@@ -87,7 +87,7 @@ async def test_interim_responses_are_counted(count: int, fits: bool) -> None:
 )
 async def test_endless_interim_responses_fail_the_exchange_and_hold_up_nobody(endless: bytes, client: str) -> None:
     """The built-in client refuses lines without CR before it counts."""
-    why = "does not speak HTTP" if client == "builtin" and endless.endswith(b"\n\n") else "interim responses"
+    why = "does not speak HTTP" if client == "built-in" and endless.endswith(b"\n\n") else "interim responses"
     sent = 0
 
     async def script(heard: Heard, wire: Wire) -> None:

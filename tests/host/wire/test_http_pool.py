@@ -69,7 +69,7 @@ async def number_of_connection(heard: Heard, wire: Wire) -> None:
 # --- which connection ------------------------------------------------------------------------------------------------
 
 
-@only("builtin")
+@only("built-in")
 async def test_the_connection_that_was_used_last_is_used_first() -> None:
     """Those that a burst needed grow old, and are given up."""
     async with opened(number_of_connection) as (pool, server):
@@ -84,7 +84,7 @@ async def test_the_connection_that_was_used_last_is_used_first() -> None:
 
 @pytest.mark.parametrize(
     ("client", "how"),
-    [("builtin", "closes"), ("httpx", "closes"), ("builtin", "sends something")],
+    [("built-in", "closes"), ("httpx", "closes"), ("built-in", "sends something")],
     indirect=["client"],
 )
 async def test_a_connection_on_which_the_server_did_something_meanwhile_is_not_used(how: str, client: str) -> None:
@@ -128,7 +128,7 @@ async def test_when_a_connection_is_used_again(head: bytes, reused: bool, client
         assert server.connections == (1 if reused else 2)
 
 
-@only("builtin")
+@only("built-in")
 @pytest.mark.parametrize(
     ("said", "pause", "reused"),
     [
@@ -164,7 +164,7 @@ async def test_a_connection_is_given_up_before_the_server_does(
     await served.aclose()
 
 
-@only("builtin")
+@only("built-in")
 async def test_few_connections_are_kept_and_old_ones_are_closed_in_passing(autojump_clock: MockClock) -> None:
     served = in_memory(lambda request: httpx.Response(200, content=b"ok"))
     assert isinstance(served, Pool)
@@ -234,7 +234,7 @@ def leaving(at: int, *, also_new: bool = False) -> Script:
     return script
 
 
-@only("builtin")
+@only("built-in")
 async def test_a_request_that_only_reads_is_sent_once_more_if_a_kept_connection_ends_without_an_answer() -> None:
     async with opened(leaving(2)) as (pool, server):
         assert await get(pool, server.url, repeatable=True) == (200, b"1")
@@ -259,7 +259,7 @@ async def test_it_is_sent_twice_at_the_most(client: str) -> None:
         assert await get(pool, server.url, repeatable=True) == (200, b"1")
         with pytest.raises(Broken):
             await get(pool, server.url, repeatable=True)
-        assert len(server.heard) == (3 if client == "builtin" else 2)
+        assert len(server.heard) == (3 if client == "built-in" else 2)
 
 
 @BOTH_CLIENTS
@@ -287,7 +287,7 @@ async def test_a_response_that_began_is_not_asked_for_again() -> None:
         assert len(server.heard) == 2
 
 
-@only("builtin")
+@only("built-in")
 @pytest.mark.parametrize(
     ("method", "sent"),
     [

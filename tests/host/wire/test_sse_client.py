@@ -383,7 +383,7 @@ async def test_a_message_that_is_refused_is_its_senders_failure_only() -> None:
 @pytest.mark.parametrize(
     ("client", "problem"),
     [
-        ("builtin", httpx.ReadError("10.0.0.1")),
+        ("built-in", httpx.ReadError("10.0.0.1")),
         ("httpx", httpx.ReadError("10.0.0.1")),
         ("httpx", httpx.ConnectError("10.0.0.1")),
     ],

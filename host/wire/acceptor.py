@@ -1,0 +1,208 @@
+"""Acceptance of connections at one listening socket, and the end of all of them: the part that both HTTP servers share,
+`listener.py` and `hypercorn_listener.py`.
+
+Owns the listening socket and one task per connection. Each connection has a slot; slots.py decides which one is closed
+when a full listener makes room. A connection that fails, in whatever way, ends alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+import resource
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import trio
+
+from .asgi import ASGIApp
+from .slots import EXTRA, RESERVED, Slots
+from .slots import Connection as SlotConnection
+
+MAX_CONNECTIONS = 1000
+"""Connections at a time, not counting the extra and reserved ones of slots.py."""
+OTHER_DESCRIPTORS = 256
+"""Open files that are left for the rest of the process."""
+MIN_CONNECTIONS = 64
+"""Connections at a time, even if the limit of open files is lower."""
+HEAD_TIMEOUT = 5.0
+"""Seconds from the first byte of a head, or from a new connection, until the head must be complete; INCOMPLETE_TIMEOUT
+seconds while many heads are incomplete."""
+IDLE_TIMEOUT = 75.0
+"""Seconds that a connection stays open between two requests: longer than the keep-alive of common clients."""
+WRITE_TIMEOUT = 5.0
+"""Seconds in which a client must take the next 64 KiB."""
+GRACE = 2.0
+
+LINGER = 1.0
+"""Seconds to read from a client that is refused while it sends: closing with unread bytes would reset away the
+response."""
+MANY_CONNECTIONS = 64
+RESUME_SPREAD = 0.25
+"""With more than MANY_CONNECTIONS, the end of each is read after a random part of so many seconds, and the timeout of
+many incomplete heads is longer by such a part: a thousand connections must not all be closed in one pass."""
+
+_FULL_PAUSE = 0.1
+_ACCEPTED_AT_ONCE = 4  # with one per pass of a busy loop, a client would wait behind an attacker's connections
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+_LOST = (errno.EPERM, errno.ECONNABORTED, errno.EPROTO)
+"""Errors of one connection that ended before it was accepted, or that a packet filter refuses."""
+
+_log = logging.getLogger("colonnade.listener")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of one listener: see the constants of this module."""
+
+    max_connections: int = MAX_CONNECTIONS
+    write_timeout: float = WRITE_TIMEOUT
+    head_timeout: float = HEAD_TIMEOUT
+    idle_timeout: float = IDLE_TIMEOUT
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class ServeHttp(Protocol):
+    """A server for an ASGI app at a listening socket; see `Acceptor.serve`."""
+
+    async def __call__(
+        self,
+        app: ASGIApp,
+        bound: socket.socket,
+        *,
+        stop: trio.Event | None = None,
+        grace: float = GRACE,
+        limits: Limits = DEFAULT_LIMITS,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None: ...
+
+
+class Connection(SlotConnection, Protocol):
+    async def run(self) -> None:
+        """Serve the connection until it and all its requests have ended."""
+
+    def close_if_idle(self) -> None:
+        """Close the connection unless a request is being received or answered."""
+
+
+C = TypeVar("C", bound=Connection)
+
+
+class Acceptor(Generic[C]):
+    """The connections of one listener, and what they share.
+
+    Args:
+        connect: makes a connection of an accepted socket, which does not block.
+    """
+
+    def __init__(self, app: ASGIApp, limits: Limits, connect: Callable[[socket.socket], C]) -> None:
+        self.app = app
+        self.limits = limits
+        self.stopping = False
+        """Whether each connection ends with its current response."""
+        self.slots: Slots[C] = Slots(
+            affordable_connections(limits.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        )
+        self._connect = connect
+        self._room = trio.lowlevel.ParkingLot()
+        self._complained = -math.inf
+
+    async def serve(
+        self, bound: socket.socket, stop: trio.Event | None, grace: float, task_status: trio.TaskStatus[None]
+    ) -> None:
+        """Serve until cancelled, or until `stop` is set.
+
+        On `stop` the listening socket and the idle connections are closed at once; requests in flight have `grace`
+        seconds to end, then they are cancelled. If the caller is cancelled, everything ends at once. No exception of a
+        connection or of the app is raised: those of the app are logged as `colonnade.listener`.
+
+        Args:
+            bound: a listening socket, as from `port.bind` or `port.bind_unix`. It is closed on `stop`, or when this
+                returns.
+        """
+        bound.setblocking(False)
+        try:
+            async with trio.open_nursery() as connections:
+                async with trio.open_nursery() as accepting:
+                    accepting.start_soon(self._accept, bound, connections)
+                    task_status.started()
+                    if stop is None:
+                        await trio.sleep_forever()
+                    else:
+                        await stop.wait()
+                    accepting.cancel_scope.cancel()
+                bound.close()
+                connections.cancel_scope.deadline = trio.current_time() + grace
+                self.stopping = True
+                for connection in self.slots:
+                    connection.close_if_idle()
+        finally:
+            bound.close()
+
+    async def _accept(self, bound: socket.socket, nursery: trio.Nursery) -> None:
+        """Accept connections until cancelled."""
+        while True:
+            try:
+                await trio.lowlevel.wait_readable(bound)
+                await self._until_room()
+                self._begin(bound, nursery)
+            except OSError as error:
+                if isinstance(error, BlockingIOError) or error.errno in _LOST:
+                    continue
+                # EMFILE and similar: the connection stays in the backlog, so the next accept fails at once as well.
+                self.log_limited(f"no connection can be accepted: {errno.errorcode.get(error.errno or 0, error)}")
+                if error.errno not in _NO_DESCRIPTOR or not self.slots.make_room(trio.current_time()):
+                    await trio.sleep(_FULL_PAUSE)
+                continue
+            with suppress(OSError):  # no connection waits, or the next `accept` fails in the same way
+                for _ in range(_ACCEPTED_AT_ONCE - 1):
+                    if self.slots.full:
+                        break
+                    self._begin(bound, nursery)
+
+    def _begin(self, bound: socket.socket, nursery: trio.Nursery) -> None:
+        accepted, _ = bound.accept()
+        accepted.setblocking(False)
+        connection = self._connect(accepted)
+        self.slots.add(connection, trio.current_time())
+        nursery.start_soon(self._run, connection)
+
+    async def _until_room(self) -> None:
+        """Wait until there is a slot for a connection that waits to be accepted: none is closed before its slot is
+        needed."""
+        while self.slots.full and not self.slots.make_room(trio.current_time()):
+            with trio.move_on_after(_FULL_PAUSE):  # later, an incomplete request may be closed
+                await self._room.park()
+
+    def log_limited(self, text: str) -> None:
+        """Log a warning, at most one per second, so that clients cannot fill the log."""
+        now = trio.current_time()
+        if now - self._complained >= 1:
+            self._complained = now
+            _log.warning("%s", text)
+
+    async def _run(self, connection: C) -> None:
+        try:
+            await connection.run()
+        except* Exception as group:  # noqa: BLE001 - one connection's failure is not its siblings'
+            self.log_limited(f"a connection was ended by {group.exceptions[0]!r}")
+        finally:
+            connection.close()
+            self.slots.remove(connection)
+            self._room.unpark_all()
+
+
+def affordable_connections(connections: int, files: float) -> int:
+    """The number of connections, reduced if the process may not open that many files.
+
+    Clients must not be able to use up the descriptors that servers and the audit need.
+    """
+    if files == resource.RLIM_INFINITY:
+        return connections
+    return min(connections, max(MIN_CONNECTIONS, int(files) - OTHER_DESCRIPTORS - EXTRA - RESERVED))

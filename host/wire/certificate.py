@@ -1,0 +1,65 @@
+"""The certificate with which the endpoint serves TLS, from files that are renewed while it serves."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+PROTOCOLS = ["h2", "http/1.1"]
+"""The protocols that are offered to clients, in the order of preference."""
+
+
+class CertificateError(Exception):
+    """The files hold no certificate that can be used; the text names the file and says why."""
+
+
+class Certificate:
+    """The certificate that new connections get.
+
+    Args:
+        cert: a file with the certificate, and those of the authorities between, in PEM format.
+        key: a file with its private key, without a password.
+
+    Raises:
+        CertificateError: the files cannot be used.
+    """
+
+    def __init__(self, cert: Path, key: Path) -> None:
+        self._cert = cert
+        self._key = key
+        self._read: tuple[bytes, bytes] = (b"", b"")
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.read()
+
+    def read(self) -> bool:
+        """Read the files. If they have changed, new connections get what is in them now. Returns whether they have.
+        Waits for the disk.
+
+        Raises:
+            CertificateError: the files cannot be used; the former certificate stays.
+        """
+        found = _read(self._cert), _read(self._key)
+        if found == self._read:
+            return False
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        context.set_alpn_protocols(PROTOCOLS)
+        try:
+            # A password would be asked for on the terminal.
+            context.load_cert_chain(self._cert, self._key, password=lambda: "")
+        except (OSError, ValueError) as problem:
+            why = getattr(problem, "reason", None) or problem
+            raise CertificateError(
+                f"{self._cert} and {self._key} are no certificate with its key ({why}); expected two files in PEM "
+                "format, the key without a password"
+            ) from None
+        self._read, self.context = found, context
+        return True
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as problem:
+        raise CertificateError(f"{file} cannot be read: {problem.strerror}") from None

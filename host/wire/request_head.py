@@ -1,0 +1,108 @@
+"""Request heads as the default listener reads them: two judges, head.py and then the parser httptools. Pure.
+
+Either may refuse. httptools alone accepts much that must not be served: several Host headers or none, any size,
+`Transfer-Encoding: gzip, chunked`, absolute targets. So head.py comes first, and the bytes are counted before both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+
+from .head import MAX_HEAD, Refusal, check_head, head_end
+
+INVALID = Refusal(400, "the request is not valid HTTP/1.1")
+"""The refusal of everything that is no HTTP at all."""
+TOO_LONG = Refusal(431, f"the request head has more than {MAX_HEAD} bytes")
+
+_FIRST_VISIBLE = 0x21
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHead:
+    """The head of a request that both judges accept."""
+
+    method: str
+    raw_path: bytes
+    path: str
+    query: bytes
+    http_version: str
+    headers: list[tuple[bytes, bytes]]
+    """In their order, with lower-case names."""
+    length: int | None
+    """Bytes of the body; None if it comes in chunks."""
+    keeps_alive: bool
+    """Whether another request may follow on the connection."""
+    expects_continue: bool
+    """Whether the client waits for 100 (Continue) before it sends the body."""
+
+
+def find_head(received: bytes, searched: int) -> int | Refusal | None:
+    """The number of bytes of the head at the start of `received`; None while it is not complete; or why it is refused
+    already. The first `searched` bytes were searched before."""
+    end = head_end(received, searched)
+    if end is None and len(received) > MAX_HEAD:
+        return TOO_LONG
+    if end is None and received[0] < _FIRST_VISIBLE:  # such as TLS, whose client waits for an answer
+        return INVALID
+    return end
+
+
+def parse_head(head: bytes) -> RequestHead | Refusal:
+    """Parse a complete head, including its empty line."""
+    refusal = check_head(head)
+    if refusal is not None:
+        return refusal
+    parsed = _Parsed()
+    parser = HttpRequestParser(parsed)
+    try:
+        parser.feed_data(head)
+    except (HttpParserError, HttpParserUpgrade):
+        return INVALID
+    # The number of headers is the third opinion: a reader that sees more or fewer lines than another is deceived.
+    if not parsed.complete or not parsed.target.isascii() or len(parsed.headers) != head.count(b"\r\n") - 2:
+        return INVALID
+    raw_path, _, query = parsed.target.partition(b"?")
+    version = parser.get_http_version()
+    found = dict(parsed.headers)
+    length = found.get(b"content-length")
+    return RequestHead(
+        parser.get_method().decode(),
+        raw_path,
+        unquote(raw_path.decode()),
+        query,
+        version,
+        parsed.headers,
+        None if b"transfer-encoding" in found else int(length or b"0"),
+        version == "1.1" and not _closes(parsed.headers),
+        version == "1.1" and found.get(b"expect", b"").lower() == b"100-continue",
+    )
+
+
+def _closes(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any(
+        option.strip().lower() == b"close"
+        for name, value in headers
+        if name == b"connection"
+        for option in value.split(b",")
+    )
+
+
+class _Parsed:
+    """What httptools reports of one head."""
+
+    def __init__(self) -> None:
+        self.target = b""
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.complete = False
+
+    def on_url(self, part: bytes) -> None:
+        self.target += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value.strip(b" \t")))
+
+    def on_headers_complete(self) -> None:
+        self.complete = True

@@ -1,0 +1,128 @@
+"""The bytes of one response (RFC 9112). Pure.
+
+The head of an answer of known length is held until the first part of its body, so that a short answer is one write. Any
+other head is written at once: the client of a stream waits for it, and the first event may be far away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum, auto
+
+_WITHOUT_BODY = (204, 304)
+
+
+class _Framing(Enum):
+    LENGTH = auto()
+    """The body has the announced number of bytes."""
+    CHUNKED = auto()
+    UNTIL_CLOSE = auto()
+    """The body ends with the connection, for clients of HTTP/1.0."""
+    NONE = auto()
+    """The response has no body, whatever the app sends."""
+
+
+class Response:
+    """The response to one request.
+
+    Args:
+        method, http_version: those of the request.
+    """
+
+    __slots__ = ("_framing", "_held", "_http_version", "_left", "_method", "is_begun", "is_complete")
+
+    def __init__(self, method: str, http_version: str) -> None:
+        self._method = method
+        self._http_version = http_version
+        self._framing = _Framing.NONE
+        self._held = b""
+        self._left = 0
+        self.is_begun = False
+        self.is_complete = False
+
+    @property
+    def is_unsent(self) -> bool:
+        """Whether no byte of it was returned."""
+        return not self.is_begun or bool(self._held)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether its end is missing although a client could take it for complete: the connection must be reset."""
+        return not self.is_complete and self._framing in (_Framing.LENGTH, _Framing.UNTIL_CLOSE)
+
+    def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]], date: bytes, *, closes: bool) -> bytes:
+        """Begin with these headers, but for those that concern the connection, which are decided here. Returns the
+        bytes to write now.
+
+        Args:
+            closes: the connection is closed after the response; for a client of HTTP/1.0 it must be.
+
+        Raises:
+            ValueError: a header would be read as several lines.
+        """
+        length = None
+        lines = []
+        for name, value in headers:
+            name = name.lower()
+            if name == b"content-length":
+                length = int(value)
+            elif name in (b"connection", b"transfer-encoding"):
+                continue
+            lines.append(b"%s: %s\r\n" % (name, value))
+        without_body = self._method == "HEAD" or status in _WITHOUT_BODY
+        if length is None and status not in _WITHOUT_BODY and self._http_version != "1.0":
+            lines.append(b"transfer-encoding: chunked\r\n")
+        if without_body:
+            self._framing = _Framing.NONE
+        elif length is not None:
+            self._framing, self._left = _Framing.LENGTH, length
+        else:
+            self._framing = _Framing.UNTIL_CLOSE if self._http_version == "1.0" else _Framing.CHUNKED
+        head = response_head(status, lines, date, b"close" if closes else b"")
+        self.is_begun = True
+        if length is None:
+            return head
+        self._held = head
+        return b""
+
+    def add(self, body: bytes, *, more: bool) -> bytes:
+        """Add a part of the body, the last one unless there is more. Returns the bytes to write.
+
+        Raises:
+            ValueError: the body is longer or shorter than announced.
+        """
+        if self._framing is _Framing.NONE:
+            body = b""
+        elif self._framing is _Framing.LENGTH:
+            if len(body) > self._left or (len(body) < self._left and not more):
+                raise ValueError("the body of the response has not the length that its head announced")
+            self._left -= len(body)
+        elif self._framing is _Framing.CHUNKED:
+            if body:
+                body = b"%x\r\n%b\r\n" % (len(body), body)
+            if not more:
+                body += b"0\r\n\r\n"
+        if self._held:
+            self._held, body = b"", self._held + body
+        self.is_complete = not more
+        return body
+
+
+def asks_to_close(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether the app wants the connection to be closed after its response."""
+    return any(name.lower() == b"connection" and value.lower() == b"close" for name, value in headers)
+
+
+def response_head(status: int, lines: list[bytes], date: bytes, connection: bytes = b"") -> bytes:
+    """The head of a response. Each of the lines is a header with its CR LF; `connection` is the value of Connection.
+
+    Raises:
+        ValueError: a header would be read as several lines.
+    """
+    if connection:
+        lines.append(b"connection: %s\r\n" % connection)
+    head = b"HTTP/1.1 %d \r\n%bdate: %s\r\n\r\n" % (status, b"".join(lines), date)
+    ends = len(lines) + 3
+    if head.count(b"\n") != ends or head.count(b"\r") != ends or b"\x00" in head:
+        raise ValueError("a header of the response has a line end or a NUL")
+    return head

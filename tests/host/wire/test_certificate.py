@@ -1,0 +1,56 @@
+"""The certificate of the endpoint, and its renewal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from host.wire.certificate import Certificate, CertificateError
+from tests.kit.certificates import write_certificate
+
+
+def test_a_renewed_certificate_is_for_new_connections(tmp_path: Path) -> None:
+    certificate = Certificate(*write_certificate(tmp_path))
+    before = certificate.context
+    assert not certificate.read()
+    assert certificate.context is before
+    write_certificate(tmp_path)
+    assert certificate.read()
+    assert certificate.context is not before
+
+
+def test_files_that_cannot_be_used_are_named_and_the_former_certificate_stays(tmp_path: Path) -> None:
+    cert, key = write_certificate(tmp_path)
+    certificate = Certificate(cert, key)
+    before = certificate.context
+    other = tmp_path / "other"
+    other.mkdir()
+    key.write_bytes(write_certificate(other)[1].read_bytes())
+    with pytest.raises(CertificateError, match=r"cert\.pem and .*key\.pem are no certificate with its key"):
+        certificate.read()
+    key.unlink()
+    with pytest.raises(CertificateError, match=r"key\.pem cannot be read: No such file"):
+        certificate.read()
+    assert certificate.context is before
+
+
+@pytest.mark.parametrize("text", ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"])
+def test_a_file_with_something_else_is_refused(tmp_path: Path, text: str) -> None:
+    cert, key = write_certificate(tmp_path)
+    cert.write_text(text)
+    with pytest.raises(CertificateError, match="expected two files in PEM format"):
+        Certificate(cert, key)
+
+
+def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
+    cert, key = write_certificate(tmp_path)
+    read = serialization.load_pem_private_key(key.read_bytes(), None)
+    key.write_bytes(
+        read.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"pw")
+        )
+    )
+    with pytest.raises(CertificateError, match="without a password"):
+        Certificate(cert, key)

@@ -1,0 +1,120 @@
+"""Request heads as the default listener reads them. tests/fuzz compares it with h11 on random bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from host.wire.head import MAX_HEAD, Refusal
+from host.wire.request_head import INVALID, TOO_LONG, RequestHead, find_head, parse_head
+
+HOST = b"Host: localhost\r\n"
+
+
+def head(*fields: bytes, line: bytes = b"POST /mcp HTTP/1.1") -> bytes:
+    return line + b"\r\n" + HOST + b"".join(field + b"\r\n" for field in fields) + b"\r\n"
+
+
+def accepted(data: bytes) -> RequestHead:
+    parsed = parse_head(data)
+    assert isinstance(parsed, RequestHead), parsed
+    return parsed
+
+
+def status(data: bytes) -> int:
+    refusal = parse_head(data)
+    assert isinstance(refusal, Refusal), refusal
+    return refusal.status
+
+
+def test_a_head_is_read_as_it_was_sent() -> None:
+    parsed = accepted(head(b"X-A:  caf\xe9 \t", b"X-a:", b"Content-Length: 12", line=b"GET /a%2Fb?c=d?e HTTP/1.1"))
+    assert (parsed.method, parsed.http_version) == ("GET", "1.1")
+    assert (parsed.raw_path, parsed.path, parsed.query) == (b"/a%2Fb", "/a/b", b"c=d?e")
+    assert parsed.headers == [
+        (b"host", b"localhost"), (b"x-a", b"caf\xe9"), (b"x-a", b""), (b"content-length", b"12")
+    ]  # fmt: skip
+    assert parsed.length == 12
+
+
+@pytest.mark.parametrize(
+    ("fields", "length"),
+    [((), 0), ((b"Content-Length: 0",), 0), ((b"Content-Length: 007",), 7), ((b"Transfer-Encoding: Chunked",), None)],
+)
+def test_the_length_of_the_body_is_known_or_it_comes_in_chunks(fields: tuple[bytes, ...], length: int | None) -> None:
+    assert accepted(head(*fields)).length == length
+
+
+@pytest.mark.parametrize(
+    ("line", "fields", "keeps_alive"),
+    [
+        (b"GET / HTTP/1.1", (), True),
+        (b"GET / HTTP/1.1", (b"Connection: keep-alive",), True),
+        (b"GET / HTTP/1.1", (b"Connection: TE , Close",), False),
+        (b"GET / HTTP/1.1", (b"Connection: keep-alive", b"Connection: close"), False),
+        (b"GET / HTTP/1.0", (b"Connection: keep-alive",), False),
+    ],
+)
+def test_the_connection_stays_open_unless_the_client_says_otherwise(
+    line: bytes, fields: tuple[bytes, ...], keeps_alive: bool
+) -> None:
+    assert accepted(head(*fields, line=line)).keeps_alive is keeps_alive
+
+
+@pytest.mark.parametrize(("line", "waits"), [(b"POST / HTTP/1.1", True), (b"POST / HTTP/1.0", False)])
+def test_only_a_client_of_http_1_1_waits_for_leave_to_send_its_body(line: bytes, waits: bool) -> None:
+    assert accepted(head(b"Expect: 100-Continue", b"Content-Length: 1", line=line)).expects_continue is waits
+
+
+@pytest.mark.parametrize(
+    ("refused", "expected"),
+    [
+        # These httptools accepts.
+        (head(b"Host: other"), 400),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),
+        (head(b"X: " + b"a" * MAX_HEAD), 431),
+        (head(*[b"X: a"] * 101), 431),
+        (head(b"Transfer-Encoding: gzip, chunked"), 501),
+        (head(b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked"), 501),
+        (head(b"Transfer-Encoding: chunked", line=b"POST / HTTP/1.0"), 400),
+        (head(line=b"DESCRIBE / RTSP/1.0"), 400),
+        (head(line=b"PROPFIND / HTTP/1.1"), 400),
+        (head(line=b"GET http://localhost/ HTTP/1.1"), 400),
+        (head(line=b"CONNECT localhost:80 HTTP/1.1"), 400),
+        (head(b"Upgrade: websocket", b"Connection: Upgrade", b"Content-Length: 3"), 426),
+        (head(line=b"GET / HTTP/2.0"), 505),
+        # These head.py accepts.
+        (head(b"X : a"), 400),
+        (head(b": a"), 400),
+        (head(b"X"), 400),
+        (head(b"X(): a"), 400),
+        (head(b"X-\xff: a"), 400),
+        (head(b"X: a\x00b"), 400),
+        (head(b"X: a\x01b"), 400),
+        (head(b"Content-Length: " + b"9" * 30), 400),
+        (head(line=b"GET /caf\xc3\xa9 HTTP/1.1"), 400),
+        (head(line=b"GET /a b HTTP/1.1"), 400),
+        (head(line=b"GET /\x7f HTTP/1.1"), 400),
+    ],
+)
+def test_a_head_that_either_judge_refuses_is_refused(refused: bytes, expected: int) -> None:
+    assert status(refused) == expected
+
+
+def test_the_end_of_a_head_is_found_as_it_comes_in_parts() -> None:
+    whole = head(b"X: a")
+    for cut in range(1, len(whole)):
+        assert find_head(whole[:cut], 0) is None
+        assert find_head(whole + b"more", cut) == len(whole)
+
+
+@pytest.mark.parametrize(
+    ("received", "refusal"),
+    [
+        (bytes.fromhex("16030100c8"), INVALID),
+        (b"\r\nGET / HTTP/1.1\r\n", INVALID),
+        (b" GET / HTTP/1.1\r\n", INVALID),
+        (b"G" * (MAX_HEAD + 1), TOO_LONG),
+    ],
+)
+def test_bytes_that_cannot_become_a_head_are_refused_before_its_end(received: bytes, refusal: Refusal) -> None:
+    assert find_head(received, 0) == refusal

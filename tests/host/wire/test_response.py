@@ -1,0 +1,85 @@
+"""The bytes of responses."""
+
+from __future__ import annotations
+
+import pytest
+
+from host.wire.response import Response, asks_to_close, response_head
+
+DATE = b"Thu, 01 Jan 2026 00:00:00 GMT"
+KNOWN = [(b"content-type", b"text/plain"), (b"content-length", b"5")]
+UNKNOWN = [(b"content-type", b"text/event-stream")]
+
+
+def begin(response: Response, headers: list[tuple[bytes, bytes]], status: int = 200) -> bytes:
+    return response.begin(status, headers, DATE, closes=asks_to_close(headers))
+
+
+def test_an_answer_of_known_length_is_written_with_the_first_part_of_its_body() -> None:
+    response = Response("POST", "1.1")
+    assert begin(response, KNOWN) == b""
+    assert (response.is_begun, response.is_unsent) == (True, True)
+    assert response.add(b"he", more=True) == (
+        b"HTTP/1.1 200 \r\ncontent-type: text/plain\r\ncontent-length: 5\r\ndate: " + DATE + b"\r\n\r\nhe"
+    )
+    assert (response.is_unsent, response.is_cut) == (False, True)
+    assert response.add(b"llo", more=False) == b"llo"
+    assert (response.is_complete, response.is_cut) == (True, False)
+
+
+def test_the_head_of_a_stream_is_written_at_once_and_its_parts_are_chunks() -> None:
+    response = Response("POST", "1.1")
+    assert begin(response, UNKNOWN).endswith(b"transfer-encoding: chunked\r\ndate: " + DATE + b"\r\n\r\n")
+    assert not response.is_unsent
+    assert response.add(b"", more=True) == b""
+    assert response.add(b"x" * 17, more=True) == b"11\r\n" + b"x" * 17 + b"\r\n"
+    assert not response.is_cut, "the missing end shows by itself"
+    assert response.add(b"a", more=False) == b"1\r\na\r\n0\r\n\r\n"
+
+
+def test_a_client_of_http_1_0_gets_no_chunks() -> None:
+    response = Response("GET", "1.0")
+    head = begin(response, UNKNOWN)
+    assert b"transfer-encoding" not in head
+    assert response.add(b"a", more=True) == b"a"
+    assert (response.is_complete, response.is_cut) == (False, True)
+    assert response.add(b"", more=False) == b""
+    assert (response.is_complete, response.is_cut) == (True, False)
+
+
+@pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("GET", 204), ("GET", 304)])
+def test_a_response_without_body_has_none_whatever_the_app_sends(method: str, status: int) -> None:
+    response = Response(method, "1.1")
+    written = begin(response, KNOWN, status) + response.add(b"hello", more=False)
+    assert written.endswith(b"\r\n\r\n")
+    assert b"content-length: 5\r\n" in written
+    assert response.is_complete
+
+
+def test_the_app_closes_the_connection_by_a_header_and_decides_nothing_else_about_it() -> None:
+    response = Response("GET", "1.1")
+    headers = [*KNOWN, (b"Connection", b"Close"), (b"Transfer-Encoding", b"gzip")]
+    assert asks_to_close(headers)
+    assert not asks_to_close(KNOWN)
+    written = begin(response, headers) + response.add(b"hello", more=False)
+    assert written.count(b"connection: close") == 1
+    assert b"gzip" not in written
+
+
+@pytest.mark.parametrize("body", [b"too much", b"few"])
+def test_a_body_of_another_length_than_announced_is_not_sent(body: bytes) -> None:
+    response = Response("GET", "1.1")
+    begin(response, KNOWN)
+    with pytest.raises(ValueError, match="length"):
+        response.add(body, more=False)
+    assert response.is_unsent
+
+
+@pytest.mark.parametrize("value", [b"a\r\nx: b", b"a\nb", b"a\rb", b"a\x00b"])
+def test_a_header_that_would_be_read_as_several_lines_is_refused(value: bytes) -> None:
+    response = Response("GET", "1.1")
+    with pytest.raises(ValueError, match="line end"):
+        begin(response, [(b"x", value)])
+    assert not response.is_begun
+    with pytest.raises(ValueError, match="line end"):
+        response_head(200, [b"x: %s\r\n" % value], DATE)

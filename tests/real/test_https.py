@@ -1,0 +1,163 @@
+"""An endpoint with TLS of its own, called by real clients over HTTP/1.1 and HTTP/2; and the server that the
+configuration chooses for everything else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import trio
+from mcp import Client
+
+from tests.kit.certificates import write_certificate
+
+from .clients import PATIENCE, SDK_LEAKS, SdkClient
+from .running import Running, colonnade, recorder, serving, until, write_config
+from .test_reload import reload
+
+STATELESS = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "tools/call",
+    "params": {
+        "name": "a__together",
+        "arguments": {"of": 1, "note": "n"},
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        },
+    },
+}
+HEADERS = {
+    "Content-Type": "application/json",
+    "Accept": "application/json, text/event-stream",
+    "MCP-Protocol-Version": "2026-07-28",
+    "Mcp-Method": "tools/call",
+    "Mcp-Name": "a__together",
+}
+
+
+def with_tls(folder: Path, **more: Any) -> Path:
+    write_certificate(folder)
+    listen = {"address": "127.0.0.1:0", "tls": {"cert": "cert.pem", "key": "key.pem"}, **more}
+    return write_config(folder, {"a": recorder(folder / "a.log")}, listen=listen)
+
+
+@SDK_LEAKS
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_the_sdks_client_calls_over_tls(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(with_tls(tmp_path), "a") as host:
+        assert host.url.startswith("https://127.0.0.1:")
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+        async with Client(host.url, mode=mode, cache=None, read_timeout_seconds=PATIENCE) as client:
+            result = await client.call_tool("a__together", {"of": 1, "note": "n"})
+        assert not result.is_error
+
+
+def test_calls_share_one_connection_of_http_2(tmp_path: Path) -> None:
+    async def run(url: str) -> None:
+        context = ssl.create_default_context(cafile=tmp_path / "cert.pem")
+        async with httpx.AsyncClient(http2=True, verify=context) as client:
+
+            async def call(number: int) -> None:
+                arguments = {"of": 5, "note": str(number)}
+                message = {**STATELESS, "id": number, "params": {**STATELESS["params"], "arguments": arguments}}  # type: ignore[dict-item]
+                response = await client.post(url, json=message, headers=HEADERS)
+                assert (response.status_code, response.http_version) == (200, "HTTP/2")
+                assert (response.json()["id"], "isError" in response.json()["result"]) == (number, False)
+
+            async with trio.open_nursery() as nursery:
+                for number in range(5):
+                    nursery.start_soon(call, number)
+
+    with serving(with_tls(tmp_path), "a") as host:
+        trio.run(run, host.url)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+@pytest.mark.parametrize(("option", "version"), [("--http1.1", "1.1"), ("--http2", "2")])
+def test_curl_calls_over_both_versions(option: str, version: str, tmp_path: Path) -> None:
+    with serving(with_tls(tmp_path), "a") as host:
+        headers = [part for name, value in HEADERS.items() for part in ("-H", f"{name}: {value}")]
+        done = subprocess.run(
+            [
+                *("curl", "-sS", "--max-time", "20", option, "--cacert", str(tmp_path / "cert.pem"), *headers),
+                *("-d", json.dumps(STATELESS), "-w", "\n%{http_version} %{http_code}", host.url),
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        body, _, told = done.stdout.rpartition("\n")
+        assert told == f"{version} 200"
+        assert "isError" not in json.loads(body)["result"]
+
+
+def test_a_renewed_certificate_is_served_after_a_reload_and_a_broken_one_is_not(tmp_path: Path) -> None:
+    with serving(with_tls(tmp_path), "a") as host:
+        first = _certificate(host)
+        write_certificate(tmp_path)
+        assert _certificate(host) == first
+        reload(host, "new connections get the new certificate")
+        second = _certificate(host)
+        assert second != first
+        (tmp_path / "key.pem").write_text("no key")
+        reload(host, "are no certificate with its key", "the former certificate stays")
+        assert _certificate(host) == second
+
+
+def _certificate(host: Running) -> str:
+    port = int(host.url.partition("127.0.0.1:")[2].partition("/")[0])
+    return ssl.get_server_certificate(("127.0.0.1", port), timeout=20)
+
+
+def test_the_console_beside_an_endpoint_with_tls_has_an_address_of_its_own(tmp_path: Path) -> None:
+    with serving(with_tls(tmp_path), "a") as host:
+        context = ssl.create_default_context(cafile=tmp_path / "cert.pem")
+        with httpx.Client(verify=context) as client:
+            base = host.url.rpartition("/")[0]
+            assert client.get(f"{base}/console").status_code == 404
+            assert client.get(f"{base}/", headers={"Accept": "text/html"}).text.count(host.url) > 0
+            assert client.get(f"{base}/healthz").text == "ok\n"
+
+
+def test_a_host_whose_certificate_cannot_be_used_does_not_start(tmp_path: Path) -> None:
+    file = with_tls(tmp_path)
+    (tmp_path / "cert.pem").unlink()
+    done = colonnade("serve", str(file))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert f"listen.tls: {tmp_path}/cert.pem cannot be read: No such file or directory" in done.stderr
+    done = colonnade("check", str(file))
+    assert done.returncode == 0
+    assert "notice: listen.tls" in done.stderr
+
+
+def test_plain_http_at_the_port_of_tls_is_no_way_in(tmp_path: Path) -> None:
+    with serving(with_tls(tmp_path), "a") as host:
+        port = int(host.url.partition("127.0.0.1:")[2].partition("/")[0])
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as plain:
+            plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"200" not in plain.recv(1000)
+
+
+@SDK_LEAKS
+async def test_hypercorn_serves_everything_if_the_file_says_so(tmp_path: Path) -> None:
+    listen = {"address": "127.0.0.1:0", "server": "hypercorn"}
+    file = write_config(tmp_path, {"a": recorder(tmp_path / "a.log")}, listen=listen)
+    with serving(file, "a") as host:
+        maps = await trio.Path(f"/proc/{host.process.pid}/maps").read_text()
+        assert "httptools" not in maps
+        client = SdkClient(host.url)
+        async with client.client:
+            assert not (await client.client.call_tool("a__together", {"of": 1, "note": "n"})).is_error
+        host.process.send_signal(signal.SIGHUP)
+        await trio.to_thread.run_sync(until, lambda: any("read again" in line for line in host.said), "it reloads")
