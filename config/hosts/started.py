@@ -57,6 +57,10 @@ class OurServers:
         same = self._same_as(entry, file)
         return bool(same) and all(map(self._is_disabled, same))
 
+    def stands_in_for(self, entry: ServerEntry, file: Path) -> bool:
+        """Whether one has the id of an entry of a host's file, or starts or reaches the same. It may be disabled."""
+        return entry.id in self._servers or bool(self._same_as(entry, file))
+
     @staticmethod
     def _is_disabled(ours: Mapping[str, object]) -> bool:
         return ours.get("disabled") == Plain("true")

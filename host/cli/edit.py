@@ -17,6 +17,8 @@ from host.cli.exit_codes import DONE, WRONG, CommandFailed
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from host.storage.connections import Record
+
 _FIRST_FILE = Path(__file__).with_name("first_file.yaml")
 _STAND_IN = "unset"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -183,6 +185,8 @@ def remove(name: str, config: str | None) -> int:
     each_text(server, note)
     if kept:
         print(f"Its secrets are still there: {', '.join(dict.fromkeys(kept))}.")
+    for notice in _moved_and_removed(own.path, name, own.servers):
+        print(f"notice: {notice}", file=sys.stderr)
     print("A running host stops it when it sees the change, or after: colonnade reload")
     return DONE
 
@@ -199,12 +203,40 @@ def _config_file(named: str | None) -> Path:
 
 def _of_connected_hosts(file: Path, names: set[str]) -> list[str]:
     from host.cli.host_entry import notices_after_adding
+
+    return notices_after_adding(_records(), file, names)
+
+
+def _moved_and_removed(file: Path, name: str, servers: Mapping[str, object]) -> list[str]:
+    """The notices on a server that was moved out of files of hosts and is removed from the configuration."""
+    from config.hosts.started import OurServers
+    from host.cli.connected_files import HOSTS_BY_NAME, disconnect_command, not_served
+    from host.sanitize import visible
+
+    rest = OurServers({id: value for id, value in servers.items() if id != name}, file.parent, os.environ)
+    everything = OurServers(servers, file.parent, os.environ)
+    notices: list[str] = []
+    for record in _records():
+        if os.path.realpath(record.config) != os.path.realpath(file):
+            continue
+        before = not_served(record, everything)
+        for lost in (each for each in not_served(record, rest) if each not in before):
+            host = HOSTS_BY_NAME[record.host]
+            notices.append(
+                f"{visible(lost)} was moved out of {show_path(Path(record.file))}, and nothing serves it now: "
+                f"{disconnect_command(host, record.project)} puts it back, with all others"
+            )
+    return notices
+
+
+def _records() -> list[Record]:
+    """The connected files of hosts."""
     from host.storage.connections import Connections
     from host.storage.directory import State, state_directory
     from host.storage.store import StateError
 
     try:
-        return notices_after_adding(Connections(State(state_directory(None))).all(), file, names)
+        return Connections(State(state_directory(None))).all()
     except StateError:
         return []  # connect says so
 
