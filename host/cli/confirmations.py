@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from host.cli.targets import RunningTarget
 
 
+_ANSWER_LATER = "colonnade ask ID once|tool|session|15m|always|deny answers it"
+
+
 @click.command()
 @click.argument("id", required=False, type=CONFIRMATION)
 @click.argument("answer", required=False)
@@ -112,13 +115,17 @@ def _choices(confirmation: Mapping[str, Any]) -> list[str]:
 def _list(targets: Sequence[RunningTarget]) -> int:
     rows = [confirmation for target in targets for confirmation in target.state()["confirmations"]]
     for row in rows:
-        state = f"{row['state']}: {row['why']}" if row["why"] else row["state"]
-        print(f"{row['id']}  {row['summary']}  ({row['caller']}; {state})")
+        _show_row(row)
     if rows:
-        print("\ncolonnade ask ID shows one in full; colonnade ask ID once|tool|session|15m|always|deny answers it")
+        print(f"\ncolonnade ask ID shows one in full; {_ANSWER_LATER}")
     else:
         print("Nothing waits.")
     return DONE
+
+
+def _show_row(confirmation: Mapping[str, Any]) -> None:
+    state = confirmation["state"] + (f": {confirmation['why']}" if confirmation["why"] else "")
+    print(f"{confirmation['id']}  {confirmation['summary']}  ({confirmation['caller']}; {state})")
 
 
 def _show(confirmation: Mapping[str, Any], *, whole: bool = False) -> None:
@@ -154,8 +161,16 @@ def _show(confirmation: Mapping[str, Any], *, whole: bool = False) -> None:
 
 
 def _follow(targets: Sequence[RunningTarget]) -> int:
-    """Show new confirmations until interrupted; on a terminal, ask for the answer to each."""
-    print(f"Waiting for confirmations of {', '.join(target.config for target in targets)}; Ctrl-C ends it.", flush=True)
+    """Show the calls that were refused and can still be answered, and new confirmations until interrupted; on a
+    terminal, ask for the answer to each."""
+    configs = dict.fromkeys(target.config for target in targets)
+    print(f"Waiting for confirmations of {', '.join(configs)}; Ctrl-C ends it.", flush=True)
+    states = [target.state() for target in targets]
+    if refused := [each for state in states for each in state["confirmations"] if each["state"] == "refused"]:
+        print("\nRefused already; an answer is for the next call like it:")
+        for each in refused:
+            _show_row(each)
+        print(f"{_ANSWER_LATER} (in another terminal)", flush=True)
     feed = _PendingFeed(targets)
     is_interactive = sys.stdin.isatty() and sys.stdout.isatty()
     while (pending := feed.next()) is not None:
@@ -232,6 +247,7 @@ def _prompt(feed: _PendingFeed, target: RunningTarget, confirmation: Mapping[str
         if line is None:
             break
         if not (answer := line.strip()):
+            print(f"It is left. {_ANSWER_LATER.replace('ID', confirmation['id'])}")
             return
         try:
             print(_answer(target, confirmation, answer, "exact"))
@@ -239,7 +255,7 @@ def _prompt(feed: _PendingFeed, target: RunningTarget, confirmation: Mapping[str
             print(problem)
         else:
             return
-    print("It was answered elsewhere, was called off, or its time is over.")
+    print("It was answered elsewhere, was called off, or its time is over: then colonnade ask still lists it.")
 
 
 def _read_line(feed: _PendingFeed, id: str) -> str | None:

@@ -16,7 +16,7 @@ import pytest
 from host.cli.command_line import run
 from host.cli.exit_codes import DONE, FAILED, INTERRUPTED, UNREACHED
 from tests.host.admin.test_socket import RunningHost, running_host
-from tests.real.running import COLONNADE
+from tests.real.running import COLONNADE, until
 
 from .conftest import Stopped
 
@@ -125,17 +125,22 @@ def test_new_confirmations_are_shown_until_the_end(state: str, end: str) -> None
 
 @pytest.mark.slow
 def test_on_a_terminal_each_confirmation_is_answered_where_it_is_shown(host: RunningHost, state: str) -> None:
-    """What is no answer is asked for again, an empty line leaves the confirmation to others."""
+    """Calls that were refused are listed first. What is no answer is asked for again, an empty line leaves the
+    confirmation to others."""
+    host.hear("q3 refused")
+    until(lambda: run(["ask", "q3", "--state", state]) == DONE, "q3 is there")
     ours, theirs = os.openpty()
     with subprocess.Popen([COLONNADE, "ask", "--state", state], stdin=theirs, stdout=theirs, stderr=theirs) as asking:
         try:
             os.close(theirs)
+            read_until(ours, "q3  The tool create_issue of github  (laptop; refused: nobody was there to answer)")
             read_until(ours, "[q1]", "deny, once, session, 15m, always, tool, deny-all (or nothing, to leave it)? ")
             os.write(ours, b"perhaps\n")
             read_until(ours, "an answer is once, tool", "to leave it)? ")
             os.write(ours, b"once\n")
             read_until(ours, "once: create_issue", "[q2]", "to leave it)? ")
             os.write(ours, b"\n")
+            read_until(ours, "colonnade ask q2 once|tool")
             host.hear("q9")
             read_until(ours, "[q9]", "to leave it)? ")
             assert host.says() == "present terminal"
