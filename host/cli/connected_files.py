@@ -21,6 +21,8 @@ from config.load import read_file
 from config.problems import clip
 from host.cli.common import counted, show_path
 from host.storage.connections import Connections, Record
+from host.storage.directory import State, state_directory
+from host.storage.store import StateError
 
 _ENTRY_STATES = {
     "changed by hand": "its entry starts something else than connect wrote: take it out by hand",
@@ -37,6 +39,14 @@ class FileState:
     path: Path
     state: str
     notes: list[str] = field(default_factory=list)
+
+
+def known_records() -> list[Record]:
+    """The records of the usual state directory; none if they cannot be read, which `connect` says."""
+    try:
+        return Connections(State(state_directory(None))).all()
+    except StateError:
+        return []
 
 
 def known_paths(host: DesktopHost, *, project: bool) -> list[Path]:

@@ -17,8 +17,6 @@ from host.cli.exit_codes import DONE, WRONG, CommandFailed
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from host.storage.connections import Record
-
 _FIRST_FILE = Path(__file__).with_name("first_file.yaml")
 _STAND_IN = "unset"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -202,21 +200,22 @@ def _config_file(named: str | None) -> Path:
 
 
 def _of_connected_hosts(file: Path, names: set[str]) -> list[str]:
+    from host.cli.connected_files import known_records
     from host.cli.host_entry import notices_after_adding
 
-    return notices_after_adding(_records(), file, names)
+    return notices_after_adding(known_records(), file, names)
 
 
 def _moved_and_removed(file: Path, name: str, servers: Mapping[str, object]) -> list[str]:
     """The notices on a server that was moved out of files of hosts and is removed from the configuration."""
     from config.hosts.started import OurServers
-    from host.cli.connected_files import HOSTS_BY_NAME, disconnect_command, not_served
+    from host.cli.connected_files import HOSTS_BY_NAME, disconnect_command, known_records, not_served
     from host.sanitize import visible
 
     rest = OurServers({id: value for id, value in servers.items() if id != name}, file.parent, os.environ)
     everything = OurServers(servers, file.parent, os.environ)
     notices: list[str] = []
-    for record in _records():
+    for record in known_records():
         if os.path.realpath(record.config) != os.path.realpath(file):
             continue
         before = not_served(record, everything)
@@ -227,18 +226,6 @@ def _moved_and_removed(file: Path, name: str, servers: Mapping[str, object]) -> 
                 f"{disconnect_command(host, record.project)} puts it back, with all others"
             )
     return notices
-
-
-def _records() -> list[Record]:
-    """The connected files of hosts."""
-    from host.storage.connections import Connections
-    from host.storage.directory import State, state_directory
-    from host.storage.store import StateError
-
-    try:
-        return Connections(State(state_directory(None))).all()
-    except StateError:
-        return []  # connect says so
 
 
 def _is_url(words: tuple[str, ...]) -> bool:
