@@ -35,7 +35,7 @@ def started_by(
     """
     if data is None:
         return []
-    document = read(file, lambda root: host.wanted, data, may_be_blank=True)
+    document = read(file, lambda root: host.wanted, data, may_be_blank=True, key=".".join(host.servers))
     entries = DesktopFile(host, file, document, home, environ).entries.values()
     return [entry for entry in entries if not entry.is_off]
 

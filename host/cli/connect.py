@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from host.storage.foreign_file import ForeignFile
 
 
+_NO_CONFIG = "make one of the servers of the host with colonnade import, name its file with --config FILE"
+
+
 class HostName(click.ParamType["DesktopHost"]):
     """The name of a desktop host."""
 
@@ -158,7 +161,7 @@ def connect(
         with _failures():
             return _list(connections)
     _check_options(hosts, path, project)
-    source = Path(os.path.abspath(config_file or find_config()))
+    source = Path(os.path.abspath(config_file or find_config(_NO_CONFIG)))
     config = load_config(str(source))
     from config.hosts import place_of
     from config.load import read_file

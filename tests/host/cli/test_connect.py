@@ -265,14 +265,21 @@ def test_servers_that_stay_are_named_with_the_reason(home: Home, capsys: pytest.
 
 
 @pytest.mark.parametrize("command", ["connect", "disconnect"])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{\n  "mcpServers": {,\n', ":2:18: this is not JSON"),
+        ("[]", ':1:1: expected a map with the key "mcpServers", found a list'),
+    ],
+)
 def test_a_file_that_cannot_be_parsed_is_named_with_the_line(
-    command: str, home: Home, capsys: pytest.CaptureFixture[str]
+    command: str, content: str, said: str, home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(["connect", "gemini", "--yes"])
-    gemini(home).write_text('{\n  "mcpServers": {,\n')
+    gemini(home).write_text(content)
     capsys.readouterr()
     assert run([command, "gemini", "--yes"]) == FAILED
-    assert f"{gemini(home)}:2:" in capsys.readouterr().err
+    assert f"{gemini(home)}{said}" in capsys.readouterr().err
 
 
 def test_a_projects_file_is_apart_from_the_users(home: Home) -> None:
@@ -324,7 +331,7 @@ def test_an_unknown_host_and_a_missing_configuration(home: Home, capsys: pytest.
     assert 'did you mean "gemini"' in capsys.readouterr().err
     (home / "work" / "colonnade.yaml").unlink()
     assert run(["connect", "gemini", "--yes"]) == WRONG
-    assert "there is no configuration" in capsys.readouterr().err
+    assert "no configuration: make one of the servers of the host with colonnade import" in capsys.readouterr().err
 
 
 def test_another_hosts_file_as_the_configuration(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
