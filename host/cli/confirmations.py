@@ -63,7 +63,7 @@ def ask(selection: Selection, id: str | None, answer: str | None, arguments: str
         for confirmation in target.state()["confirmations"]:
             if confirmation["id"] == id:
                 if answer is None:
-                    _show(confirmation, whole=True)
+                    _show(confirmation, _place(targets, target), whole=True)
                 else:
                     print(_answer(target, confirmation, answer, arguments))
                 return DONE
@@ -113,9 +113,9 @@ def _choices(confirmation: Mapping[str, Any]) -> list[str]:
 
 
 def _list(targets: Sequence[RunningTarget]) -> int:
-    rows = [confirmation for target in targets for confirmation in target.state()["confirmations"]]
-    for row in rows:
-        _show_row(row)
+    rows = [(target, each) for target in targets for each in target.state()["confirmations"]]
+    for target, row in rows:
+        _show_row(row, _place(targets, target))
     if rows:
         print(f"\ncolonnade ask ID shows one in full; {_ANSWER_LATER}")
     else:
@@ -123,12 +123,18 @@ def _list(targets: Sequence[RunningTarget]) -> int:
     return DONE
 
 
-def _show_row(confirmation: Mapping[str, Any]) -> None:
+def _place(targets: Sequence[RunningTarget], target: RunningTarget) -> str:
+    """The host of a confirmation, if there are several."""
+    return target.process if len(targets) > 1 else ""
+
+
+def _show_row(confirmation: Mapping[str, Any], place: str) -> None:
+    caller = confirmation["caller"] + (f" of {place}" if place else "")
     state = confirmation["state"] + (f": {confirmation['why']}" if confirmation["why"] else "")
-    print(f"{confirmation['id']}  {confirmation['summary']}  ({confirmation['caller']}; {state})")
+    print(f"{confirmation['id']}  {confirmation['summary']}  ({caller}; {state})")
 
 
-def _show(confirmation: Mapping[str, Any], *, whole: bool = False) -> None:
+def _show(confirmation: Mapping[str, Any], place: str, *, whole: bool = False) -> None:
     """Print a confirmation; `whole`: with the definition."""
     print(f"Colonnade asks: may this be done?  [{confirmation['id']}]\n")
     fields = {
@@ -138,6 +144,8 @@ def _show(confirmation: Mapping[str, Any], *, whole: bool = False) -> None:
         "for": confirmation["caller"],
         "because of": confirmation["rule"],
     }
+    if place:
+        fields["host"] = place
     if confirmation["why"]:
         fields["state"] = f"refused, since {confirmation['why']}; an answer is for the next call like it"
     if confirmation["waiting"] > 1:
@@ -165,18 +173,18 @@ def _follow(targets: Sequence[RunningTarget]) -> int:
     terminal, ask for the answer to each."""
     configs = dict.fromkeys(target.config for target in targets)
     print(f"Waiting for confirmations of {', '.join(configs)}; Ctrl-C ends it.", flush=True)
-    states = [target.state() for target in targets]
-    if refused := [each for state in states for each in state["confirmations"] if each["state"] == "refused"]:
+    listed = [(target, each) for target in targets for each in target.state()["confirmations"]]
+    if refused := [(target, each) for target, each in listed if each["state"] == "refused"]:
         print("\nRefused already; an answer is for the next call like it:")
-        for each in refused:
-            _show_row(each)
+        for target, each in refused:
+            _show_row(each, _place(targets, target))
         print(f"{_ANSWER_LATER} (in another terminal)", flush=True)
     feed = _PendingFeed(targets)
     is_interactive = sys.stdin.isatty() and sys.stdout.isatty()
     while (pending := feed.next()) is not None:
         target, confirmation = pending
         print()
-        _show(confirmation)
+        _show(confirmation, _place(targets, target))
         sys.stdout.flush()
         if is_interactive:
             _prompt(feed, target, confirmation)
@@ -277,7 +285,7 @@ def _read_line(feed: _PendingFeed, id: str) -> str | None:
 def console(selection: Selection) -> int:
     """Print a link that opens the web console once.
 
-    There is a link for each running host.
+    There is a link for each running host. With several, each is followed by its configuration and its process.
     """
     scope = selection.scope()
     allow_interrupts()
@@ -290,5 +298,5 @@ def console(selection: Selection) -> int:
             print(f"colonnade: {target.config}: {problem}", file=sys.stderr)
             continue
         code = DONE
-        print(link if len(targets) == 1 else f"{link}  {target.config}")
+        print(link if len(targets) == 1 else f"{link}  {target.config} ({target.process})")
     return code

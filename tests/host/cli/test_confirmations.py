@@ -90,6 +90,20 @@ def test_a_host_of_another_configuration_is_not_meant(
     assert run(["ask", "--state", state, "--config", "/home/me/colonnade.yaml"]) == DONE
 
 
+@pytest.mark.slow
+def test_of_several_hosts_each_is_named(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(state, "run")
+    folder.mkdir(0o700, parents=True)
+    Path(state).chmod(0o700)
+    with running_host(folder), running_host(folder):  # both say that they are process 4711
+        assert run(["ask", "--state", state]) == DONE
+        assert capsys.readouterr().out.count("(laptop of process 4711") == 4
+        assert run(["console", "--state", state]) == DONE
+        assert capsys.readouterr().out.count("  /home/me/colonnade.yaml (process 4711") == 2
+        assert run(["ask", "q1", "--state", state]) == DONE
+        assert "  host:              process 4711" in capsys.readouterr().out
+
+
 def test_a_link_to_the_console_is_printed(host: RunningHost, state: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["console", "--state", state]) == DONE
     assert capsys.readouterr().out.startswith("http://127.0.0.1:1/console#")
