@@ -128,7 +128,8 @@ def _read(sources: tuple[str, ...], *, keep_approvals: bool) -> tuple[list[Found
         record = records.get(str(file.path))
         if record is not None and (count := len(record.change.moved)):
             moved += count
-            print(f"  connected: {counted(count, 'server')} moved out of it, for {show_path(Path(record.config))}")
+            config = show_path(Path(record.config))
+            print(f"  connected: it serves {config}; moved out of this file: {counted(count, 'server')}")
         elif not found:
             print("  no servers")
         _show(found)

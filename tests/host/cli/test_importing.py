@@ -194,7 +194,7 @@ def test_the_servers_of_a_connected_host_are_said_to_be_moved(
     capsys.readouterr()
     assert run(["import", "cursor", "--yes", "--output", "other.yaml"]) == FAILED
     out, err = capsys.readouterr()
-    assert "connected: 1 server moved out of it, for ~/work/colonnade.yaml" in out
+    assert "connected: it serves ~/work/colonnade.yaml; moved out of this file: 1 server" in out
     assert "there is no server to import that is not there yet" in err
 
 
