@@ -34,9 +34,11 @@ def read(
     data: bytes | None = None,
     *,
     may_be_blank: bool = False,
+    key: str = "servers",
 ) -> Document:
     """Read and parse a file of at most 1 MiB, or 32 MiB of JSON of which not all is wanted. `data` is its content, if
-    that was read before. A file of white space and comments is an empty map if it `may_be_blank`.
+    that was read before. A file of white space and comments is an empty map if it `may_be_blank`. The `key` of
+    the servers is for messages.
 
     Raises:
         ConfigError: there is no map to look at.
@@ -61,9 +63,9 @@ def read(
     if is_null(root):
         if may_be_blank:
             return document
-        raise document.fatal(Mark(1, 1), 'the file is empty; it needs at least the key "servers"')
+        raise document.fatal(Mark(1, 1), f'the file is empty; it needs at least the key "{key}"')
     if not isinstance(root, dict):
-        raise document.fatal(document.places[()].value, f'expected a map with the key "servers", found {kind_of(root)}')
+        raise document.fatal(document.places[()].value, f'expected a map with the key "{key}", found {kind_of(root)}')
     document.root = root
     return document
 

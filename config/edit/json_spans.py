@@ -76,7 +76,7 @@ class _Text:
 
     def paste(self, path: ValuePath, piece: str) -> Insertion:
         if self.is_blank:
-            return self._new(path, self._nested(path, None, "").replace("null", piece))
+            return self._new(path, self._nested(path, None, ""), piece)
         start, rest = self._deepest(path)
         if self.marked[start] != "{":
             return self._with_map(start).paste(path, piece)
@@ -141,9 +141,12 @@ class _Text:
             return inserted(self.text, first, piece)
         return inserted(self.text, first, f"{key}{value(None)}{comma}{'' if is_empty else ' '}")
 
-    def _new(self, path: ValuePath, value: str) -> Insertion:
+    def _new(self, path: ValuePath, value: str, last: str = "null") -> Insertion:
+        """A text with a value at the first part of a path. `last` stands for the null at the end of it, and has the
+        indentation of its place already."""
         inner = self.newline + self.unit
         piece = f"{{{inner}{json.dumps(path[0])}: {value.replace(self.newline, inner)}{self.newline}}}{self.newline}"
+        piece = last.join(piece.rsplit("null", 1))
         before = self.newline if self.text.strip() and not self.text.endswith("\n") else ""
         return inserted(self.text, len(self.text) if self.text.strip() else 0, before + piece)
 

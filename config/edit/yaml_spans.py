@@ -174,7 +174,7 @@ def _flow_span(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _indented(piece: str, indent: str) -> str:
-    return "".join(f"{indent}{line}\n" if line else "\n" for line in piece.rstrip("\n").split("\n"))
+    return "".join(f"{indent}{line}\n" if line else "\n" for line in piece.removesuffix("\n").split("\n"))
 
 
 def _dedented(line: str, indent: str) -> str:

@@ -131,11 +131,20 @@ def own_path(root: Any, path: ValuePath) -> ValuePath | None:
     return next(((*path[:-1], n) for n in found), None)
 
 
+def renamed_to(root: Any, change: Change) -> str | None:
+    """The name of another entry that starts or reaches what ours did."""
+    above = change.path[:-1]
+    found = get(root, above, {})
+    keys: Iterable[str | int] = found if isinstance(found, dict) else range(len(found or []))
+    places = ((*above, key) for key in keys)
+    return next((_name(root, path) for path in places if is_same_launch(change.entry, get(root, path))), None)
+
+
 def _without_entry(file: Path, text: str, change: Change, result: GivenBack) -> str:
     root = values(file, text)
     path = own_path(root, change.path)
     if path is None:
-        if name := _renamed(root, change):
+        if name := renamed_to(root, change):
             result.kept.append(f'its entry "{NAME}" was renamed to "{clip(name)}"; it is left as it is')
             result.has_entry = True
         return text
@@ -162,15 +171,6 @@ def _added(root: Any, change: Change) -> Mapping[str, object]:
     path = own_path(root, change.path)
     found: Any = None if path is None else get(root, path)
     return additions(change.entry, found) if is_same_launch(change.entry, found) else {}
-
-
-def _renamed(root: Any, change: Change) -> str | None:
-    """The name of another entry that starts or reaches what ours did."""
-    above = change.path[:-1]
-    found = get(root, above, {})
-    keys: Iterable[str | int] = found if isinstance(found, dict) else range(len(found or []))
-    places = ((*above, key) for key in keys)
-    return next((_name(root, path) for path in places if is_same_launch(change.entry, get(root, path))), None)
 
 
 def _is_standard_json(text: str) -> bool:

@@ -35,7 +35,7 @@ def started_by(
     """
     if data is None:
         return []
-    document = read(file, lambda root: host.wanted, data, may_be_blank=True)
+    document = read(file, lambda root: host.wanted, data, may_be_blank=True, key=".".join(host.servers))
     entries = DesktopFile(host, file, document, home, environ).entries.values()
     return [entry for entry in entries if not entry.is_off]
 
@@ -56,6 +56,10 @@ class OurServers:
         """Whether those that start or reach the same are disabled."""
         same = self._same_as(entry, file)
         return bool(same) and all(map(self._is_disabled, same))
+
+    def stands_in_for(self, entry: ServerEntry, file: Path) -> bool:
+        """Whether one has the id of an entry of a host's file, or starts or reaches the same. It may be disabled."""
+        return entry.id in self._servers or bool(self._same_as(entry, file))
 
     @staticmethod
     def _is_disabled(ours: Mapping[str, object]) -> bool:

@@ -88,7 +88,7 @@ def read_servers(
         document, host = read_file(file)
     else:
         host = found.host
-        document = read(file, lambda root: wanted_of(host))
+        document = read(file, lambda root: wanted_of(host), key=".".join(host.servers))
     if document.problems:
         raise ConfigError(document.problems)
     if host is None:

@@ -25,6 +25,12 @@ _FIRST_KEYS = ("title", "command", "url", "env", "headers")
 _LAST_KEYS = ("trust", "consent", "disabled")
 _VERDICTS = {"allow": "allowed", "ask": "confirmed", "deny": "denied"}
 INDENT = "  "
+_CANNOT_BE_USED = "It cannot be used: "
+_COMMENTED = re.compile(
+    rf"^( *)# ([a-z0-9-]+):\r?\n(?=\1#   # From )(?:\1#   .*(?:\n|\Z))*?\1#   # {_CANNOT_BE_USED}.*(?:\n|\Z)"
+    r"(?:\1#   .*(?:\n|\Z))*(?:\r?\n)?",
+    re.MULTILINE,
+)
 
 
 def whole_text(servers: Iterable[ImportedServer], show: ShowPath) -> str:
@@ -51,6 +57,16 @@ def pieces(servers: Sequence[ImportedServer], show: ShowPath) -> list[tuple[Impo
     return made
 
 
+def comment_of(server: ImportedServer, text: str, show: ShowPath) -> str:
+    """The lines in a configuration that an earlier import left of a server that could not be used; empty if there are
+    none."""
+    for found in _COMMENTED.finditer(text):
+        words = " ".join(line.strip(" #\r") for line in found[0].splitlines())
+        if found[2] == server.id and any(show(each.file) in words for each in server.found):
+            return found[0]
+    return ""
+
+
 def server_text(server: ImportedServer, show: ShowPath, said: set[str], indent: str = INDENT) -> str:
     """A server with its comments below its id, as whole lines. One that cannot be used is a comment as a whole. `said`
     are the remarks on hosts that stand in the file already; those of this server are added."""
@@ -59,7 +75,7 @@ def server_text(server: ImportedServer, show: ShowPath, said: set[str], indent: 
         remarks += [each for each in server.host_remarks if each not in said]
         said.update(server.host_remarks)
     else:
-        remarks.append(f"It cannot be used: {'; '.join(server.problems)}.")
+        remarks.append(f"{_CANNOT_BE_USED}{'; '.join(server.problems)}.")
     below = indent + "  "
     lines = f"{indent}{server.id}:\n" + "".join(comment(remark, below) for remark in remarks)
     lines += entries(server_value(server), below)

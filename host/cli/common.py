@@ -178,9 +178,9 @@ def is_confirmed(question: str) -> bool:
 # Files
 
 
-def find_config() -> str:
+def find_config(remedy: str = "name its FILE") -> str:
     """The configuration file that is used where none is named: `colonnade.yaml` in the current folder, or else the
-    user's own.
+    user's own. The remedy is what to do where there is none, as a part of a sentence.
 
     Raises:
         CommandFailed: there is neither.
@@ -189,7 +189,7 @@ def find_config() -> str:
     for each in (here, own):
         if each.is_file():
             return str(each)
-    raise CommandFailed(f"there is no configuration: name its FILE, or put it at ./{here} or {own}", WRONG)
+    raise CommandFailed(f"there is no configuration: {remedy}, or put it at ./{here} or {own}", WRONG)
 
 
 def users_config() -> Path:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from host.cli.targets import RunningTarget
 
 
+_ANSWER_LATER = "colonnade ask ID once|tool|session|15m|always|deny answers it"
+
+
 @click.command()
 @click.argument("id", required=False, type=CONFIRMATION)
 @click.argument("answer", required=False)
@@ -60,7 +63,7 @@ def ask(selection: Selection, id: str | None, answer: str | None, arguments: str
         for confirmation in target.state()["confirmations"]:
             if confirmation["id"] == id:
                 if answer is None:
-                    _show(confirmation, whole=True)
+                    _show(confirmation, _place(targets, target), whole=True)
                 else:
                     print(_answer(target, confirmation, answer, arguments))
                 return DONE
@@ -110,18 +113,28 @@ def _choices(confirmation: Mapping[str, Any]) -> list[str]:
 
 
 def _list(targets: Sequence[RunningTarget]) -> int:
-    rows = [confirmation for target in targets for confirmation in target.state()["confirmations"]]
-    for row in rows:
-        state = f"{row['state']}: {row['why']}" if row["why"] else row["state"]
-        print(f"{row['id']}  {row['summary']}  ({row['caller']}; {state})")
+    rows = [(target, each) for target in targets for each in target.state()["confirmations"]]
+    for target, row in rows:
+        _show_row(row, _place(targets, target))
     if rows:
-        print("\ncolonnade ask ID shows one in full; colonnade ask ID once|tool|session|15m|always|deny answers it")
+        print(f"\ncolonnade ask ID shows one in full; {_ANSWER_LATER}")
     else:
         print("Nothing waits.")
     return DONE
 
 
-def _show(confirmation: Mapping[str, Any], *, whole: bool = False) -> None:
+def _place(targets: Sequence[RunningTarget], target: RunningTarget) -> str:
+    """The host of a confirmation, if there are several."""
+    return target.process if len(targets) > 1 else ""
+
+
+def _show_row(confirmation: Mapping[str, Any], place: str) -> None:
+    caller = confirmation["caller"] + (f" of {place}" if place else "")
+    state = confirmation["state"] + (f": {confirmation['why']}" if confirmation["why"] else "")
+    print(f"{confirmation['id']}  {confirmation['summary']}  ({caller}; {state})")
+
+
+def _show(confirmation: Mapping[str, Any], place: str, *, whole: bool = False) -> None:
     """Print a confirmation; `whole`: with the definition."""
     print(f"Colonnade asks: may this be done?  [{confirmation['id']}]\n")
     fields = {
@@ -131,6 +144,8 @@ def _show(confirmation: Mapping[str, Any], *, whole: bool = False) -> None:
         "for": confirmation["caller"],
         "because of": confirmation["rule"],
     }
+    if place:
+        fields["host"] = place
     if confirmation["why"]:
         fields["state"] = f"refused, since {confirmation['why']}; an answer is for the next call like it"
     if confirmation["waiting"] > 1:
@@ -154,14 +169,22 @@ def _show(confirmation: Mapping[str, Any], *, whole: bool = False) -> None:
 
 
 def _follow(targets: Sequence[RunningTarget]) -> int:
-    """Show new confirmations until interrupted; on a terminal, ask for the answer to each."""
-    print(f"Waiting for confirmations of {', '.join(target.config for target in targets)}; Ctrl-C ends it.", flush=True)
+    """Show the calls that were refused and can still be answered, and new confirmations until interrupted; on a
+    terminal, ask for the answer to each."""
+    configs = dict.fromkeys(target.config for target in targets)
+    print(f"Waiting for confirmations of {', '.join(configs)}; Ctrl-C ends it.", flush=True)
+    listed = [(target, each) for target in targets for each in target.state()["confirmations"]]
+    if refused := [(target, each) for target, each in listed if each["state"] == "refused"]:
+        print("\nRefused already; an answer is for the next call like it:")
+        for target, each in refused:
+            _show_row(each, _place(targets, target))
+        print(f"{_ANSWER_LATER} (in another terminal)", flush=True)
     feed = _PendingFeed(targets)
     is_interactive = sys.stdin.isatty() and sys.stdout.isatty()
     while (pending := feed.next()) is not None:
         target, confirmation = pending
         print()
-        _show(confirmation)
+        _show(confirmation, _place(targets, target))
         sys.stdout.flush()
         if is_interactive:
             _prompt(feed, target, confirmation)
@@ -232,6 +255,7 @@ def _prompt(feed: _PendingFeed, target: RunningTarget, confirmation: Mapping[str
         if line is None:
             break
         if not (answer := line.strip()):
+            print(f"It is left. {_ANSWER_LATER.replace('ID', confirmation['id'])}")
             return
         try:
             print(_answer(target, confirmation, answer, "exact"))
@@ -239,7 +263,7 @@ def _prompt(feed: _PendingFeed, target: RunningTarget, confirmation: Mapping[str
             print(problem)
         else:
             return
-    print("It was answered elsewhere, was called off, or its time is over.")
+    print("It was answered elsewhere, was called off, or its time is over: then colonnade ask still lists it.")
 
 
 def _read_line(feed: _PendingFeed, id: str) -> str | None:
@@ -261,7 +285,7 @@ def _read_line(feed: _PendingFeed, id: str) -> str | None:
 def console(selection: Selection) -> int:
     """Print a link that opens the web console once.
 
-    There is a link for each running host.
+    There is a link for each running host. With several, each is followed by its configuration and its process.
     """
     scope = selection.scope()
     allow_interrupts()
@@ -274,5 +298,5 @@ def console(selection: Selection) -> int:
             print(f"colonnade: {target.config}: {problem}", file=sys.stderr)
             continue
         code = DONE
-        print(link if len(targets) == 1 else f"{link}  {target.config}")
+        print(link if len(targets) == 1 else f"{link}  {target.config} ({target.process})")
     return code

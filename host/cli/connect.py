@@ -29,13 +29,16 @@ if TYPE_CHECKING:
 
     from config import Config
     from config.document import Document
-    from config.edit import ValuePath
+    from config.edit import CannotEdit, ValuePath
     from config.hosts import DesktopHost
     from config.hosts.started import OurServers
     from host.cli.host_entry import OwnEntry
     from host.storage.connections import Connections, Record
     from host.storage.directory import State
     from host.storage.foreign_file import ForeignFile
+
+
+_NO_CONFIG = "make one of the servers of the host with colonnade import, name its file with --config FILE"
 
 
 class HostName(click.ParamType["DesktopHost"]):
@@ -145,6 +148,11 @@ def connect(
     (--url). With --move, the servers that Colonnade serves are taken out of the host's file; without it, the host
     starts them a second time, past all rules. `colonnade disconnect` gives everything back.
     """
+    options = (config_file, by_url, token, write_token, move, project, path, dry_run, yes)
+    if not hosts and any(options):
+        raise click.UsageError(
+            "Name a HOST to connect; without options, colonnade connect lists them.", click.get_current_context()
+        )
     state = selection.open_state()
     from host.storage.connections import Connections
 
@@ -153,15 +161,14 @@ def connect(
         with _failures():
             return _list(connections)
     _check_options(hosts, path, project)
-    source = Path(os.path.abspath(config_file or find_config()))
+    source = Path(os.path.abspath(config_file or find_config(_NO_CONFIG)))
     config = load_config(str(source))
     from config.hosts import place_of
-    from config.hosts.started import OurServers
     from config.load import read_file
+    from host.cli.connected_files import our_servers
 
-    document, of_host = read_file(place_of(source))
-    servers = OurServers(_servers_of(document, of_host, source), source.parent, os.environ)
-    choices = _Choices(source, config, document, servers, state, by_url, token, write_token, move)
+    document, _ = read_file(place_of(source))
+    choices = _Choices(source, config, document, our_servers(source), state, by_url, token, write_token, move)
     with _failures(), connections.lock():
 
         def prepare(host: DesktopHost) -> list[_Edit]:
@@ -197,7 +204,7 @@ def disconnect(
         def prepare(host: DesktopHost) -> list[_Edit]:
             records = _records(host, project, path, connections)
             if not records:
-                raise CommandFailed(f"{host.title} is not connected")
+                raise _not_connected(host, project, path)
             return [_given_back(host, record) for record in records]
 
         edits, problems = _prepared(hosts, prepare)
@@ -231,54 +238,26 @@ def _check_options(hosts: tuple[DesktopHost, ...], path: str | None, project: bo
 
 def _file_of(host: DesktopHost, project: bool, path: str | None) -> Path:
     """The file to change: a given one, or the first one that exists, or else the usual one."""
+    from host.cli.connected_files import known_paths
+
     if path is not None:
         return Path(os.path.abspath(path))
-    paths = _paths(host, project=project)
+    paths = known_paths(host, project=project)
     if not paths:
         raise CommandFailed(f"{host.title} has no file for a project", WRONG)
     return next((each for each in paths if os.path.lexists(each)), paths[0])
 
 
-def _paths(host: DesktopHost, *, project: bool) -> list[Path]:
-    """The files of a host whose names are known, first the one that is made if there is none."""
-    from config.hosts.connection import CONNECTIONS
-
-    found: list[Path] = []
-    for file in host.files:
-        path = file.path(Path.cwd(), Path.home(), os.environ)
-        is_known = "*" not in str(path.parent if file.is_all_servers else path)
-        if file.is_project == project and is_known:
-            found.append(path.with_name(path.name.replace("*", "colonnade")))
-    return sorted(found, key=lambda path: path.name != CONNECTIONS[host.name].file_name)
-
-
 def _list(connections: Connections) -> int:
-    from config.edit import CannotEdit, values
-    from config.hosts import HOSTS
-    from config.hosts.connecting import own_path
-    from config.hosts.connection import CONNECTIONS
+    from host.cli.connected_files import file_states
+    from host.sanitize import visible
 
-    known = {record.file: record for record in connections.all()}
-    rows: list[tuple[str, str, str]] = []
-    for host in HOSTS:
-        for path in (*_paths(host, project=False), *_paths(host, project=True)):
-            record = known.pop(str(path), None)
-            if not path.is_file():
-                if record is not None:
-                    rows.append((host.name, "gone", str(path)))
-                continue
-            try:
-                root = values(path, path.read_bytes().decode("utf-8-sig"))
-                is_there = own_path(root, CONNECTIONS[host.name].place(root)) is not None
-            except (OSError, UnicodeDecodeError, CannotEdit):
-                rows.append((host.name, "unreadable", str(path)))
-                continue
-            state = "connected" if record and is_there else "by hand" if is_there else "not connected"
-            rows.append((host.name, state, str(path)))
-    rows += [(record.host, "connected", record.file) for record in known.values()]
-    for name, state, place in rows:
-        print(f"{name:<15} {state:<14} {place}")
-    if not rows:
+    states = file_states(connections)
+    for each in states:
+        print(f"{each.host.name:<15} {each.state:<15} {visible(str(each.path))}")
+        for note in each.notes:
+            print(f"{'':<31} {visible(note)}")
+    if not states:
         print("No file of a desktop host is found here. colonnade connect HOST makes one.")
     return DONE
 
@@ -291,6 +270,7 @@ def _connected(host: DesktopHost, path: Path, project: bool, connections: Connec
     from config.edit import CannotEdit
     from config.hosts.connecting import connected, digest, given_back
     from config.hosts.connection import CONNECTIONS, is_alike, with_additions
+    from host.cli.connected_files import disconnect_command, known_paths, not_served
     from host.storage.connections import Record
     from host.storage.foreign_file import open_foreign
 
@@ -307,13 +287,23 @@ def _connected(host: DesktopHost, path: Path, project: bool, connections: Connec
     if former is not None:
         folders = folders or former.folders
         if file.data is not None:
-            back = given_back(file.path, file.data, former.change, connection)
+            try:
+                back = given_back(file.path, file.data, former.change, connection)
+            except CannotEdit as problem:
+                raise _cannot_edit(host, file, problem) from None
             if back.kept:
                 raise CommandFailed(f"{path}: {'; '.join(back.kept)}. Use colonnade disconnect {host.name} first")
             base, added = back.data, back.added
             moved = frozenset(each.name for each in former.change.moved)
+    elif file.data is not None:
+        _refuse_unrecorded(host, file, choices.state)
     own = _own_entry(host, choices, added)
-    moves, notes = _moves(host, file.path, base, moved, choices)
+    moves, notes = _moves(host, file.path, base, moved, own, choices)
+    if former is not None and moved and (lost := not_served(former, choices.servers)):
+        notes.append(
+            f"moved out of the file and not served by {choices.file.name}: {', '.join(lost)}; "
+            f"{disconnect_command(host, former.project)} puts them back"
+        )
     entry, stays = own.entry, former is not None and is_alike(former.change.entry, own.entry)
     if added:
         stays_or_not = "stays in it" if stays else "does not go with the new one"
@@ -322,31 +312,54 @@ def _connected(host: DesktopHost, path: Path, project: bool, connections: Connec
     try:
         after, change = connected(file.path, base, connection, entry, moves)
     except CannotEdit as problem:
-        raise CommandFailed(f"{path} cannot be changed: {problem}") from None
+        raise _cannot_edit(host, file, problem) from None
     # The additions are not ours, so they are told apart the next time too.
     change = replace(change, entry=own.entry)
     if file.data is not None:
         change = replace(change, known=(*change.known, digest(file.data)))
-    others = [str(each) for each in _paths(host, project=project) if each != path and os.path.lexists(each)]
+    others = [str(each) for each in known_paths(host, project=project) if each != path and os.path.lexists(each)]
     notes = [*own.notes, *notes, *(f"{host.title} may also read {each}, which is left" for each in others)]
     record = Record(host.name, str(file.path), str(choices.file), change, folders, str(Path.cwd()) if project else "")
     return _Edit(host, file, after, record, notes, own.secret, is_edited=bool(added))
+
+
+def _refuse_unrecorded(host: DesktopHost, file: ForeignFile, state: State) -> None:
+    """Refuse a file with an entry of ours that no connect of this state directory wrote.
+
+    Raises:
+        CommandFailed: it has one, or cannot be parsed.
+    """
+    from config.edit import CannotEdit
+    from host.cli.common import show_path
+    from host.cli.connected_files import has_own_entry
+
+    try:
+        is_there = has_own_entry(host, file.path, file.data or b"")
+    except CannotEdit as problem:
+        raise _cannot_edit(host, file, problem) from None
+    if is_there:
+        raise CommandFailed(
+            f'{file.path} has "colonnade" already, and {show_path(state.path)} has no record of who wrote it: take the '
+            "entry out by hand, then connect again"
+        )
+
+
+def _cannot_edit(host: DesktopHost, file: ForeignFile, problem: CannotEdit) -> CommandFailed:
+    """The failure for a file that cannot be edited; if it cannot be parsed, with the line."""
+    from config import ConfigError
+    from config.hosts.started import started_by
+
+    try:
+        started_by(host, file.path, file.data, Path.home(), os.environ)
+    except ConfigError as unparsed:
+        return CommandFailed(str(unparsed))
+    return CommandFailed(f"{file.path} cannot be changed: {problem}")
 
 
 def _keys(added: Mapping[str, object]) -> str:
     from config.problems import clip
 
     return ", ".join(map(clip, added))
-
-
-def _servers_of(document: Document, host: DesktopHost | None, file: Path) -> Mapping[str, object]:
-    """The servers of the configuration in our form, which may be the file of another host."""
-    from config.hosts.started import started_by
-
-    if host is not None:
-        return {each.id: each.ours for each in started_by(host, file, file.read_bytes(), Path.home(), os.environ)}
-    servers = document.root.get("servers")
-    return servers if isinstance(servers, dict) else {}
 
 
 def _own_entry(host: DesktopHost, choices: _Choices, added: Mapping[str, object]) -> OwnEntry:
@@ -360,10 +373,11 @@ def _own_entry(host: DesktopHost, choices: _Choices, added: Mapping[str, object]
 
 
 def _moves(
-    host: DesktopHost, path: Path, data: bytes | None, moved: frozenset[str], choices: _Choices
+    host: DesktopHost, path: Path, data: bytes | None, moved: frozenset[str], own: OwnEntry, choices: _Choices
 ) -> tuple[list[ValuePath], list[str]]:
     """The servers to take out of a file, and what to say about those that stay."""
     from config import ConfigError
+    from config.hosts.connection import is_same_launch
     from config.hosts.started import started_by
 
     try:
@@ -374,19 +388,25 @@ def _moves(
     config = choices.file.name or CONFIG_NAME
     stay: dict[str, list[str]] = {
         f"past all rules: colonnade connect {host.name} --move": [],
+        f"which is Colonnade with {config} under another name: take it out by hand": [],
+        "which colonnade import cannot take over": [],
         f"which is disabled in {config}": [],
         f"which {config} does not have": [],
     }
-    twice, disabled, unknown = stay.values()
+    twice, itself, unusable, disabled, unknown = stay.values()
     for entry in entries:
         is_ours = choices.servers.has(entry, path)
         if entry.name in moved or (is_ours and choices.move):
             moves.append(tuple(part for part in entry.path if part is not None))
         elif is_ours:
             twice.append(entry.name)
+        elif is_same_launch(own.entry, entry.values):
+            itself.append(entry.name)
+        elif entry.problems:
+            unusable.append(entry.name)
         elif choices.servers.has_disabled(entry, path):
             disabled.append(entry.name)
-        elif not entry.problems:
+        else:
             unknown.append(entry.name)
     notes = [f"{host.title} still starts {', '.join(names)} by itself, {why}" for why, names in stay.items() if names]
     return moves, notes
@@ -410,7 +430,7 @@ def _apply_connected(edit: _Edit, connections: Connections) -> None:
         else:
             connections.keep(former)
         raise
-    where = "" if kept is None else f". The former content is in {copy or kept}"
+    where = "" if kept is None else f". The content before is in {copy or kept}"
     print(f"{edit.host.title} is connected; start it again{where}")
     print("Calls that need your confirmation wait for you in `colonnade ask`, or on the page of `colonnade console`.")
 
@@ -424,6 +444,17 @@ def _records(host: DesktopHost, project: bool, path: str | None, connections: Co
         return [record for record in found if record.file == os.path.abspath(path)]
     here = str(Path.cwd()) if project else ""
     return [record for record in found if record.project == here]
+
+
+def _not_connected(host: DesktopHost, project: bool, path: str | None) -> CommandFailed:
+    """The failure where nothing is known of a connection. There may be an entry of ours all the same."""
+    from host.cli.connected_files import known_paths, unrecorded_state
+
+    paths = known_paths(host, project=project) if path is None else [Path(os.path.abspath(path))]
+    for each in paths:
+        if each.is_file() and (state := unrecorded_state(host, each)).notes:
+            return CommandFailed(f"{host.title} is not connected, but in {each}, {state.notes[0]}")
+    return CommandFailed(f"{host.title} is not connected")
 
 
 def _given_back(host: DesktopHost, record: Record) -> _Edit:
@@ -440,7 +471,7 @@ def _given_back(host: DesktopHost, record: Record) -> _Edit:
     try:
         back = given_back(path, file.data, record.change, CONNECTIONS[host.name])
     except CannotEdit as problem:
-        raise CommandFailed(f"{path} cannot be changed: {problem}") from None
+        raise _cannot_edit(host, file, problem) from None
     notes = list(back.kept)
     if back.added:
         notes.append(f"what was added to its entry by hand ({_keys(back.added)}) goes with it")
@@ -469,7 +500,7 @@ def _apply_given_back(edit: _Edit, connections: Connections) -> None:
     if edit.has_entry:
         said = f"{edit.host.title} may still start Colonnade: {edit.left[0]}. Take it out by hand"
     if edit.left or edit.after != edit.record.change.original:
-        said += f". Its former content is in {connections.set_aside(edit.file.path)}"
+        said += f". The content before it was connected is in {connections.set_aside(edit.file.path)}"
     else:
         connections.forget(edit.file.path)
     print(said + (f". The content with the edited entry is in {copy}" if copy else ""))

@@ -183,6 +183,8 @@ def remove(name: str, config: str | None) -> int:
     each_text(server, note)
     if kept:
         print(f"Its secrets are still there: {', '.join(dict.fromkeys(kept))}.")
+    for notice in _moved_and_removed(own.path, name, own.servers):
+        print(f"notice: {notice}", file=sys.stderr)
     print("A running host stops it when it sees the change, or after: colonnade reload")
     return DONE
 
@@ -198,15 +200,32 @@ def _config_file(named: str | None) -> Path:
 
 
 def _of_connected_hosts(file: Path, names: set[str]) -> list[str]:
+    from host.cli.connected_files import known_records
     from host.cli.host_entry import notices_after_adding
-    from host.storage.connections import Connections
-    from host.storage.directory import State, state_directory
-    from host.storage.store import StateError
 
-    try:
-        return notices_after_adding(Connections(State(state_directory(None))).all(), file, names)
-    except StateError:
-        return []  # connect says so
+    return notices_after_adding(known_records(), file, names)
+
+
+def _moved_and_removed(file: Path, name: str, servers: Mapping[str, object]) -> list[str]:
+    """The notices on a server that was moved out of files of hosts and is removed from the configuration."""
+    from config.hosts.started import OurServers
+    from host.cli.connected_files import HOSTS_BY_NAME, disconnect_command, known_records, not_served
+    from host.sanitize import visible
+
+    rest = OurServers({id: value for id, value in servers.items() if id != name}, file.parent, os.environ)
+    everything = OurServers(servers, file.parent, os.environ)
+    notices: list[str] = []
+    for record in known_records():
+        if os.path.realpath(record.config) != os.path.realpath(file):
+            continue
+        before = not_served(record, everything)
+        for lost in (each for each in not_served(record, rest) if each not in before):
+            host = HOSTS_BY_NAME[record.host]
+            notices.append(
+                f"{visible(lost)} was moved out of {show_path(Path(record.file))}, and nothing serves it now: "
+                f"{disconnect_command(host, record.project)} puts it back, with all others"
+            )
+    return notices
 
 
 def _is_url(words: tuple[str, ...]) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from host.cli.common import CONFIG_NAME, FILE, ask_for_input, is_confirmed, secrets_option, show_path
+from host.cli.common import CONFIG_NAME, FILE, ask_for_input, counted, is_confirmed, secrets_option, show_path
 from host.cli.exit_codes import DONE, FAILED, WRONG, CommandFailed
 
 if TYPE_CHECKING:
@@ -76,20 +77,23 @@ def import_servers(
     from host.cli.secret_store import open_secrets
 
     file = OwnFile(Path(os.path.abspath(output)))
-    found, descriptions = _read(sources, keep_approvals=keep_approvals)
+    found, descriptions, moved = _read(sources, keep_approvals=keep_approvals)
     merged = Merge(Expander(os.environ, file.path.parent), file.servers)
     merged.add(found)
     usable = [server for server in merged.servers if not server.problems]
     for server, id in merged.present:
         print(f"{server.id} is in {output} already, as {id}; it is left as it is.")
     if not usable:
-        raise CommandFailed("there is no server to import" + (" that is not there yet" if merged.present else ""))
+        raise CommandFailed(
+            "there is no server to import" + (" that is not there yet" if merged.present or moved else "")
+        )
     if not dry_run:
         _confirm(file, output, len(usable), merge=merge, yes=yes)
     store = open_secrets(file.path, secrets)
     _settle(merged, store, descriptions, dry_run=dry_run)
     if all(server.problems for server in merged.servers):
-        raise CommandFailed("no server can be used without its input; run it on a terminal")
+        why = "for which there was no answer" if sys.stdin.isatty() else "which is asked for on a terminal alone"
+        raise CommandFailed(f"nothing was written: no server can be used without its input, {why}")
     _put(file, merged)
     if dry_run:
         print(f"\n{output} would be:\n\n{file.text}", end="")
@@ -100,14 +104,18 @@ def import_servers(
     return DONE
 
 
-def _read(sources: tuple[str, ...], *, keep_approvals: bool) -> tuple[list[FoundServer], dict[str, str]]:
-    """Read and show the servers of all files; also the descriptions of the inputs that their hosts ask for."""
+def _read(sources: tuple[str, ...], *, keep_approvals: bool) -> tuple[list[FoundServer], dict[str, str], int]:
+    """Read and show the servers of all files; also the descriptions of the inputs that their hosts ask for, and the
+    number of servers that were moved out of the files."""
     from config import ConfigError
     from config.importing.found import read_servers
+    from host.cli.connected_files import known_records
     from host.sanitize import visible
 
     servers: list[FoundServer] = []
     descriptions: dict[str, str] = {}
+    records = {record.file: record for record in known_records()}
+    moved = 0
     files = _files(sources)
     for file in files:
         print(f"{file.host.title}: {show_path(file.path)}" if file.host else show_path(file.path))
@@ -117,12 +125,19 @@ def _read(sources: tuple[str, ...], *, keep_approvals: bool) -> tuple[list[Found
             for each in problem.problems:
                 print(f"  cannot be read: {visible(each.text)} ({each.line}:{each.column})")
             continue
+        record = records.get(str(file.path))
+        if record is not None and (count := len(record.change.moved)):
+            moved += count
+            config = show_path(Path(record.config))
+            print(f"  connected: it serves {config}; moved out of this file: {counted(count, 'server')}")
+        elif not found:
+            print("  no servers")
         _show(found)
         servers += found
         descriptions |= inputs
     if not files:
         raise CommandFailed("no file of a desktop host is found here; name a FILE", FAILED)
-    return servers, descriptions
+    return servers, descriptions, moved
 
 
 def _files(sources: tuple[str, ...]) -> list[FoundFile]:
@@ -155,8 +170,6 @@ def _show(servers: list[FoundServer]) -> None:
             lines = [*describe_tools(server.tools), *server.remarks]
         for line in lines:
             print(f"  {'':<20} {visible(line)}")
-    if not servers:
-        print("  no servers")
 
 
 def _confirm(file: OwnFile, output: str, count: int, *, merge: bool, yes: bool) -> None:
@@ -201,14 +214,18 @@ def _settle(merged: Merge, store: SecretStore, descriptions: dict[str, str], *, 
 
 
 def _put(file: OwnFile, merged: Merge) -> None:
-    """Put the servers into the file, with those that cannot be used as comments between them."""
-    from config.importing.text import pieces, server_value, whole_text
+    """Put the servers into the file, with those that cannot be used as comments between them. A comment of an earlier
+    import is not written twice, and gives way to its server."""
+    from config.importing.text import comment_of, pieces, server_value, whole_text
 
     if not file.exists:
         file.begin(whole_text(merged.servers, show_path))
         return
-    for server, text in reversed(pieces(merged.servers, show_path)):  # each goes to the front
-        file.put(server.id, server_value(server), text)
+    former = {server.id: comment_of(server, file.text, show_path) for server in merged.servers}
+    servers = [server for server in merged.servers if not (server.problems and former[server.id])]
+    for server, text in reversed(pieces(servers, show_path)):  # each goes to the front
+        file.take_out(former[server.id])
+        file.put(server.id, server_value(server), f"{text}\n" if file.servers else text)
 
 
 def _report(servers: list[ImportedServer], store: SecretStore, output: str) -> None:
@@ -221,8 +238,29 @@ def _report(servers: list[ImportedServer], store: SecretStore, output: str) -> N
     for server in servers:
         for problem in server.problems:
             print(f"{server.id} is a comment there: {visible(problem)}.")
-    print(
-        f"The files of the hosts are as before, and the hosts start their servers themselves: colonnade connect --move "
-        f"HOST puts Colonnade in their place. Now: colonnade check {output}"
-    )
+    print("The files of the hosts are as before, and the hosts start their servers themselves.")
+    if commands := _connect_commands(usable, output):
+        print("To put Colonnade in their place:")
+        for command in commands:
+            print(f"  {command}")
+    print(f"Now: colonnade check {output}")
     print("Calls that need your confirmation wait for you in `colonnade ask`, or on the page of `colonnade console`.")
+
+
+def _connect_commands(servers: list[ImportedServer], output: str) -> list[str]:
+    """The commands that put Colonnade in the place of imported servers, in the files that these are from."""
+    from config.hosts import GENERIC
+    from host.cli.connected_files import known_paths
+    from host.sanitize import visible
+
+    hosts: dict[str, list[str]] = {}
+    for each in (found for server in servers for found in server.found if found.host is not GENERIC):
+        options = f" --file {visible(shlex.quote(str(each.file)))}"
+        for project, option in ((True, " --project"), (False, "")):
+            if each.file in known_paths(each.host, project=project):
+                options = option
+        named = hosts.setdefault(options, [])
+        if each.host.name not in named:
+            named.append(each.host.name)
+    config = "" if output == CONFIG_NAME else f" --config {shlex.quote(output)}"
+    return [f"colonnade connect --move{config} {' '.join(names)}{options}" for options, names in hosts.items()]

@@ -101,6 +101,10 @@ class OwnFile:
         except CannotEdit as problem:
             raise self._cannot(problem) from None
 
+    def take_out(self, lines: str) -> None:
+        """Take out lines of comments that the file has."""
+        self._text = self._text.replace(lines, "", 1)
+
     def begin(self, text: str) -> None:
         """Give a file that is not there yet its content."""
         assert not self.exists

@@ -33,14 +33,14 @@ def status(selection: Selection, as_json: bool) -> int:
         print(json.dumps(hosts, indent=2))
         return DONE
     terminal = Terminal(sys.stdout)
-    for number, host in enumerate(hosts):
+    for number, (target, host) in enumerate(zip(targets, hosts, strict=True)):
         if number:
             print()
-        _show(terminal, host)
+        _show(terminal, host, target.starter)
     return DONE
 
 
-def _show(terminal: Terminal, host: Mapping[str, Any]) -> None:
+def _show(terminal: Terminal, host: Mapping[str, Any], starter: str = "") -> None:
     where = "over standard input and output" if host["stdio"] else f"at {host['endpoint']}"
     print(f"Colonnade {host['colonnade']} serves {where}")
     process = [f"process {host['pid']}", f"up {_duration(host['uptime'])}"]
@@ -54,6 +54,8 @@ def _show(terminal: Terminal, host: Mapping[str, Any]) -> None:
         "host": ", ".join(process),
         "servers": f"{ready} of {len(servers)} ready, {counted(calls, 'call')} in progress",
     }
+    if host["stdio"] and starter:
+        lines["started by"] = starter
     if host["confirmations"]:
         lines["confirmations"] = f"{host['confirmations']} waiting (colonnade ask)"
     if host["held"]:

@@ -28,11 +28,12 @@ from host.policy.explain import grant_as_data, held_as_data
 from host.policy.gate import Gate
 from host.policy.grants import Grants
 from host.policy.pins import Pins
+from host.sanitize import visible
 from host.slices import run_inline
 from host.storage.directory import State
 from host.storage.sqlite import open_store
 from host.storage.store import StateError
-from host.wire.descent import refusal_reason, this_process
+from host.wire.descent import DescentUnknown, ancestry, refusal_reason, this_process
 
 
 @contextmanager
@@ -79,6 +80,20 @@ class RunningTarget:
     @property
     def pid(self) -> int:
         return self.host.pid
+
+    @property
+    def starter(self) -> str:
+        """The name of the program that started the host, as a desktop host does; empty if it cannot be determined."""
+        try:
+            _, parent, *_ = ancestry(self.pid)
+        except (DescentUnknown, ValueError):
+            return ""
+        return visible(parent.name)
+
+    @property
+    def process(self) -> str:
+        """The process of the host, with the program that started it: it tells hosts of one configuration apart."""
+        return f"process {self.pid}" + (f", started by {self.starter}" if self.starter else "")
 
     def servers(self) -> Collection[str]:
         return [str(server["id"]) for server in self.state()["servers"]]

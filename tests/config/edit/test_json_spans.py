@@ -133,6 +133,13 @@ def test_a_file_of_comments_alone_keeps_them(text: str) -> None:
     assert insertion.text.replace(insertion.piece, "") == text
 
 
+def test_a_piece_keeps_its_indentation_in_an_empty_file() -> None:
+    text = '{\n  "servers": {\n    "nullable": {\n      "n": null\n    }\n  }\n}\n'
+    rest, piece = cut(FILE, text, path := ("servers", "nullable"))
+    assert values(FILE, rest) == {"servers": {}}
+    assert paste(FILE, "", path, piece).text == text
+
+
 def test_null_is_replaced_by_a_map() -> None:
     text = '{"x": 1, "servers": null /* none */, "y": {}}'
     made = '{"x": 1, "servers": {"a": {"n": 1}} /* none */, "y": {}}'

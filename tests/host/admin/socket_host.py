@@ -88,7 +88,9 @@ async def serve(
             elif words == b"refusals\n":
                 print("refusals", flush=True)
             else:
-                admin.add("confirmations", confirmation(words.decode().strip()))
+                id, *refused = words.decode().split()
+                more = {"state": "refused", "why": "nobody was there to answer"} if refused else {}
+                admin.add("confirmations", confirmation(id, **more))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import pytest
 from host.cli.command_line import run
 from host.cli.exit_codes import DONE, FAILED, INTERRUPTED, UNREACHED
 from tests.host.admin.test_socket import RunningHost, running_host
-from tests.real.running import COLONNADE
+from tests.real.running import COLONNADE, until
 
 from .conftest import Stopped
 
@@ -90,6 +90,20 @@ def test_a_host_of_another_configuration_is_not_meant(
     assert run(["ask", "--state", state, "--config", "/home/me/colonnade.yaml"]) == DONE
 
 
+@pytest.mark.slow
+def test_of_several_hosts_each_is_named(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(state, "run")
+    folder.mkdir(0o700, parents=True)
+    Path(state).chmod(0o700)
+    with running_host(folder), running_host(folder):  # both say that they are process 4711
+        assert run(["ask", "--state", state]) == DONE
+        assert capsys.readouterr().out.count("(laptop of process 4711") == 4
+        assert run(["console", "--state", state]) == DONE
+        assert capsys.readouterr().out.count("  /home/me/colonnade.yaml (process 4711") == 2
+        assert run(["ask", "q1", "--state", state]) == DONE
+        assert "  host:              process 4711" in capsys.readouterr().out
+
+
 def test_a_link_to_the_console_is_printed(host: RunningHost, state: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["console", "--state", state]) == DONE
     assert capsys.readouterr().out.startswith("http://127.0.0.1:1/console#")
@@ -125,17 +139,22 @@ def test_new_confirmations_are_shown_until_the_end(state: str, end: str) -> None
 
 @pytest.mark.slow
 def test_on_a_terminal_each_confirmation_is_answered_where_it_is_shown(host: RunningHost, state: str) -> None:
-    """What is no answer is asked for again, an empty line leaves the confirmation to others."""
+    """Calls that were refused are listed first. What is no answer is asked for again, an empty line leaves the
+    confirmation to others."""
+    host.hear("q3 refused")
+    until(lambda: run(["ask", "q3", "--state", state]) == DONE, "q3 is there")
     ours, theirs = os.openpty()
     with subprocess.Popen([COLONNADE, "ask", "--state", state], stdin=theirs, stdout=theirs, stderr=theirs) as asking:
         try:
             os.close(theirs)
+            read_until(ours, "q3  The tool create_issue of github  (laptop; refused: nobody was there to answer)")
             read_until(ours, "[q1]", "deny, once, session, 15m, always, tool, deny-all (or nothing, to leave it)? ")
             os.write(ours, b"perhaps\n")
             read_until(ours, "an answer is once, tool", "to leave it)? ")
             os.write(ours, b"once\n")
             read_until(ours, "once: create_issue", "[q2]", "to leave it)? ")
             os.write(ours, b"\n")
+            read_until(ours, "colonnade ask q2 once|tool")
             host.hear("q9")
             read_until(ours, "[q9]", "to leave it)? ")
             assert host.says() == "present terminal"

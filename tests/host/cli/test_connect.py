@@ -212,26 +212,74 @@ def test_an_entry_that_somebody_wrote_by_hand_is_not_replaced(home: Home, capsys
     gemini(home).write_text('{"mcpServers": {"colonnade": {"command": "c"}}}')
     assert run(["connect", "gemini", "--yes"]) == FAILED
     assert 'has "colonnade" already' in capsys.readouterr().err
-    run(["connect"])
-    assert "by hand" in capsys.readouterr().out
+    assert run(["disconnect", "gemini", "--yes"]) == FAILED
+    assert 'no record says who wrote its entry "colonnade": take it out by hand' in capsys.readouterr().err
 
 
-def test_the_list_of_hosts(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    def states() -> list[tuple[str, str]]:
-        capsys.readouterr()
-        assert run(["connect"]) == DONE
-        return [(line[:15].strip(), line[16:30].strip()) for line in capsys.readouterr().out.splitlines()]
-
-    assert states() == [("gemini", "not connected")]
+def test_the_list_says_which_configuration_each_host_serves(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     run(["connect", "gemini", "--yes"])
-    assert states() == [("gemini", "connected")]
-    gemini(home).write_text("{")
-    assert states() == [("gemini", "unreadable")]
+    capsys.readouterr()
+    assert run(["connect"]) == DONE
+    state, serves = capsys.readouterr().out.splitlines()
+    assert state.split() == ["gemini", "connected", str(gemini(home))]
+    assert serves.strip() == "serves ~/work/colonnade.yaml"
+    run(["disconnect", "gemini", "--yes"])
     gemini(home).unlink()
-    assert states() == [("gemini", "gone")]
-    assert run(["disconnect", "gemini", "--yes"]) == DONE
     assert run(["connect"]) == DONE
     assert "No file of a desktop host is found here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", ["--move", "--yes", "--dry-run", "--url", "--project"])
+def test_an_option_without_a_host_is_an_error(option: str, home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["connect", option]) == WRONG
+    assert "Name a HOST" in capsys.readouterr().err
+
+
+def test_moved_servers_that_nothing_serves_are_named(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["connect", "gemini", "--move", "--yes"])
+    other = home / "other.yaml"
+    other.write_text("servers:\n  clock: {command: [uvx, clock, --key, k3y]}\n")
+    for _ in range(2):
+        assert run(["connect", "gemini", "--move", "--config", str(other), "--yes"]) == DONE
+        said = "moved out of the file and not served by other.yaml: words; colonnade disconnect gemini puts them back"
+        assert said in capsys.readouterr().err
+    other.write_text(f"{other.read_text()}  words: {{command: [uvx, words], disabled: true}}\n")
+    assert run(["connect", "gemini", "--config", str(other), "--yes"]) == DONE
+    assert "not served" not in capsys.readouterr().err, "a person has switched it off there"
+
+
+def test_servers_that_stay_are_named_with_the_reason(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["connect", "gemini", "--yes"])
+    servers = json.loads(gemini(home).read_text().replace("// mine", "").replace("// w", "").replace("/* end */", ""))
+    own = servers["mcpServers"]["colonnade"]
+    odd = {"command": "off", "allowOnly": ["x"]}
+    gemini(home).write_text(json.dumps({"mcpServers": {"col": own, "odd": odd, "off": {"command": "off"}}}))
+    run(["disconnect", "gemini", "--yes"])
+    Path("colonnade.yaml").write_text(f"{SERVERS}  off: {{command: 'off', disabled: true}}\n")
+    capsys.readouterr()
+    assert run(["connect", "gemini", "--move", "--yes"]) == DONE
+    err = capsys.readouterr().err
+    assert "starts col by itself, which is Colonnade with colonnade.yaml under another name" in err
+    assert "starts odd by itself, which colonnade import cannot take over" in err
+    assert "starts off by itself, which is disabled in colonnade.yaml" in err
+
+
+@pytest.mark.parametrize("command", ["connect", "disconnect"])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{\n  "mcpServers": {,\n', ":2:18: this is not JSON"),
+        ("[]", ':1:1: expected a map with the key "mcpServers", found a list'),
+    ],
+)
+def test_a_file_that_cannot_be_parsed_is_named_with_the_line(
+    command: str, content: str, said: str, home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(["connect", "gemini", "--yes"])
+    gemini(home).write_text(content)
+    capsys.readouterr()
+    assert run([command, "gemini", "--yes"]) == FAILED
+    assert f"{gemini(home)}{said}" in capsys.readouterr().err
 
 
 def test_a_projects_file_is_apart_from_the_users(home: Home) -> None:
@@ -283,7 +331,7 @@ def test_an_unknown_host_and_a_missing_configuration(home: Home, capsys: pytest.
     assert 'did you mean "gemini"' in capsys.readouterr().err
     (home / "work" / "colonnade.yaml").unlink()
     assert run(["connect", "gemini", "--yes"]) == WRONG
-    assert "there is no configuration" in capsys.readouterr().err
+    assert "no configuration: make one of the servers of the host with colonnade import" in capsys.readouterr().err
 
 
 def test_another_hosts_file_as_the_configuration(home: Home, capsys: pytest.CaptureFixture[str]) -> None:

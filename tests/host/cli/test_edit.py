@@ -147,6 +147,25 @@ def test_add_names_the_connected_hosts_that_do_not_pass_a_variable_on(
     )
 
 
+def test_remove_names_the_host_out_of_whose_file_the_server_was_moved(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("COLONNADE_STATE", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    cursor = tmp_path / "home" / ".cursor" / "mcp.json"
+    cursor.parent.mkdir(parents=True)
+    cursor.write_text('{"mcpServers": {"clock": {"command": "uvx", "args": ["t"]}}}')
+    for name in ("time", "gh"):
+        assert run(["add", name, "--", "uvx", name[0]]) == DONE
+    assert run(["connect", "cursor", "--move", "--yes"]) == DONE
+    assert run(["add", "third", "--", "x"]) == DONE
+    assert run(["remove", "gh"]) == DONE
+    assert "moved out" not in capsys.readouterr().err
+    assert run(["remove", "time"]) == DONE
+    said = "clock was moved out of ~/.cursor/mcp.json, and nothing serves it now: colonnade disconnect cursor puts it"
+    assert said in capsys.readouterr().err
+
+
 def test_the_users_file_is_changed_where_there_is_no_other(
     work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

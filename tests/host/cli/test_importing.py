@@ -156,6 +156,59 @@ def test_a_configuration_that_is_there_is_added_to_only_on_demand(
     assert file.read_text() == text
 
 
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_comment_of_an_earlier_import_is_not_written_twice_and_gives_way_to_its_server(
+    newline: str, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = home / "work" / "colonnade.yaml"
+    write(home / "work" / "mcp.json", VSCODE)
+    assert run(["import", "mcp.json", "cline", "--yes"]) == DONE
+    write(home / ".cursor" / "mcp.json", {"mcpServers": {"new": {"command": "new"}}})
+    mine = "  # web:\n  #   # From me, with ~/work/mcp.json\n\n"
+    text = file.read_text().replace("  gh:", f"{mine}  gh:").replace("\n", newline)
+    file.write_text(text, newline="")
+    assert run(["import", "mcp.json", "cursor", "--merge", "--yes"]) == DONE
+    again = file.read_bytes().decode()
+    assert again.count("# web:") == 2
+    at_a_terminal(monkeypatch, "y\n", "hunter4")
+    assert run(["import", "mcp.json", "--merge"]) == DONE
+    assert next(iter(loaded().servers)) == "web"
+    assert file.read_bytes().decode().count("# web:") == 1
+    assert mine.replace("\n", newline) in file.read_bytes().decode()
+
+
+def test_a_server_that_is_added_has_a_blank_line_after_it(home: Home) -> None:
+    (home / "work" / "colonnade.yaml").write_text("servers:\n  mine: {command: mine}\n")
+    assert run(["import", "cline", "--merge", "--yes"]) == DONE
+    assert "\n\n  mine: {command: mine}\n" in (home / "work" / "colonnade.yaml").read_text()
+
+
+def test_the_servers_of_a_connected_host_are_said_to_be_moved(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("COLONNADE_STATE", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    write(home / ".cursor" / "mcp.json", {"mcpServers": {"p": {"command": "p"}}})
+    assert run(["import", "cursor", "--yes"]) == DONE
+    assert run(["connect", "cursor", "--move", "--yes"]) == DONE
+    capsys.readouterr()
+    assert run(["import", "cursor", "--yes", "--output", "other.yaml"]) == FAILED
+    out, err = capsys.readouterr()
+    assert "connected: it serves ~/work/colonnade.yaml; moved out of this file: 1 server" in out
+    assert "there is no server to import that is not there yet" in err
+
+
+def test_the_commands_that_connect_name_the_hosts(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    write(home / "work" / ".vscode" / "mcp.json", {"servers": {"v": {"command": "v"}}})
+    write(home / "work" / "my file.json", {"servers": {"w": {"command": "w"}}, "inputs": []})
+    assert run(["import", "cursor", "cline", "vscode", "my file.json", "--yes", "-o", "c.yaml"]) == DONE
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("  colonnade connect")] == [
+        "  colonnade connect --move --config c.yaml cursor cline",
+        "  colonnade connect --move --config c.yaml vscode --project",
+        f"  colonnade connect --move --config c.yaml vscode --file '{home}/work/my file.json'",
+    ]
+
+
 def test_an_input_is_asked_for_and_kept(
     home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,10 +236,16 @@ def test_a_dry_run_says_what_is_asked_for(
     assert 'headers: {X-Key: "${file:colonnade.secrets/input.my-key}"}' in out
 
 
-def test_without_an_answer_the_server_is_a_comment(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_an_answer_the_server_is_a_comment(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(home / "work" / "mcp.json", VSCODE)
+    with monkeypatch.context() as patch:
+        at_a_terminal(patch, "y\n", "")
+        assert run(["import", "mcp.json"]) == FAILED
+        assert "no server can be used without its input, for which there was no answer" in capsys.readouterr().err
     assert run(["import", "mcp.json", "--yes"]) == FAILED
-    assert "no server can be used without its input" in capsys.readouterr().err
+    assert "no server can be used without its input, which is asked for on a terminal" in capsys.readouterr().err
     assert run(["import", "mcp.json", "cline", "--yes"]) == DONE
     assert '  #   headers: {X-Key: "${env:MY_KEY}"}' in (home / "work" / "colonnade.yaml").read_text()
     assert list(loaded().servers) == ["gh", "off"]

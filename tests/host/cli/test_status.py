@@ -76,9 +76,10 @@ def test_servers_have_their_state_and_its_reason(capsys: pytest.CaptureFixture[s
     assert "  time                 ready\n" in said
     assert "  bad                  failed   it exited with status 1: \\x1b[31mno key\n" in said
     assert "colonnade ask" not in said
-    _show(Terminal(io.StringIO()), {**HOST, "stdio": True, "endpoint": "", "process": {"memory": None}})
+    _show(Terminal(io.StringIO()), {**HOST, "stdio": True, "endpoint": "", "process": {"memory": None}}, "code")
     said = capsys.readouterr().out
     assert "serves over standard input and output\n" in said
+    assert "  started by:     code\n" in said
     assert "memory" not in said
 
 

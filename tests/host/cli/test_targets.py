@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
+from host.cli.admin_client import RunningHost
 from host.cli.exit_codes import FAILED, UNREACHED, CommandFailed
 from host.cli.targets import DecisionScope, RunningTarget, StoredTarget, as_command_failures, only
 from host.storage.store import StateError
@@ -35,6 +38,15 @@ def test_of_several_hosts_of_one_configuration_one_is_asked(stopped: Stopped) ->
         [target] = scope.all()
         assert isinstance(target, RunningTarget)
         assert target.config == "/home/me/colonnade.yaml"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the parent of a process is known on Linux alone")
+def test_hosts_of_one_configuration_are_told_apart_by_the_program_that_started_each() -> None:
+    mine = RunningTarget(RunningHost(Path("x.sock"), os.getpid()))
+    parent = Path(f"/proc/{os.getppid()}/comm").read_text().strip()
+    assert mine.process == f"process {os.getpid()}, started by {parent}"
+    no_process = RunningTarget(RunningHost(Path("x.sock"), 2**30))
+    assert (no_process.process, no_process.starter) == (f"process {2**30}", "")
 
 
 def test_a_host_that_refuses_is_named(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
