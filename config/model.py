@@ -876,7 +876,7 @@ class Auth(_Strict):
     ] = field(hash=False)
 
 
-class HttpServer(StrEnum):
+class HttpServerChoice(StrEnum):
     """The program part that serves HTTP without TLS: Colonnade's own, or the package hypercorn."""
 
     BUILT_IN = "built-in"
@@ -912,9 +912,9 @@ class Listen(_Strict):
     sse: Annotated[Flag, _key("Whether HTTP+SSE is served too, at /sse and /message.", default=True)] = True
     tls: Annotated[Tls | None, _key("Serve https, over HTTP/1.1 and HTTP/2, with this certificate.")] = None
     server: Annotated[
-        HttpServer,
+        HttpServerChoice,
         _key("What serves HTTP without TLS: Colonnade's own server, or the package hypercorn.", "built-in"),
-    ] = HttpServer.BUILT_IN
+    ] = HttpServerChoice.BUILT_IN
 
     @property
     def scheme(self) -> str:

@@ -44,9 +44,9 @@ def choose_servers(listen: Listen, certificate: Certificate | None) -> HttpServe
 
 def choose_plain_server(listen: Listen) -> ServeHttp:
     """The server for everything without TLS."""
-    from config import HttpServer
+    from config import HttpServerChoice
 
-    if listen.server is HttpServer.HYPERCORN:
+    if listen.server is HttpServerChoice.HYPERCORN:
         from host.wire import hypercorn_listener
 
         return hypercorn_listener.serve_http

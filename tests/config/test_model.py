@@ -19,6 +19,7 @@ from config import (
     ConsoleSpec,
     Elicitation,
     HttpServer,
+    HttpServerChoice,
     Isolation,
     KindConsent,
     Limits,
@@ -512,7 +513,7 @@ def test_the_server_of_plain_http_can_be_chosen(tmp_path: Path) -> None:
     made = [
         load_text(tmp_path, LISTEN.format(said)).listen.server for said in ("", "server: built-in", "server: hypercorn")
     ]
-    assert made == [HttpServer.BUILT_IN, HttpServer.BUILT_IN, HttpServer.HYPERCORN]
+    assert made == [HttpServerChoice.BUILT_IN, HttpServerChoice.BUILT_IN, HttpServerChoice.HYPERCORN]
     (line,) = lines(tmp_path, LISTEN.format("server: hypercon"))
     assert "hypercorn" in line
 

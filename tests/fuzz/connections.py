@@ -20,7 +20,7 @@ from random import Random
 
 import trio
 
-from config import HttpServer
+from config import HttpServerChoice
 from tests.fuzz.explore import ROOT, seeds
 from tests.fuzz.mutations import mutate
 from tests.real.running import COLONNADE, beside, serving, until, write_config
@@ -69,7 +69,7 @@ class Outcome:
 
 
 def attack_http(
-    connections: int, seconds: float, seed: int, first: int = 0, server: str = HttpServer.BUILT_IN
+    connections: int, seconds: float, seed: int, first: int = 0, server: str = HttpServerChoice.BUILT_IN
 ) -> Outcome:
     """Open so many mutated connections to a host, or as many as fit into the time. `server` is what serves HTTP."""
     outcome = Outcome()

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from random import SystemRandom
 
-from config import HttpServer
+from config import HttpServerChoice
 from tests.fuzz import requests, responses
 from tests.fuzz.connections import Outcome, attack_http, attack_stdio
 from tests.fuzz.explore import CORPUS, explore, seeds
@@ -57,7 +57,7 @@ def main() -> int:
     passed += [
         *(
             _told(f"http {server}", attack_http(wanted // 2, seconds / 2, arguments.seed, arguments.first, server))
-            for server in HttpServer
+            for server in HttpServerChoice
         ),
         _told("stdio", attack_stdio(lines, seconds / 10, arguments.seed)),
     ]

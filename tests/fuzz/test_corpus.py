@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from config import HttpServer
+from config import HttpServerChoice
 from tests.fuzz.connections import attack_http, attack_stdio
 from tests.fuzz.explore import CORPUS, seeds
 from tests.fuzz.mutations import mutate
@@ -37,7 +37,7 @@ def test_the_same_number_makes_the_same_connection() -> None:
 
 @pytest.mark.slow
 def test_mutated_connections_and_lines_leave_the_host_and_its_good_client_alone() -> None:
-    own, hypercorn = (attack_http(200, 30, seed=1, server=server) for server in HttpServer)
+    own, hypercorn = (attack_http(200, 30, seed=1, server=server) for server in HttpServerChoice)
     over_stdio = attack_stdio(300, 30, seed=1)
     assert [outcome.faults for outcome in (own, hypercorn, over_stdio)] == [[], [], []]
     assert [outcome.tried for outcome in (own, hypercorn, over_stdio)] == [200, 200, 300]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from config import HttpServer, Listen, Tls
+from config import HttpServerChoice, Listen, Tls
 from host.cli.exit_codes import CommandFailed
 from host.cli.http_servers import choose_plain_server, choose_servers, read_certificate
 from host.wire import hypercorn_listener, listener
@@ -20,9 +20,9 @@ from tests.kit.certificates import write_certificate
 ROOT = Path(__file__).parents[3]
 LOADED = """
 import json, sys
-from config import HttpServer, Listen
+from config import HttpServerChoice, Listen
 from host.cli.http_servers import choose_servers
-choose_servers(Listen(server=HttpServer(sys.argv[1])), None)
+choose_servers(Listen(server=HttpServerChoice(sys.argv[1])), None)
 print(json.dumps(sorted(sys.modules)))
 """
 
@@ -62,8 +62,8 @@ def test_the_endpoint_has_tls_if_there_is_a_certificate_and_the_rest_has_not(tmp
 def test_without_tls_one_server_serves_everything() -> None:
     assert read_certificate(Listen()) is None
     for choice, module in (
-        (HttpServer.BUILT_IN, listener),
-        (HttpServer.HYPERCORN, hypercorn_listener),
+        (HttpServerChoice.BUILT_IN, listener),
+        (HttpServerChoice.HYPERCORN, hypercorn_listener),
     ):
         servers = choose_servers(Listen(server=choice), None)
         assert servers.plain is servers.endpoint is choose_plain_server(Listen(server=choice)) is module.serve_http
