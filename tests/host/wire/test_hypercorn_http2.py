@@ -530,10 +530,8 @@ async def test_a_flood_of_continuations_ends_the_connection(files: tuple[Path, P
 async def test_headers_that_unpack_to_megabytes_end_the_connection(files: tuple[Path, Path]) -> None:
     """One byte of a header block can stand for a header of 4 KiB."""
     async with serving(by_path, files) as site, connect(site, files[0]) as client:
-        encoder = client.h2.encoder
-        first = encoder.encode([*headers_of("/"), (b"x", b"a" * 4000)])
-        await client.send(HeadersFrame(1, first, flags=["END_HEADERS", "END_STREAM"]).serialize())
-        bomb = encoder.encode([*headers_of("/"), *[(b"x", b"a" * 4000)] * 10_000])
+        await client.response(await client.begin("/", (b"x", b"a" * 4000)))
+        bomb = client.h2.encoder.encode([*headers_of("/"), *[(b"x", b"a" * 4000)] * 10_000])
         assert len(bomb) < 16_384
         await client.send(HeadersFrame(3, bomb, flags=["END_HEADERS", "END_STREAM"]).serialize())
         await client.until_closed()
