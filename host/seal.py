@@ -12,9 +12,11 @@ import os
 import struct
 import time
 from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 PREFIX = "c1."
 """Format of the text, which is authenticated with the rest."""
@@ -46,8 +48,16 @@ class Seal:
     """
 
     def __init__(self, key: bytes, now: Callable[[], float] = time.time) -> None:
-        self._cipher = ChaCha20Poly1305(key)
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"expected {KEY_BYTES} bytes")
+        self._key = key
         self._now = now
+
+    @cached_property
+    def _cipher(self) -> ChaCha20Poly1305:
+        from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305  # many hosts never seal anything
+
+        return ChaCha20Poly1305(self._key)
 
     def seal(self, purpose: str, binding: bytes, content: bytes, lifetime: float) -> str:
         """The content as text that nobody else can read, change or make: visible ASCII without padding, a third longer
@@ -66,6 +76,8 @@ class Seal:
         sealed = _decode(text)
         if len(sealed) < _NONCE_BYTES + _UNTIL.size + _TAG_BYTES:
             raise InvalidSeal
+        from cryptography.exceptions import InvalidTag
+
         nonce, rest = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
         try:
             opened = self._cipher.decrypt(nonce, rest, _context(purpose, binding))

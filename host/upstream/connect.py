@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -128,9 +127,9 @@ def _transport(spec: HttpServer, turns: Turns) -> Transport | None:
     """The connections of the client that is configured for the server; None for the usual one."""
     if spec.client is HttpClient.BUILT_IN:
         return None
-    # Not at the top: few servers need it, and importing httpx takes 45 ms.
-    transport: Transport = importlib.import_module("host.wire.httpx_transport").HttpxTransport(turns)
-    return transport
+    from host.wire.httpx_transport import HttpxTransport  # few servers need it, and importing httpx takes 45 ms
+
+    return HttpxTransport(turns)
 
 
 @asynccontextmanager

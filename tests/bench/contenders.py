@@ -115,9 +115,19 @@ def _url(port: int) -> str:
 
 
 SKETCH = Contender("bare sketch", _sketch)
-COLONNADES = [Contender("Colonnade", _colonnade(listen={}, server={}), tool="s#__echo")]
+_HTTPX = Contender("Colonnade with client: httpx", _colonnade({}, {"client": "httpx"}), tool="s#__echo")
+COLONNADES = [
+    Contender("Colonnade", _colonnade(listen={}, server={}), tool="s#__echo"),
+    Contender("Colonnade with server: hypercorn", _colonnade({"server": "hypercorn"}, {}), tool="s#__echo"),
+    _HTTPX,
+]
 """The first is the one that the limits hold for; all are measured."""
 FASTMCP_DEFAULT = Contender(f"{FASTMCP.replace('==', ' ')}, default", _fastmcp("default"))
 FASTMCP_TUNED = Contender(f"{FASTMCP.replace('==', ' ')}, tuned", _fastmcp("tuned"))
 MCP_PROXY_DEFAULT = Contender(MCP_PROXY.replace("==", " "), _mcp_proxy)
 SUPERGATEWAY_STATEFUL = Contender(SUPERGATEWAY.replace("@", " "), _supergateway)
+
+
+def colonnades(transport: str) -> list[Contender]:
+    """Those that can have servers of this transport."""
+    return [each for each in COLONNADES if transport == HTTP or each is not _HTTPX]

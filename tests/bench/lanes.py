@@ -18,6 +18,7 @@ from tests.bench.contenders import (
     SUPERGATEWAY_STATEFUL,
     Contender,
     Upstream,
+    colonnades,
 )
 
 ERAS = (HANDSHAKE, STATELESS)
@@ -112,7 +113,7 @@ def _one_server(transport: str, sketch: float, tuned: float, peers: dict[Contend
             f"{client} client and server" if client == server else f"{client} client, {server} server",
             DECIDING if contender == COLONNADE else OTHERS,
         )
-        for contender, client, server in product(COLONNADES, ERAS, ERAS)
+        for contender, client, server in product(colonnades(transport), ERAS, ERAS)
     }
     limits = [Limit(ours[COLONNADE, era, era], floor, sketch) for era in ERAS]
     for client, server in (ERAS, ERAS[::-1]):
@@ -151,7 +152,7 @@ def _in_flight() -> Section:
 
 
 def _beside_sketch(title: str, transport: str, calls: Calls, tools: int = 1) -> Section:
-    lanes = [Lane(contender, Upstream(transport, tools=tools), calls) for contender in (SKETCH, *COLONNADES)]
+    lanes = [Lane(contender, Upstream(transport, tools=tools), calls) for contender in (SKETCH, *colonnades(transport))]
     return Section(f"{title}, {NAMES[transport]}", tuple(lanes))
 
 
