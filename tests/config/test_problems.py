@@ -130,7 +130,10 @@ def as_desktop_file(root: Any) -> str:
     return json.dumps(root)
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    "change",
+    [pytest.param(each, marks=() if number % 3 == 0 else pytest.mark.slow) for number, each in enumerate(CHANGES)],
+)
 @pytest.mark.parametrize(
     "written", [as_yaml, *(pytest.param(each, marks=pytest.mark.slow) for each in (as_json, as_desktop_file))]
 )

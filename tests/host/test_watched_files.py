@@ -40,9 +40,8 @@ async def saves(file: Path, *steps: Callable[[], object], count: int) -> int:
     return seen
 
 
-@pytest.mark.parametrize(
-    "save", [write_in_place, *(pytest.param(each, marks=pytest.mark.slow) for each in (replace, remove_and_make))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("save", [write_in_place, replace, remove_and_make])
 async def test_a_saved_file_is_seen_whatever_saves_it(save: Callable[[Path, str], None], tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("1")

@@ -40,7 +40,7 @@ def http_command(log: Path, port: int) -> list[str]:
     return [sys.executable, str(SERVERS / "sdk_server.py"), str(log), "--http", str(port)]
 
 
-@pytest.fixture(scope="module", params=["built-in", "httpx"])
+@pytest.fixture(scope="module", params=["built-in", pytest.param("httpx", marks=pytest.mark.slow)])
 def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
     """Over each HTTP client."""
     folder = tmp_path_factory.mktemp("sdk-server")

@@ -14,7 +14,7 @@ from tests.host.wire.sites import Serving, serve_at_port
 SERVERS = [pytest.param(listener, id="own"), pytest.param(hypercorn_listener, id="hypercorn", marks=pytest.mark.slow)]
 
 
-@pytest.fixture(params=["built-in", "httpx"])
+@pytest.fixture(params=["built-in", pytest.param("httpx", marks=pytest.mark.slow)])
 def client(request: pytest.FixtureRequest) -> str:
     """The name of the client that the test is about."""
     Chosen.client = request.param
