@@ -104,7 +104,7 @@ class Host:
     admin: HostAdmin
     memory: Budget
     certificate: Certificate | None = None
-    """What the endpoint serves TLS with."""
+    """The certificate and key with which the endpoint serves TLS."""
     _reading: trio.Lock = field(default_factory=trio.Lock)
     """Held while the configuration is read: an older reading of the file must not replace a newer one."""
     _was_rejected: bool = False

@@ -167,7 +167,7 @@ def _without_entry(file: Path, text: str, change: Change, result: GivenBack) -> 
 
 
 def _added(root: Any, change: Change) -> Mapping[str, object]:
-    """What a person added to our entry, if that is still ours."""
+    """The additions of a person to our entry, if that is still ours."""
     path = own_path(root, change.path)
     found: Any = None if path is None else get(root, path)
     return additions(change.entry, found) if is_same_launch(change.entry, found) else {}

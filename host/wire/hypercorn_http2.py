@@ -47,9 +47,9 @@ PATIENCE = 1000
 PATIENCE_A_SECOND = 10
 RESET = 5
 PATIENCE_FOR_ANSWER = 10
-"""What a completed answer gives back, for the frames that belong to it."""
+"""Allowance that a completed answer gives back, for the frames that belong to it."""
 PATIENCE_FOR_PART = 4
-"""What a sent part of an answer gives back: the client acknowledges each."""
+"""Allowance that a sent part of an answer gives back: the client acknowledges each."""
 
 _SLICE = 2048
 """Bytes that are parsed at once: a few of them can be hundreds of frames."""
@@ -432,7 +432,7 @@ class Http2(H2Protocol):
 
 
 class _AppTask:
-    """What hypercorn takes for its task group, for one stream."""
+    """The object that hypercorn takes for its task group, for one stream."""
 
     def __init__(self, protocol: Http2, id: int) -> None:
         self._protocol = protocol

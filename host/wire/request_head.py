@@ -91,7 +91,7 @@ def _closes(headers: list[tuple[bytes, bytes]]) -> bool:
 
 
 class _Parsed:
-    """What httptools reports of one head."""
+    """The report of httptools on one head."""
 
     def __init__(self) -> None:
         self.target = b""

@@ -52,7 +52,7 @@ class Report:
                 yield Check(f"{limit.sentence} ({results.section.title})", limit.most, measured)
 
     def text(self) -> str:
-        """What stands on the page."""
+        """The content of the page."""
         scales = [REFERENCE / sample.scale * 1000 for sample in self._samples()]
         beside = spread(scales)
         parts = [

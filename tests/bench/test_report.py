@@ -68,6 +68,6 @@ def test_a_report_writes_page_and_plot(tmp_path: Path) -> None:
 
 
 def test_the_figures_on_the_page_are_of_the_fixed_sources() -> None:
-    """Who changes the upstream, the load or the sketch measures again: `make bench`."""
+    """A change of the upstream, the load or the sketch needs a new measurement: `make bench`."""
     assert f"`{fixed_hash()}`" in PAGE.read_text()
     assert PLOT.exists()

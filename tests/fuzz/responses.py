@@ -24,7 +24,7 @@ so those with many zeros before them pass. Both know the same size."""
 
 @dataclass
 class Reading:
-    """What a parser made of the bytes of a connection. `complete`: one final response was read to its end."""
+    """A parser's reading of the bytes of a connection. `complete`: one final response was read to its end."""
 
     status: int = 0
     fields: list[tuple[bytes, bytes]] = field(default_factory=list)

@@ -322,7 +322,7 @@ def test_a_host_starts_no_servers_of_another_form(place: str, content: object, h
 
 
 def test_a_link_to_a_hosts_file_is_read_at_its_place(home: Home) -> None:
-    """What stands beside the file behind the link restricts it."""
+    """The files beside the file behind the link restrict it."""
     home.write(".claude/settings.json", {"permissions": {"deny": ["mcp__files"]}})
     file = home.write(".mcp.json", {"mcpServers": {"files": {"command": "x"}}})
     link = home.write("~/linked.json", "")

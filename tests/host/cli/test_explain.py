@@ -59,7 +59,7 @@ def test_an_entry_that_the_server_does_not_have_has_no_verdict(
 def test_an_entry_is_explained_by_the_name_that_clients_see(
     stopped: Stopped, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a stopped host, whose catalog is not known, the name says the server and the entry."""
+    """The name says the server and the entry of a stopped host, whose catalog is not known."""
     assert stopped.run("explain", "gh__create") == VERDICT_DENY
     by_own_name = capsys.readouterr().out if stopped.run("explain", "--server", "gh", "--tool", "create") else ""
     assert by_own_name.count("decided by:") == 2
