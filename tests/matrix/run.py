@@ -316,9 +316,10 @@ def run(features: Sequence[Feature]) -> Results:
 
 
 def _came(side: Side, record: Path) -> list[str]:
-    """The messages that a server wrote down, each once. Without those that depend on time: pings, and the `initialize`
-    that a stateless server over stdio gets if it is slow to answer `server/discover`."""
-    left_out = {"ping", "initialize"} if is_stateless(side.revision) else {"ping"}
+    """The messages that a server wrote down, each once. Without those that depend on time: pings, the `initialize` that
+    a stateless server over stdio gets if it is slow to answer `server/discover`, and the change of roots, of which only
+    servers hear that are ready before the one client of a host over stdio is there."""
+    left_out = {"ping", "notifications/roots/list_changed", *(["initialize"] if is_stateless(side.revision) else ())}
     came = [json.loads(line) for line in record.read_text().splitlines()]
     return sorted({normalised(each, side.id) for each in came if each["message"].get("method") not in left_out})
 
