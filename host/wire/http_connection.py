@@ -122,7 +122,7 @@ class TlsChannel:
 class Connection:
     """A connection that serves one request after another. After an exception it must be closed."""
 
-    __slots__ = ("_channel", "_given", "_received", "_turn", "_working", "expires_at", "parser")
+    __slots__ = ("_channel", "_given", "_received", "_turn", "_working", "expires_at", "idle_since", "parser")
 
     def __init__(self, channel: Channel, turn: Turn) -> None:
         self._channel = channel
@@ -132,6 +132,7 @@ class Connection:
         """The bytes last received, and how many of them the parser has got."""
         self.parser = ResponseParser()
         self.expires_at = 0.0
+        self.idle_since = 0.0
 
     async def exchange(self, request: bytes) -> None:
         """Send a request, and read its response up to the end of the head.

@@ -27,7 +27,10 @@ from host.wire.turns import Turns
 from host.wire.url import Url
 
 MAX_IDLE = 100
+"""Idle connections that are kept for `IDLE_EXPIRY` seconds at most; those beyond, which many calls at once have opened,
+are closed after `BURST_EXPIRY` seconds without use."""
 IDLE_EXPIRY = 60.0
+BURST_EXPIRY = 2.0
 # Detects a vanished peer within a minute, also on a standalone stream, on which silence is normal.
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # not every platform has all of them
 SOCKET_OPTIONS = (
@@ -159,8 +162,9 @@ class Pool:
         said = connection.parser.idle_time
         # The server counts from another moment, so a connection is given up a second before the server does.
         connection.expires_at = now + (IDLE_EXPIRY if said is None else min(max(said - 1.0, 0.0), IDLE_EXPIRY))
+        connection.idle_since = now
         self._idle.append(connection)
-        while self._idle and (len(self._idle) > MAX_IDLE or self._idle[0].expires_at <= now):
+        while self._idle and self._is_expired(self._idle[0], now):
             self._idle.popleft().close()
 
     async def aclose(self) -> None:
@@ -169,6 +173,10 @@ class Pool:
             self._idle.pop().close()
         while self._busy:
             self._busy.pop().close()
+
+    def _is_expired(self, longest: Connection, now: float) -> bool:
+        """Whether to close the connection that has been idle longest."""
+        return longest.expires_at <= now or (len(self._idle) > MAX_IDLE and longest.idle_since + BURST_EXPIRY <= now)
 
     def _close(self, connection: Connection) -> None:
         self._busy.discard(connection)

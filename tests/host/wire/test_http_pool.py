@@ -22,7 +22,7 @@ from host.wire import http_pool
 from host.wire.http_client import open_http
 from host.wire.http_connection import Channel
 from host.wire.http_errors import Broken, Unreachable
-from host.wire.http_pool import MAX_IDLE, Pool, tls_context
+from host.wire.http_pool import BURST_EXPIRY, MAX_IDLE, Pool, tls_context
 from host.wire.http_transport import HttpResponse, Transport
 from host.wire.link import LinkLost
 from host.wire.turns import Turns
@@ -165,7 +165,9 @@ async def test_a_connection_is_given_up_before_the_server_does(
 
 
 @only("built-in")
-async def test_few_connections_are_kept_and_old_ones_are_closed_in_passing(autojump_clock: MockClock) -> None:
+async def test_what_many_calls_opened_is_kept_while_it_is_used_and_old_ones_are_closed_in_passing(
+    autojump_clock: MockClock,
+) -> None:
     served = in_memory(lambda request: httpx.Response(200, content=b"ok"))
     assert isinstance(served, Pool)
     url = Url.parse("http://example.com/")
@@ -173,6 +175,9 @@ async def test_few_connections_are_kept_and_old_ones_are_closed_in_passing(autoj
     for each in held:
         while await each.read():
             pass
+    assert len(served._idle) == MAX_IDLE + 5
+    await trio.sleep(BURST_EXPIRY)
+    await get(served, "http://example.com/")
     assert len(served._idle) == MAX_IDLE
     await trio.sleep(50)
     await get(served, "http://example.com/")
