@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export COLONNADE_TEST_SERVER := $(SERVER)
 export COLONNADE_TEST_CLIENT := $(CLIENT)
 
-.PHONY: run test test-all conformance matrix left-behind soak attack bench eras browser consent first-lists fuzz screenshots clean
+.PHONY: run test test-slow test-all conformance matrix left-behind soak attack bench eras browser consent first-lists fuzz screenshots clean
 
 run: $(INSTALLED)  ## serve the quickstart at http://127.0.0.1:8808/mcp
 	$(BIN)/colonnade serve examples/quickstart/colonnade.yaml
@@ -26,8 +26,10 @@ test: $(INSTALLED_DEV)  ## style, types, layers and the fast tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not browser"
 
-test-all: $(INSTALLED_DEV)  ## every test but those in a browser
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not browser"
+test-slow: $(INSTALLED_DEV)  ## the tests that `make test` leaves out, but those in a browser
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow and not browser"
+
+test-all: test test-slow  ## every test but those in a browser
 
 conformance: $(INSTALLED_DEV)  ## the official suite in two revisions, for servers and for clients
 	$(BIN)/python tests/conformance/run.py
