@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar, Literal, NamedTuple
 
+from msgspec import Struct
+
 EXCERPT_LENGTH = 200
 MAX_OUTPUT_LINES = 200
 """Lines of output that are kept for each server."""
@@ -147,13 +149,13 @@ class ServerRequestRefused:
         return f"{self.server}: {self.request} refused: {self.why}"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestCompleted:
+class RequestCompleted(Struct, frozen=True, gc=False):
     """A request reached a server, or a request of a server reached a client, and this became of it."""
 
     server: str
     kind: str
     name: str
+    """Cut after EXCERPT_LENGTH + 1 characters, since readers may keep the event."""
     caller: str
     verdict: str
     outcome: str

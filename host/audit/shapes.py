@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import TypeVar
 
 from msgspec import Raw
@@ -27,7 +28,7 @@ def shape_of(arguments: object) -> object:
 
     Of an object's members, the first 32, their names escaped and cut; anything else is one word.
     """
-    return _shape(arguments, _word) if isinstance(arguments, Mapping) else _word(arguments)
+    return _shape(arguments, _word) if isinstance(arguments, dict) else _word(arguments)
 
 
 def shape_of_long(arguments: bytes) -> object:
@@ -43,10 +44,7 @@ def shape_of_long(arguments: bytes) -> object:
 
 
 def _shape(found: Mapping[str, T], word: Callable[[T], str]) -> dict[str, str]:
-    shown = {
-        ascii(name)[1:-1][:_NAME]: word(value)
-        for name, value in (pair for pair, _ in zip(found.items(), range(_MEMBERS), strict=False))
-    }
+    shown = {ascii(name)[1:-1][:_NAME]: word(value) for name, value in islice(found.items(), _MEMBERS)}
     return shown if len(found) <= _MEMBERS else {**shown, "...": f"obj[{len(found)}]"}
 
 
@@ -62,17 +60,17 @@ def _long_word(raw: bytes | Raw) -> str:
 
 def _word(value: object) -> str:
     match value:
+        case str():
+            return f"str[{len(value)}]"
         case None:
             return "null"
         case bool():
             return "bool"
         case int() | float():
             return "num"
-        case str():
-            return f"str[{len(value)}]"
-        case Mapping():
+        case dict():
             return f"obj[{len(value)}]"
-        case Sequence():
+        case list():
             return f"arr[{len(value)}]"
         case _:
             return "unreadable"

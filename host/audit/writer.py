@@ -191,15 +191,17 @@ class Audit:
             self._second = int(now)
             self._second_text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(self._second))
         seq = self._seq + 1
-        own = {
-            "v": VERSION,
-            "seq": seq,
-            "ts": f"{self._second_text}.{int(now * 1000) % 1000:03d}Z",
-            "mono": time.monotonic_ns() // 1000,
-            "kind": kind,
-            "prev": self._last,
-        }
-        body = body_of({**fields, **own})
+        body = body_of(
+            {
+                **fields,
+                "v": VERSION,
+                "seq": seq,
+                "ts": f"{self._second_text}.{int(now * 1000) % 1000:03d}Z",
+                "mono": time.monotonic_ns() // 1000,
+                "kind": kind,
+                "prev": self._last,
+            }
+        )
         digest = hash_of(self._last, body)
         file.append(line_of(body, digest, None if file.seal is None else file.seal.mac(digest)))
         if file.seal is not None:

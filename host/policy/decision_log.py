@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import TypeVar
 
 import trio
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from host.audit.shapes import shape_of, shape_of_long
 from host.audit.writer import Audit
 from host.errors import AuditUnavailable, ColonnadeError
 from host.exchange import Caller
 from host.journal import (
+    EXCERPT_LENGTH,
     AuditFailed,
     ConfirmationRequested,
     DecisionMade,
@@ -43,8 +44,7 @@ from host.slices import Steps
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRecord:
+class AuditRecord(Struct, frozen=True):
     """A request to a server's entry, or a server's request to a client (without a `method`), which is to be sent or was
     refused."""
 
@@ -154,6 +154,9 @@ class DecisionLog:
         Raises:
             AuditUnavailable: it cannot be written, so it must not happen.
         """
+        return self._write_or_fail(what, fields)
+
+    def _write_or_fail(self, what: str, fields: dict[str, object]) -> int:
         try:
             seq = self._write(what, fields)
         except AuditUnavailable as problem:
@@ -191,13 +194,18 @@ class DecisionLog:
                 self._peer = None
             yield waiting
 
-    def _write(self, what: str, fields: Mapping[str, object]) -> int:
+    def _write(self, what: str, fields: dict[str, object]) -> int:
         """Write any record. Texts come from servers, clients and the configuration, and only the number of records is
-        limited elsewhere; this function limits their length."""
+        limited elsewhere; this function limits their length, in `fields` itself."""
         if self._peer is not None:
-            fields = {**fields, "peer": self._peer}
-        bounded = {name: value if name in _BOUNDED else _bounded(value) for name, value in fields.items()}
-        return self._audit.write(what, **bounded)
+            fields["peer"] = self._peer
+        for name, value in fields.items():
+            if isinstance(value, str):
+                if len(value) > LONGEST_TEXT:
+                    fields[name] = shorten(value)
+            elif name not in _BOUNDED:
+                fields[name] = _bounded(value)
+        return self._audit.write(what, **fields)
 
     # After
 
@@ -303,15 +311,15 @@ class DecisionLog:
         self._journal.note(DefinitionsLost(why))
 
     def _fields(self, record: AuditRecord) -> dict[str, object]:
-        raw_arguments = bytes(record.raw_arguments)
+        raw_arguments = record.raw_arguments
         arguments: dict[str, object] = {
             "digest": f"sha256:{hashlib.sha256(raw_arguments).hexdigest()}",  # digest of the exact bytes that are sent
-            "shape": shape_of(decode_arguments(record.raw_arguments))
+            "shape": shape_of(decode_arguments(raw_arguments))
             if len(raw_arguments) <= LONGEST_DECODED
-            else shape_of_long(raw_arguments),
+            else shape_of_long(bytes(raw_arguments)),
         }
         if self.full_arguments:
-            arguments["json"] = raw_arguments.decode(errors="replace")
+            arguments["json"] = bytes(raw_arguments).decode(errors="replace")
         return {
             "server": record.server,
             "prim": record.kind,
@@ -331,19 +339,16 @@ class DecisionLog:
     def record_outcome(self, record: AuditRecord, seq: int, outcome: str, seconds: float, size: int) -> None:
         """Write and announce the outcome of the request whose decision has the number `seq`. `size`: bytes of the
         result."""
-        micros = int(seconds * 1_000_000)
-        self.record("outcome", of=seq, server=record.server, outcome=outcome, micros=micros, bytes=size)
-        verdict = record.decision.verdict.value
+        server, name, verdict = record.server, record.name[: EXCERPT_LENGTH + 1], record.decision.verdict.value
+        self.record("outcome", of=seq, server=server, outcome=outcome, micros=int(seconds * 1_000_000), bytes=size)
         self._journal.note(
-            RequestCompleted(
-                record.server, record.kind, record.name, record.caller.name, verdict, outcome, seconds, size
-            )
+            RequestCompleted(server, record.kind, name, record.caller.name, verdict, outcome, seconds, size)
         )
 
     def record_decision(self, record: AuditRecord) -> int:
         """Write the decision to send a request, and return the number of its record. Raises as `record_or_fail`
         does."""
-        return self.record_or_fail("decision", **self._fields(record))
+        return self._write_or_fail("decision", self._fields(record))
 
     def _fail(self, problem: AuditUnavailable) -> None:
         if not self.problem:

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 import trio
 from msgspec import Raw
+from msgspec.structs import replace as with_changes
 
 from config import Trust, Verdict
 from host.audit.records import files
@@ -21,6 +22,7 @@ from host.audit.writer import Audit
 from host.errors import AuditUnavailable, TimedOut
 from host.exchange import Caller
 from host.journal import (
+    EXCERPT_LENGTH,
     AuditFailed,
     ConfirmationRequested,
     DecisionMade,
@@ -118,6 +120,15 @@ async def test_a_decision_is_there_before_and_its_outcome_after(written: Written
     (sent,) = written.events
     assert isinstance(sent, RequestCompleted)
     assert (sent.name, sent.outcome, sent.verdict, sent.size) == ("add", "answered", "ask", 12)
+
+
+async def test_an_event_that_readers_keep_holds_no_long_name(written: Written) -> None:
+    with written.decision_log.recording(with_changes(RECORD, name="n" * 100_000)):
+        pass
+    (sent,) = written.events
+    assert isinstance(sent, RequestCompleted)
+    assert len(sent.name) < 300
+    assert f"{'n' * EXCERPT_LENGTH}... for" in str(sent)
 
 
 async def test_arguments_are_there_in_full_only_if_that_is_wanted(written: Written) -> None:
@@ -278,7 +289,9 @@ def _summarised(decision_log: DecisionLog, end: str) -> None:
 def _sent(decision_log: DecisionLog, text: str) -> None:
     judgement = RuleDecision(Verdict.ASK, text, False)
     caller = Caller(text, None, text)
-    with decision_log.recording(replace(RECORD, name=text, method=text, caller=caller, decision=judgement)) as record:
+    with decision_log.recording(
+        with_changes(RECORD, name=text, method=text, caller=caller, decision=judgement)
+    ) as record:
         record.end(text)
 
 
@@ -304,7 +317,7 @@ def _decided(decision_log: DecisionLog, text: str) -> None:
         _summarised,
         _sent,
         lambda decision_log, text: decision_log.record_denied(
-            replace(RECORD, name=text, raw_arguments=Raw(json.dumps({text: text}).encode()))
+            with_changes(RECORD, name=text, raw_arguments=Raw(json.dumps({text: text}).encode()))
         ),
         _asked,
         _decided,
@@ -332,11 +345,11 @@ def test_what_is_cut_is_known_by_its_digest_and_is_like_no_other_text(written: W
     assert shorten(whole) == whole
     assert shorten(long) == f"{whole}... sha256:{hashlib.sha256(long.encode()).hexdigest()}"
     assert shorten(shorten(long)) != shorten(long)
-    written.decision_log.record_denied(replace(RECORD, name="\ud800" * 300))  # servers may say what is no text
+    written.decision_log.record_denied(with_changes(RECORD, name="\ud800" * 300))  # servers may say what is no text
 
 
 def test_arguments_in_full_are_never_cut(written: Written) -> None:
     written.decision_log.full_arguments = True
     given = Raw(json.dumps({"text": LONG}).encode())
-    written.decision_log.record_denied(replace(RECORD, raw_arguments=given))
+    written.decision_log.record_denied(with_changes(RECORD, raw_arguments=given))
     assert written.records()[0]["args"]["json"] == bytes(given).decode()
