@@ -11,12 +11,11 @@ rules and limits), `definitions` (offered and approved), `authorizer` (grants an
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import final
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from config import ServerSpec, Trust, Verdict
 from host.errors import Forbidden
@@ -29,7 +28,7 @@ from host.policy.confirmations import ConfirmationContext, ConfirmationQueue, st
 from host.policy.decision_log import AuditRecord, DecisionLog, RequestRecord
 from host.policy.definitions import Definitions
 from host.policy.grants import AccessRequest, Grant, Scope
-from host.policy.limits import Meter
+from host.policy.limits import Meter, Usage
 from host.policy.permits import ISSUER, Permit
 from host.policy.pins import Pins
 from host.policy.policies import Policies
@@ -47,8 +46,7 @@ class ConfirmationRequired(Forbidden):
     """A rule asks for a person's confirmation of a request for which no person is asked, such as a subscription."""
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(Struct, frozen=True):
     """The reason why an entry was found open to an exchange."""
 
     decision: RuleDecision
@@ -59,8 +57,7 @@ class Admission:
     grant: Grant | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _EntryPermit(Permit):
+class _EntryPermit(Permit, frozen=True, eq=False):
     _gate: Gate
     exchange: Exchange
     server: str
@@ -71,8 +68,7 @@ class _EntryPermit(Permit):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class CallPermit(_EntryPermit):
+class CallPermit(_EntryPermit, frozen=True, eq=False):
     """Proof that this exchange may reach this entry, and the gate's part of the call."""
 
     _meter: Meter
@@ -135,14 +131,13 @@ class CallPermit(_EntryPermit):
         if self.admission.grant is not None:
             self._gate.authorizer.grants.release(self.admission.grant)
 
-    def slot(self) -> AbstractAsyncContextManager[None]:
-        """Take one of the server's slots for concurrent calls; see `Meter.slot`."""
-        return self._meter.slot()
+    async def take_slot(self) -> Usage:
+        """Take one of the server's slots for concurrent calls; see `Meter.begin_call`."""
+        return await self._meter.begin_call()
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class WatchPermit(_EntryPermit):
+class WatchPermit(_EntryPermit, frozen=True, eq=False):
     """Proof that the caller of this exchange may be notified when this resource changes. A watch outlives its exchange
     and takes no slot of the server."""
 
@@ -161,6 +156,45 @@ class WatchPermit(_EntryPermit):
             return self._gate._admit_unasked(self.exchange, self.server, self.kind, self.target) is not None
         except ConfirmationRequired:
             return False
+
+
+class Passage:
+    """Context manager around one call; see `Gate.passage`. A generator would cost several times as much."""
+
+    __slots__ = ("_confirm", "_entry", "_exchange", "_exists", "_gate", "_permit", "_usage")
+
+    def __init__(
+        self, gate: Gate, exchange: Exchange, server: str, kind: Kind, name: str, exists: bool, confirm: bool
+    ) -> None:
+        self._gate = gate
+        self._exchange = exchange
+        self._entry = server, kind, name
+        self._exists = exists
+        self._confirm = confirm
+
+    async def __aenter__(self) -> CallPermit:
+        gate, exchange = self._gate, self._exchange
+        if self._confirm:
+            permit = await gate.admit(exchange, *self._entry, exists=self._exists)
+        else:
+            permit = gate.admit_without_confirmation(exchange, *self._entry, exists=self._exists)
+        if permit is None:
+            raise NotVisible
+        try:
+            self._usage = await permit.take_slot()
+        except BaseException:
+            permit.release()
+            raise
+        self._permit = permit
+        return permit
+
+    async def __aexit__(self, _: object, problem: BaseException | None, __: object) -> None:
+        self._usage.end()
+        try:
+            if problem is not None:
+                self._permit.fail(problem)
+        finally:
+            self._permit.release()
 
 
 class Gate:
@@ -197,32 +231,18 @@ class Gate:
         if caller.session is not None:
             self.authorizer.end_session(caller.session)
 
-    @asynccontextmanager
-    async def passage(
+    def passage(
         self, exchange: Exchange, server: str, kind: Kind, name: str, *, exists: bool = True, confirm: bool = True
-    ) -> AsyncIterator[CallPermit]:
+    ) -> Passage:
         """Context manager around one call: admits the request, takes a slot of the server, yields the permit, and
         writes the outcome at the end at the latest. With `confirm` False, no person is asked.
 
         Raises:
             NotVisible: there is no such entry for this caller.
-            TooManyRequests: see `Meter.slot`.
+            TooManyRequests: see `Meter.begin_call`.
             ColonnadeError: as in `admit` and `admit_without_confirmation`.
         """
-        if confirm:
-            permit = await self.admit(exchange, server, kind, name, exists=exists)
-        else:
-            permit = self.admit_without_confirmation(exchange, server, kind, name, exists=exists)
-        if permit is None:
-            raise NotVisible
-        try:
-            async with permit.slot():
-                yield permit
-        except BaseException as problem:
-            permit.fail(problem)
-            raise
-        finally:
-            permit.release()
+        return Passage(self, exchange, server, kind, name, exists, confirm)
 
     async def admit(
         self, exchange: Exchange, server: str, kind: Kind, name: str, *, exists: bool = True

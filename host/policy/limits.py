@@ -42,7 +42,7 @@ class Meter:
             limits = replace(limits, sampling=DEFAULT_SAMPLING)
         self.server = server
         self._limits = limits
-        self._used = _Usage(limits)
+        self._used = Usage(limits)
 
     @property
     def running(self) -> int:
@@ -62,8 +62,16 @@ class Meter:
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
-        """Context manager around one call. Waits in the order of arrival while the maximum of calls run; a waiting call
-        that is cancelled leaves no trace.
+        """Context manager around one call; see `begin_call`."""
+        used = await self.begin_call()
+        try:
+            yield
+        finally:
+            used.end()
+
+    async def begin_call(self) -> Usage:
+        """Begin a call; the caller must `end` it. Waits in the order of arrival while the maximum of calls run; a
+        waiting call that is cancelled leaves no trace.
 
         Raises:
             TooManyRequests: too many calls in the time, too many waiting, or QUEUE_TIMEOUT is over. `data` says when to
@@ -78,12 +86,9 @@ class Meter:
             await self._wait_in_queue(used)
         else:
             used.begin()
-        try:
-            yield
-        finally:
-            used.end()
+        return used
 
-    async def _wait_in_queue(self, used: _Usage) -> None:
+    async def _wait_in_queue(self, used: Usage) -> None:
         if len(used.queue) >= MAX_QUEUE:
             raise self._too_many_requests(
                 f"runs as many calls at once as it may, and {MAX_QUEUE} more wait already", QUEUE_RETRY
@@ -178,9 +183,9 @@ class _RateBudget:
         return made
 
 
-class _Usage:
-    """Current use of the limits, handed from meter to meter by reloads. The first event in `queue` is next; an event is
-    set and removed when its call may run."""
+class Usage:
+    """Current use of the limits of one server, handed from meter to meter by reloads. The first event in `queue` is
+    next; an event is set and removed when its call may run."""
 
     def __init__(self, limits: Limits) -> None:
         self.running = 0
@@ -191,7 +196,7 @@ class _Usage:
         self.tokens = _RateBudget(limits.sampling_tokens) if limits.sampling_tokens else None
 
     def change(self, limits: Limits) -> None:
-        fresh = _Usage(limits)
+        fresh = Usage(limits)
         self.concurrent = limits.concurrent
         self.calls = self.calls.with_rate(limits.calls) if self.calls else fresh.calls
         self.sampling = self.sampling.with_rate(limits.sampling) if self.sampling else fresh.sampling

@@ -6,13 +6,12 @@ There are three: `CallPermit` and `WatchPermit`, which only `gate` issues, and `
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 ISSUER = object()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Permit:
+class Permit(Struct, frozen=True, eq=False):
     """Base of all permits. Raises TypeError if the caller does not have the issuer's mark."""
 
     issuer: object

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import final
 
 from msgspec import Raw
@@ -41,8 +41,7 @@ NOT_ALLOWED_MESSAGE = "the configuration does not let it ask for this"
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class ServerRequestPermit(Permit):
+class ServerRequestPermit(Permit, frozen=True, eq=False):
     """Proof that this request of a server may be sent to this client."""
 
     server: str
