@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -158,14 +158,16 @@ class HostAdmin(PolicyAdmin):
         self._endpoint = endpoint
         self._versions: Counter[str] = Counter(dict.fromkeys(SECTIONS, 1))
         self._change_waiters = trio.lowlevel.ParkingLot()
-        self._activity: deque[ActivityRow] = deque(maxlen=MAX_ACTIVITY)
-        self._traffic: dict[str, _Traffic] = {}
+        self._activity: deque[ActivityRow | tuple[float, RequestCompleted]] = deque(maxlen=MAX_ACTIVITY)
+        """The last events. Requests, of which there may be thousands in a second, become rows when somebody looks."""
+        self._traffic: defaultdict[str, _Traffic] = defaultdict(_Traffic)
         self._journal = runtime.journal
         self._reported_problems: list[str] = []
         self._comparing = False
         """Whether some of what is held back is still to be compared."""
         self._newly_ready: dict[str, None] = {}
         """Servers whose rules are to be held against what they list, in the order in which they became ready."""
+        self._became_ready = trio.lowlevel.ParkingLot()
         runtime.journal.subscribe(self._on_event)
         self._confirmations.on_change = lambda: self.mark_changed("confirmations", "grants", "servers")
 
@@ -186,7 +188,7 @@ class HostAdmin(PolicyAdmin):
     async def _report_unmatched(self) -> None:
         while True:
             while not self._newly_ready:
-                await self._change_waiters.park()
+                await self._became_ready.park()
             server = next(iter(self._newly_ready))
             del self._newly_ready[server]
             for rule in await self._catalog.slices.run(unmatched_rules(self._gate, self._catalog, server)):
@@ -265,7 +267,7 @@ class HostAdmin(PolicyAdmin):
             "held": self._held,
             "grants": lambda: map_in_steps(partial(grant_as_data, self._gate), self._gate.authorizer.grants.all()),
             "configuration": lambda: map_in_steps(_copy_change, self._waiting_changes),
-            "activity": lambda: map_in_steps(_copy_row, self._activity),
+            "activity": lambda: map_in_steps(_copy_activity, self._activity),
             "problems": lambda: map_in_steps(str, self._problems()),
         }
         sections: dict[str, Any] = {}
@@ -430,32 +432,30 @@ class HostAdmin(PolicyAdmin):
     def mark_changed(self, *sections: str) -> None:
         for section in sections:
             self._versions[section] += 1
-        self._change_waiters.unpark_all()
+        if self._change_waiters:
+            self._change_waiters.unpark_all()
 
     def _on_event(self, event: Event) -> None:
-        sections = ["activity", "servers"]
         if isinstance(event, RequestCompleted):
-            self._traffic.setdefault(event.server, _Traffic()).add(event)
-        elif isinstance(event, DefinitionChanged):
+            self._traffic[event.server].add(event)
+            self._activity.append((time.time(), event))
+            self.mark_changed("activity", "servers")
+            return
+        sections = ["activity", "servers"]
+        if isinstance(event, DefinitionChanged):
             sections += ["held", "catalog"]
         elif isinstance(event, DecisionMade | ConfirmationRequested):
             sections += ["confirmations", "grants"]
         elif isinstance(event, ServerReady):
             sections += ["catalog", "held", "grants", "problems"]
             self._newly_ready[event.server] = None
+            self._became_ready.unpark_all()
         elif isinstance(event, ConfigReloaded):
             sections += ["catalog", "held", "grants", "problems"]
         elif isinstance(event, AuditFailed):
             sections.append("problems")
         if not isinstance(event, _NOT_IN_ACTIVITY):
-            row: ActivityRow = {
-                "t": time.time(),
-                "kind": type(event).__name__,
-                "server": getattr(event, "server", ""),
-                "text": visible(str(event)),
-                "level": event.severity.name.lower(),
-            }
-            self._activity.append(row)
+            self._activity.append(_activity_row(time.time(), event))
         self.mark_changed(*sections)
 
     def _entries_of_kind(self, kind: Kind) -> list[Entry]:
@@ -549,8 +549,18 @@ def _copy_change(row: ChangeRow) -> ChangeRow:
     return {**row}
 
 
-def _copy_row(row: ActivityRow) -> ActivityRow:
-    return {**row}
+def _copy_activity(noted: ActivityRow | tuple[float, RequestCompleted]) -> ActivityRow:
+    return _activity_row(*noted) if isinstance(noted, tuple) else {**noted}
+
+
+def _activity_row(t: float, event: Event) -> ActivityRow:
+    return {
+        "t": t,
+        "kind": type(event).__name__,
+        "server": getattr(event, "server", ""),
+        "text": visible(str(event)),
+        "level": event.severity.name.lower(),
+    }
 
 
 def _text(raw: Raw | None) -> str:

@@ -91,13 +91,14 @@ class _Log:
         self._held: dict[tuple[str, ...], int] = {}
 
     def note(self, event: Event) -> None:
-        if isinstance(event, self._without):
+        severity = event.severity
+        if not self._log.isEnabledFor(severity) or isinstance(event, self._without):
             return
-        if event.severity is Severity.WARNING and not isinstance(event, ConfirmationRequested):
+        if severity is Severity.WARNING and not isinstance(event, ConfirmationRequested):
             self._limited((type(event).__name__, *_cause(event)), event)
         else:
             problem = event.problem if isinstance(event, InternalError) else None
-            self._log.log(event.severity, "%s", event, exc_info=problem)
+            self._log.log(severity, "%s", event, exc_info=problem)
 
     def _limited(self, cause: tuple[str, ...], event: Event) -> None:
         now = time.monotonic()

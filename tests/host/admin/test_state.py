@@ -21,6 +21,7 @@ from host.journal import (
     ConsoleFailed,
     Event,
     OutputLine,
+    RequestCompleted,
     RuleUnused,
     ServerFailed,
     ServerReady,
@@ -396,6 +397,18 @@ async def test_activity_is_kept_up_to_a_bound_and_as_text_that_can_be_seen() -> 
         assert len(activity) == MAX_ACTIVITY
         assert activity[-1]["level"] == "warning"
         assert "\x1b" not in json.dumps([each["text"] for each in activity], ensure_ascii=False)
+
+
+async def test_completed_requests_are_activity_between_other_events() -> None:
+    async with opened() as host:
+        host.world.journal.note(ServerFailed("gh", "it ended", 1.0))
+        host.world.journal.note(RequestCompleted("gh", "tool", "x\u202e", "desk\u202e", "ask", "failed", 0.5))
+        host.world.journal.note(ServerFailed("gh", "again", 1.0))
+        first, request, last = (await host.admin.state())["activity"][-3:]
+        assert [first["kind"], last["kind"]] == ["ServerFailed"] * 2
+        assert (request["kind"], request["server"], request["level"]) == ("RequestCompleted", "gh", "warning")
+        assert request["text"] == "gh: tool x\\u202e for desk⟨U+202E⟩: failed in 0.500 s (ask)"
+        assert first["t"] <= request["t"] <= last["t"]
 
 
 async def test_activity_has_the_severity_of_its_events() -> None:
