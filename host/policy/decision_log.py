@@ -203,7 +203,7 @@ class DecisionLog:
             if isinstance(value, str):
                 if len(value) > LONGEST_TEXT:
                     fields[name] = shorten(value)
-            elif name not in _BOUNDED:
+            elif not isinstance(value, int) and name not in _BOUNDED:
                 fields[name] = _bounded(value)
         return self._audit.write(what, **fields)
 
@@ -330,7 +330,7 @@ class DecisionLog:
             "principal": record.caller.identity or "",
             "client": record.caller.name,
             "args": arguments,
-            "verdict": record.decision.verdict.value,
+            "verdict": record.decision.verdict,
             "rule": record.decision.rule,
             "grant": "" if record.grant is None else record.grant.id,
             "approver": "" if record.grant is None else record.grant.by,
@@ -339,7 +339,7 @@ class DecisionLog:
     def record_outcome(self, record: AuditRecord, seq: int, outcome: str, seconds: float, size: int) -> None:
         """Write and announce the outcome of the request whose decision has the number `seq`. `size`: bytes of the
         result."""
-        server, name, verdict = record.server, record.name[: EXCERPT_LENGTH + 1], record.decision.verdict.value
+        server, name, verdict = record.server, record.name[: EXCERPT_LENGTH + 1], record.decision.verdict
         self.record("outcome", of=seq, server=server, outcome=outcome, micros=int(seconds * 1_000_000), bytes=size)
         self._journal.note(
             RequestCompleted(server, record.kind, name, record.caller.name, verdict, outcome, seconds, size)

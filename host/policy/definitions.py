@@ -247,8 +247,8 @@ class Definitions:
 
     def _pinned_item(self, server: str, kind: Kind, name: str) -> tuple[str, str]:
         """The kind and name under which an entry's definition is pinned."""
-        if kind is not Kind.RESOURCE or self.pins.status(server, kind.value, name) is not PinStatus.UNKNOWN:
-            return kind.value, name
+        if kind is not Kind.RESOURCE or self.pins.status(server, kind, name) is not PinStatus.UNKNOWN:
+            return kind, name
         return self._unlisted_pinned_item(server, name)
 
     def _unlisted_pinned_item(self, server: str, uri: str) -> tuple[str, str]:
@@ -267,7 +267,7 @@ class Definitions:
     def _requested_status(self, server: str, kind: Kind, name: str) -> PinStatus:
         """`pin_status` for a requested entry. Looks at templates for listed resources too, so that response times do
         not differ."""
-        own = self.pins.status(server, kind.value, name)
+        own = self.pins.status(server, kind, name)
         if kind is not Kind.RESOURCE:
             return own
         other = self.pins.status(server, *self._unlisted_pinned_item(server, name))

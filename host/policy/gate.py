@@ -399,7 +399,7 @@ class Gate:
         fingerprint, launch = self.definitions.fingerprint(server, kind, name), self.definitions.pins.launch(server)
         method, raw_arguments = exchange.request.method, _raw_arguments(exchange)
         return AuditRecord(
-            server, kind.value, name, method, exchange.caller, raw_arguments, decision, fingerprint, launch, grant
+            server, kind, name, method, exchange.caller, raw_arguments, decision, fingerprint, launch, grant
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from msgspec import Raw
 
@@ -16,7 +16,7 @@ from host.errors import InvalidParams
 from host.jsonrpc.raw import encode, encode_object, members, string
 
 
-class Kind(Enum):
+class Kind(StrEnum):
     """Kinds of entries that servers offer."""
 
     TOOL = "tool"
