@@ -2,15 +2,17 @@
 
 Sessions, streams and handshakes stay in the transports. Code that answers an exchange asks it for abilities, never for
 a revision. There is no ambient request: the exchange is passed as an argument.
+
+Every request makes several of these objects. They are msgspec structs, because a frozen dataclass takes ten times as
+long to make.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
-from msgspec import Raw
+from msgspec import Raw, Struct, field
 
 from host.catalog import Entry
 from host.jsonrpc.messages import Notification, Request
@@ -51,8 +53,7 @@ class NoClient:
         raise LinkLost("the client cannot be asked")
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Caller:
+class Caller(Struct, frozen=True, eq=False, weakref=True):
     """The sender of a request. Callers are compared by identity of the object, not by name.
 
     `name` is for the log. `identity`: name of the access token, or None if the endpoint requires none. Callers without
@@ -79,8 +80,7 @@ class Caller:
         return self.endpoint, self.identity
 
 
-@dataclass(frozen=True, slots=True)
-class MrtrRound:
+class MrtrRound(Struct, frozen=True):
     """Position of a request whose caller answers server requests by repeating it (2026-07-28, "Multi Round-Trip
     Requests")."""
 
@@ -92,8 +92,7 @@ class MrtrRound:
     """The server's `requestState`, to be sent back."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedName:
+class ResolvedName(Struct, frozen=True):
     """The name in a request, resolved once at its caller's endpoint: see `Resolver.resolve`."""
 
     kind: Kind
@@ -112,8 +111,7 @@ class ResolvedName:
     """When its request came, if resolving it may have waited."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Exchange:
+class Exchange(Struct, frozen=True, eq=False):
     """One request being answered. Its client handle is closed after the response."""
 
     request: Request
@@ -132,16 +130,14 @@ class Exchange:
     """The resolved name of a request in `TARGETED`; None if the router is to resolve it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """The result of an exchange in the common form of all revisions, without members of one hop's revision."""
 
     result: Raw
     freshness: Freshness = STALE
 
 
-@dataclass(frozen=True, slots=True)
-class InputRequired:
+class InputRequired(Struct, frozen=True):
     """Result of an exchange with a round whose server needs input first. With the answers and `state`, the request must
     be sent to the same server again."""
 

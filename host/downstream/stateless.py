@@ -12,13 +12,12 @@ import hashlib
 import json
 import secrets
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TypeAlias
 
 import msgspec
 import trio
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from host.downstream.call_store import ByOwner, CallStore
 from host.downstream.charge import COPIES
@@ -69,8 +68,7 @@ Tell = Callable[[Notification], object]
 """Puts a notification on the stream of a request, without waiting."""
 
 
-@dataclass(frozen=True, slots=True)
-class StatelessClient:
+class StatelessClient(Struct, frozen=True):
     """The sender of a request, as the transport knows it; see `Caller`."""
 
     name: str
@@ -119,8 +117,7 @@ class _StateBinding:
         return hashlib.sha256(json.dumps(stated).encode()).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class _MrtrRequest:
+class _MrtrRequest(Struct, frozen=True):
     """One request of a call that may take several."""
 
     asked: dict[str, Raw]

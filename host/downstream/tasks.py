@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import trio
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from host.downstream.call_store import CallStore
 from host.downstream.charge import COPIES
@@ -78,7 +78,7 @@ class Tasks:
             return None
 
         async def work(call: DetachedCall) -> Raw:
-            answer = await self._router.answer(replace(exchange, client=call, on_task_created=call.become_task))
+            answer = await self._router.answer(structs.replace(exchange, client=call, on_task_created=call.become_task))
             assert isinstance(answer, Answered)
             return answer.result
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from host.errors import InvalidParams
 from host.jsonrpc.raw import encode, encode_object, is_object, members, string
@@ -40,8 +40,7 @@ class InputRequests:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Struct, frozen=True):
     """Input responses and state that a request brings from the previous round. Both are None in a first request."""
 
     answers: Mapping[str, Raw] | None

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Id
@@ -62,8 +62,7 @@ MAX_TTL = 2**53 - 1
 # The envelope of a request
 
 
-@dataclass(frozen=True, slots=True)
-class StatedEnvelope:
+class StatedEnvelope(Struct, frozen=True):
     """The envelope in the `_meta` of a request, before its values are checked."""
 
     version: str
@@ -71,8 +70,7 @@ class StatedEnvelope:
     level: Raw | None
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(Struct, frozen=True):
     """Abilities and log level of a stateless request."""
 
     abilities: Abilities
@@ -187,8 +185,7 @@ def _version_in(params: Raw | Mapping[str, Raw] | None) -> Raw | None:
 # Caching hints of a result
 
 
-@dataclass(frozen=True, slots=True)
-class Freshness:
+class Freshness(Struct, frozen=True):
     """Caching hints of a result: how long it is fresh, in milliseconds, and whether it may be shared between users."""
 
     ttl_ms: int

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import trio
+from msgspec import structs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import (
@@ -258,7 +259,7 @@ async def test_new_definitions_void_the_questions_about_former_ones() -> None:
 @pytest.mark.parametrize("named", [True, False])
 async def test_a_client_answers_only_where_the_configuration_says_so(named: bool) -> None:
     answers = (Channel.CONSOLE, Channel.CLIENT) if named else (Channel.CONSOLE,)
-    able = replace(DESK, abilities=ALL_ABILITIES)
+    able = structs.replace(DESK, abilities=ALL_ABILITIES)
     with gate(ask=AskSpec(answers=answers)) as opened:
         assert opened.client_may_confirm("asking", Kind.TOOL, "create_x", able) is named
         for server, name, caller in (("asking", "create_x", DESK), ("asking", "x", able), ("stranger", "x", able)):
