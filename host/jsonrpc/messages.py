@@ -252,7 +252,9 @@ def _read_from_client(data: bytes) -> Message | Malformed:
 
 
 def _check_params_size(message: Message | Malformed) -> Message | Malformed:
-    if not isinstance(message, Request | Notification) or message.params is None or not is_object(message.params):
+    if not isinstance(message, Request | Notification) or message.params is None:
+        return message
+    if len(message.params) <= min(MAX_OTHER_TOKENS, MAX_OTHER_SURROGATES) or not is_object(message.params):
         return message
     marks = count_tokens(bytes(message.params))
     if marks > MAX_OTHER_TOKENS:

@@ -21,6 +21,7 @@ from msgspec import Raw
 _any = msgspec.json.Decoder(Raw)
 _members = msgspec.json.Decoder(dict[str, Raw])
 _items = msgspec.json.Decoder(list[Raw])
+_string = msgspec.json.Decoder(str)
 _encoder = msgspec.json.Encoder()
 
 
@@ -182,7 +183,7 @@ def items(raw: bytes | Raw) -> list[Raw]:
 def string(raw: bytes | Raw) -> str:
     """The text of a JSON string. ValueError if `raw` is anything else, or cannot be written as UTF-8."""
     try:
-        return msgspec.json.decode(raw, type=str)
+        return _string.decode(raw)
     except DECODE_ERRORS as problem:
         raise ValueError("expected a string") from problem
 

@@ -38,12 +38,18 @@ class _Flaw(ValueError):
 
 def is_heavy(data: bytes | Raw) -> bool:
     """Whether checking the text (`flaw`) or decoding it may take more than a few milliseconds."""
-    return len(data) > LIGHT_BYTES or count_tokens(bytes(data)) > LIGHT_TOKENS  # long text is not copied
+    return len(data) > LIGHT_BYTES or may_have_more_tokens(data, LIGHT_TOKENS)  # long text is not copied
 
 
 def count_tokens(data: bytes) -> int:
     """The number of structural characters: `{`, `[` and `,`, including those inside strings."""
     return data.count(b"{") + data.count(b"[") + data.count(b",")
+
+
+def may_have_more_tokens(data: bytes | Raw, most: int) -> bool:
+    """Whether the text has more than `most` structural characters, those inside strings included. Text that has fewer
+    bytes is not looked at."""
+    return len(data) > most and count_tokens(bytes(data)) > most
 
 
 def count_tokens_outside_strings(data: bytes) -> int:
@@ -54,7 +60,7 @@ def count_tokens_outside_strings(data: bytes) -> int:
 def has_more_tokens(data: bytes, most: int) -> bool:
     """Whether valid JSON has more than `most` structural characters outside strings. Stops scanning once it is
     known."""
-    if count_tokens(data) <= most:
+    if not may_have_more_tokens(data, most):
         return False
     found = 0
     for outside, _ in pieces(data):
@@ -66,7 +72,7 @@ def has_more_tokens(data: bytes, most: int) -> bool:
 
 def flaw(data: bytes) -> str | None:
     """The reason to refuse the text, or None. The cheap check comes first: a bomb must be refused without parsing."""
-    if count_tokens(data) > MAX_TOKENS:
+    if may_have_more_tokens(data, MAX_TOKENS):
         return f"too many values: more than {MAX_TOKENS} structural characters"
     try:
         if len(data) <= _SHORT:
@@ -103,6 +109,8 @@ def _decode(data: bytes) -> None:
 
 
 def _no_duplicates(pairs: list[tuple[str, object]]) -> None:
+    if len(dict(pairs)) == len(pairs):
+        return
     found: set[str] = set()
     for name, _ in pairs:
         if name in found:
