@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import final
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from config import Trust, Verdict
 from host.errors import ColonnadeError, Forbidden, ProtocolViolation
@@ -71,7 +71,7 @@ class ServerRequests:
 
     def usable_abilities(self, server: str, abilities: Abilities) -> Abilities:
         """The client's abilities that the server may use."""
-        return replace(
+        return structs.replace(
             abilities,
             roots=abilities.roots and self.allows(server, ServerRequest.ROOTS),
             sampling=abilities.sampling and self.allows(server, ServerRequest.SAMPLING),

@@ -6,10 +6,9 @@ Source: "ClientCapabilities" of the schemas, and 2025-11-25, "Sampling / Capabil
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from msgspec import Raw
+from msgspec import Raw, Struct, structs
 
 from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members
 from host.protocol.versions import Revision
@@ -23,8 +22,7 @@ _CACHED_BYTES = 2048
 """Size of a declaration that is kept decoded: a stateless client repeats its declaration with every request."""
 
 
-@dataclass(frozen=True, slots=True)
-class Abilities:
+class Abilities(Struct, frozen=True):
     """Server requests that one caller supports, and the kinds of content that it can read."""
 
     roots: bool
@@ -77,7 +75,7 @@ NO_ABILITIES = Abilities(
 """Abilities of a caller without a handshake: it can read every result and supports no server request."""
 
 
-ALL_ABILITIES = replace(
+ALL_ABILITIES = structs.replace(
     NO_ABILITIES,
     roots=True,
     sampling=True,

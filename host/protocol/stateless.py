@@ -152,17 +152,18 @@ def with_envelope(
     Raises:
         InvalidParams: `_meta` is not an object.
     """
-    meta: dict[str, object] = {
-        VERSION: revision.name,
-        CAPABILITIES: capabilities,
-        CLIENT: implementation_info(client_version),
-    }
+    meta = {**_own_members(revision, client_version), CAPABILITIES: encode(capabilities)}
     if level is not None:
-        meta[LEVEL] = level
+        meta[LEVEL] = encode(level)
     if token is not None:
-        meta[PROGRESS_TOKEN] = token
-    ours = {name: encode(each) for name, each in meta.items()}
-    return {**params, META: encode_object({**ours, **end_to_end_fields(params)})}
+        meta[PROGRESS_TOKEN] = encode(token)
+    return {**params, META: encode_object({**meta, **end_to_end_fields(params)})}
+
+
+@lru_cache(maxsize=len(MODERN))
+def _own_members(revision: Revision, client_version: str) -> Mapping[str, Raw]:
+    """The members of the envelope that are the same in all requests."""
+    return {VERSION: encode(revision.name), CLIENT: encode(implementation_info(client_version))}
 
 
 _VERSION_WORD = VERSION.rpartition("/")[2]

@@ -6,7 +6,8 @@ A handshake revision (LEGACY) is negotiated with `initialize` for a whole connec
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from host.errors import UnsupportedVersion
 from host.jsonrpc.raw import encode
@@ -15,8 +16,7 @@ MAX_SHOWN = 40
 """Characters of a peer's version string that error messages repeat."""
 
 
-@dataclass(frozen=True, slots=True)
-class Revision:
+class Revision(Struct, frozen=True):
     """One released revision of MCP. `name` is for the wire and for people, never for decisions."""
 
     name: str

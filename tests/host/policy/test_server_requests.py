@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from config import (
     Channel,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import mcp.types
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
+from msgspec.structs import replace
 
 from host.protocol.abilities import NO_ABILITIES, Abilities, abilities_of
 from host.protocol.downgrade import downgrade_definition, downgrade_result

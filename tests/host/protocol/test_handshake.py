@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import mcp.types
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from host.errors import InvalidParams
 from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES, Abilities, abilities_of

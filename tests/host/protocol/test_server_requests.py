@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import mcp.types
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
+from msgspec.structs import replace
 from pydantic import TypeAdapter
 
 from host.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, write

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import trio
 from msgspec import Raw
+from msgspec.structs import replace
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Isolation, Protocol
