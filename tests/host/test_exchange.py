@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, fields
-
 import pytest
+from msgspec.structs import fields
 
 from host.exchange import Caller, Exchange, MrtrRound, NoClient
 from host.jsonrpc.messages import Notification, Request
@@ -32,11 +31,11 @@ def test_an_exchange_is_what_was_asked_by_whom_and_where_news_go() -> None:
 
 def test_an_exchange_and_its_caller_are_frozen() -> None:
     exchange = Exchange(Request(1, "m"), {}, Caller("desk", "gh"), NoClient())
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError, match="immutable"):
         exchange.caller = Caller("other", None)  # type: ignore[misc]  # the point of the test
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError, match="immutable"):
         exchange.caller.endpoint = None  # type: ignore[misc]  # the point of the test
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError, match="immutable"):
         exchange.caller.abilities = ALL_ABILITIES  # type: ignore[misc]  # the point of the test
 
 
