@@ -95,6 +95,8 @@ class ServerEntries:
     hidden: Mapping[str, Entry]
     """Hidden entries, by outward name."""
     by_inward: Mapping[tuple[str, str], Entry]
+    has_param_headers: bool = False
+    """Whether headers must repeat arguments of any of them, hidden ones included."""
     rendered: dict[Hashable, Any] = field(default_factory=dict)
 
 
@@ -152,6 +154,11 @@ class Catalog:
     def tool(self, server: str, name: str) -> Entry | None:
         """The tool with this name of the server's own."""
         return self._snapshots[Kind.TOOL].by_inward.get((server, name))
+
+    def has_param_headers(self, server: str | None) -> bool:
+        """Whether headers must repeat arguments of any tool of the server."""
+        part = self._snapshots[Kind.TOOL].parts.get(server or "")
+        return part is not None and part.has_param_headers
 
     def hint(self, server: str, kind: Kind) -> FreshnessHint | None:
         """Freshness of the server's list of this kind; None if it lists nothing of the kind."""
@@ -385,15 +392,17 @@ def _server_entries(entries: Iterable[Entry], is_visible: Callable[[str], bool])
     by_outward: dict[str, Entry] = {}
     hidden: dict[str, Entry] = {}
     by_inward: dict[tuple[str, str], Entry] = {}
+    has_param_headers = False
     for entry in entries:
         yield None
         by_inward[entry.server, entry.inward] = entry
+        has_param_headers = has_param_headers or bool(entry.param_headers)
         if is_visible(entry.inward):
             shown.append(entry)
             by_outward[entry.outward] = entry
         else:
             hidden[entry.outward] = entry
-    return ServerEntries(tuple(by_inward.values()), tuple(shown), by_outward, hidden, by_inward)
+    return ServerEntries(tuple(by_inward.values()), tuple(shown), by_outward, hidden, by_inward, has_param_headers)
 
 
 def _entry(kind: Kind, server: str, definition: Definition) -> Entry:

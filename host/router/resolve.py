@@ -87,6 +87,9 @@ class Resolver:
 
     def param_headers(self, tool: ResolvedName) -> tuple[ParamHeader, ...]:
         """The arguments that headers must repeat for a tool; none if the caller may not know the tool."""
+        # Asked of the whole list, so that the time of the response tells nothing about one tool.
+        if not self._catalog.has_param_headers(tool.server):
+            return ()
         entry = self.visible(tool)
         return () if entry is None else entry.param_headers or ()
 

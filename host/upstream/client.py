@@ -47,6 +47,7 @@ from host.protocol.negotiated import NegotiatedServer
 from host.protocol.param_headers import headers_for
 from host.protocol.server_requests import URL_REQUIRED, adapt_url_elicitations
 from host.protocol.stateless import (
+    CACHEABLE,
     COMPLETE,
     INPUT_REQUIRED,
     STALE,
@@ -315,7 +316,8 @@ class Client:
             return Answered(await self._wait_for_task(result, upstream_call, send))
         if kind != COMPLETE:
             raise ProtocolViolation(self.server, f"{self.server} sent a result whose resultType is not valid here")
-        return Answered(strip_hop_fields(result), STALE if _is_retried(mrtr_round) else freshness_of(result))
+        is_fresh = method in CACHEABLE and not _is_retried(mrtr_round)
+        return Answered(strip_hop_fields(result), freshness_of(result) if is_fresh else STALE)
 
     async def _filter_answers(self, mrtr_round: MrtrRound, upstream_call: UpstreamCall) -> Mapping[str, Raw] | None:
         """The input responses of the caller, with only those roots that the server may know. A response with the member

@@ -264,7 +264,8 @@ class Upstreams:
         Raises:
             TooManyRequests: too many requests of this owner wait.
         """
-        wanted = [each for id, each in self.by_id.items() if server in (None, id) and not each.listed.is_set()]
+        servers = self.by_id if server is None else self.by_id.keys() & {server}
+        wanted = [self.by_id[each] for each in servers if not self.by_id[each].listed.is_set()]
         if wanted:
             with self._waiting_request(caller):
                 await self.wait_listed(server, at_most=min(each.spec.timeout for each in wanted))
@@ -308,9 +309,10 @@ class Upstreams:
 
     def is_only_remembered(self, server: str, kind: Kind) -> bool:
         """Whether the server has not listed its entries of this kind to this host, which may be other ones by now."""
-        kinds = (Kind.RESOURCE, Kind.TEMPLATE) if kind is Kind.RESOURCE else (kind,)
         pins = self._runtime.gate.definitions.pins
-        return any(pins.is_remembered(server, each.value) for each in kinds)
+        return pins.is_remembered(server, kind.value) or (
+            kind is Kind.RESOURCE and pins.is_remembered(server, Kind.TEMPLATE.value)
+        )
 
     def unread(self, server: str, kind: Kind) -> Unavailable:
         """The error for a request whose definition is only remembered.

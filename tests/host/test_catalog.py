@@ -243,6 +243,14 @@ def test_an_entry_says_what_headers_repeat_of_its_arguments() -> None:
     assert [entry.param_headers for entry in others] == [(), ()]
 
 
+def test_whether_headers_repeat_arguments_of_a_server_is_known_of_its_whole_list() -> None:
+    shelves, _ = catalog()
+    schema = {"type": "object", "properties": {"p": {"type": "string", "x-mcp-header": "Region"}}}
+    publish(shelves, "a", Kind.TOOL, [tool("hidden", inputSchema=schema), tool("plain")])
+    publish(shelves, "b", Kind.TOOL, [tool("plain")])
+    assert [shelves.has_param_headers(server) for server in ("a", "b", "c", None)] == [True, False, False, False]
+
+
 def test_annotations_that_are_not_allowed_are_none_of_an_entry_and_an_error_to_who_asks() -> None:
     """They may hide behind an escape (rule 36)."""
     schema = '{"type":"object","properties":{"p":{"type":"number","x-mcp-h\\u0065ader":"P"}}}'

@@ -102,21 +102,19 @@ class StatelessHttp:
         client: StatelessClient,
         target: ResolvedName | None,
     ) -> None:
-        scope = trio.CancelScope()
-        leaving = partial(cancel_on_disconnect, http_request.receive, scope)
-        reply = self._replies.begin(
-            http_request.send, http_request.cors_headers, partial(self._stream, http_request), STREAM_DEADLINE, leaving
-        )
-        if can_answer_requests(stated.abilities):
-            # At once: a server request may end this request, and a client that has left never repeats it.
-            reply.watch_client()
         answer: Success | Failure | None = None
-        try:
-            with scope, http_request.charge.droppable() as dropping:
+        with http_request.charge.droppable() as scope:
+            leaving = partial(cancel_on_disconnect, http_request.receive, scope)
+            stream = partial(self._stream, http_request)
+            reply = self._replies.begin(http_request.send, http_request.cors_headers, stream, STREAM_DEADLINE, leaving)
+            try:
+                if can_answer_requests(stated.abilities):
+                    # At once: a server request may end this request, and a client that has left never repeats it.
+                    reply.watch_client()
                 answer = await self._stateless.answer(request, params, stated, client, reply.enqueue, target)
-        finally:
-            self._replies.end(reply)
-        if answer is None and dropping.cancelled_caught:
+            finally:
+                self._replies.end(reply)
+        if answer is None and http_request.charge.dropped:
             answer = memory_cancelled(request.id)
         if answer is None:
             reply.client_gone()
