@@ -1,8 +1,8 @@
 """Memory charged for one request of a client: its body while it arrives, its copies while it is processed, its response
 until the client has taken it.
 
-When the memory is needed elsewhere, the block that runs at that moment is cancelled (`droppable`), and the request gets
-an error that says how far it came.
+When the memory is needed elsewhere, the block that runs at that moment is cancelled (`droppable`, `cancel_on_drop`), and
+the request gets an error that says how far it came.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COPIES = 3
 """Copies of a request that exist while a server works on it (measured): as received, as sent on, and in the transport
 to the server."""
 
-
+NEEDED_ELSEWHERE = "its memory is needed elsewhere"
 NO_MEMORY_MESSAGE = "the memory for requests is used up (memory); nothing was carried out, try again later"
 CANCELLED_MESSAGE = (
     "the request was called off since its memory was needed elsewhere (memory); its server may have carried it out"
@@ -89,13 +89,20 @@ class RequestCharge:
         is the block's cancel scope; `dropped` tells which of the two it was."""
         return _Droppable(self, deadline)
 
+    def cancel_on_drop(self, scope: trio.CancelScope) -> None:
+        """Have a cancel scope that the request has anyway cancelled when the memory is needed elsewhere, in place of a
+        `droppable` block; `dropped` tells whether it was."""
+        self._scope = scope
+        if self.dropped:
+            scope.cancel(NEEDED_ELSEWHERE)
+
     def _hold(self) -> Holding:
         return self._budget.hold(self._owner, Use.REQUESTS, drop=self._drop)
 
     def _drop(self) -> None:
         self._held.release()
         if self._scope is not None:
-            self._scope.cancel("its memory is needed elsewhere")
+            self._scope.cancel(NEEDED_ELSEWHERE)
 
     def release(self) -> None:
         """Release the charge."""
@@ -109,7 +116,7 @@ class RequestCharge:
 
 
 class _Droppable:
-    """The block of `RequestCharge.droppable`. Three of them run for each request, and a generator would cost more."""
+    """The block of `RequestCharge.droppable`. Two of them run for each request, and a generator would cost more."""
 
     __slots__ = ("_before", "_charge", "_scope")
 
@@ -120,7 +127,7 @@ class _Droppable:
 
     def __enter__(self) -> trio.CancelScope:
         if self._charge.dropped:
-            self._scope.cancel("its memory is needed elsewhere")
+            self._scope.cancel(NEEDED_ELSEWHERE)
         self._before, self._charge._scope = self._charge._scope, self._scope
         return self._scope.__enter__()
 

@@ -145,11 +145,11 @@ class DuplexSession:
         def enqueue(message: Notification | Request) -> bool:
             return not done and self._enqueue(message)
 
-        answer: Success | Failure | None = None
-        with charge, charge.droppable() as dropping:
+        with charge:
+            charge.cancel_on_drop(scope)
             answer = await self._session.answer(request, scope, enqueue)
+            if answer is None and charge.dropped:
+                answer = memory_cancelled(request.id)
         done = True
-        if dropping.cancelled_caught:
-            answer = memory_cancelled(request.id)
         if answer is not None:
             await self._send(answer)

@@ -192,14 +192,13 @@ class StreamableHttp:
         self, http_request: HttpRequest, session: Session, request: Request, reply: Reply
     ) -> Success | Failure | None:
         scope = session.begin(request)
-        answer: Success | Failure | None = None
+        http_request.charge.cancel_on_drop(scope)
         try:
-            with http_request.charge.droppable() as dropping:
-                answer = await session.answer(request, scope, reply.enqueue)
+            answer = await session.answer(request, scope, reply.enqueue)
         finally:
             # Before it is sent: a client that reads an answer slowly is not waiting for one.
             self._replies.end(reply)
-        return memory_cancelled(request.id) if dropping.cancelled_caught else answer
+        return memory_cancelled(request.id) if answer is None and http_request.charge.dropped else answer
 
     # GET
 
