@@ -274,7 +274,7 @@ class Stateless:
             Forbidden, MissingAbility: see `_url_answers`.
         """
         retry = retry_of(params)
-        asked = with_retry(dict(params), None, None)
+        asked = with_retry(params, None, None)
         bound = _StateBinding(caller, request.method, asked)
         return _MrtrRequest(asked, bound, self._at(retry, bound, request.method, caller), retry.answers or {})
 

@@ -128,7 +128,9 @@ def target_of(method: str, params: Mapping[str, Raw]) -> tuple[Kind, str]:
 def with_target(method: str, params: Mapping[str, Raw], name: str) -> dict[str, Raw]:
     """The params with `name` as the name of the entry; every other member keeps its bytes. A request for a task becomes
     a plain call, as at a server that declares no tasks (2025-11-25, "Tasks / Task Support and Handling")."""
-    changed = {member: each for member, each in params.items() if member != "task" or method != TOOLS_CALL.name}
+    changed = dict(params)
+    if method == TOOLS_CALL.name:
+        changed.pop("task", None)
     if method == COMPLETION_COMPLETE:
         reference = members(params["ref"])
         reference[_REFERENCES[string(reference["type"])][1]] = encode(name)

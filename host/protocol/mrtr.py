@@ -95,10 +95,12 @@ def retry_of(params: Mapping[str, Raw]) -> Retry:
         raise InvalidParams(f"the member {_STATE!r} is not a string") from None
 
 
-def with_retry(params: dict[str, Raw], answers: Mapping[str, Raw] | None, state: str | None) -> dict[str, Raw]:
+def with_retry(params: Mapping[str, Raw], answers: Mapping[str, Raw] | None, state: str | None) -> dict[str, Raw]:
     """The params with these input responses and this state instead of those of an earlier round; None leaves the member
     out."""
-    made = {name: each for name, each in params.items() if name not in (_RESPONSES, _STATE)}
+    made = dict(params)
+    made.pop(_RESPONSES, None)
+    made.pop(_STATE, None)
     if answers is not None:
         made[_RESPONSES] = encode_object(answers)
     if state is not None:

@@ -42,7 +42,6 @@ _NAMED = {each.name: each.target for each in TARGETED.values()} | dict.fromkeys(
 _KINDS = ("string", "integer", "boolean")
 
 _BLANK = " \t"
-_PLAIN = re.compile(r"[\x20-\x7e]*")
 _OPENS, _CLOSES = "=?base64?", "?="
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, section 5.6.2
 _DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
@@ -68,7 +67,7 @@ def encode_header(text: str) -> str:
     Raises:
         ValueError: the text has a lone surrogate.
     """
-    plain = _PLAIN.fullmatch(text) and text == text.strip(_BLANK)
+    plain = _is_plain(text) and text == text.strip(_BLANK)
     if plain and not (text.startswith(_OPENS) and text.endswith(_CLOSES)):
         return text
     return f"{_OPENS}{b64encode(text.encode()).decode()}{_CLOSES}"
@@ -82,7 +81,7 @@ def decode_header(header: str) -> str:
             UTF-8.
     """
     text = header.strip(_BLANK)  # RFC 9110, section 5.5: white space around a value does not belong to it
-    if not _PLAIN.fullmatch(text):
+    if not _is_plain(text):
         raise ValueError("a header value that is not plain ASCII must be in base64")
     # A value with only one of the marks, or with both sharing one question mark, is plain text.
     if len(text) < len(_OPENS + _CLOSES) or not (text.startswith(_OPENS) and text.endswith(_CLOSES)):
@@ -93,6 +92,10 @@ def decode_header(header: str) -> str:
     if b64encode(decoded).decode() != payload:
         raise ValueError("the base64 is not canonical")
     return decoded.decode()
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()
 
 
 # Annotations of a tool's parameters

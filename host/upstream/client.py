@@ -225,7 +225,8 @@ class Client:
         finally:
             self._call_count -= 1
             self._last_used = trio.current_time()
-            self._call_ended.unpark_all()
+            if not self._call_count:
+                self._call_ended.unpark_all()
             await upstream_call.close()
 
     @contextmanager

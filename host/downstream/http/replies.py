@@ -341,7 +341,7 @@ class Replies:
 
     def end(self, reply: Reply) -> None:
         self._due.pop(reply, None)
-        reply.attended.cancel()
+        reply.unwatch_client()
 
     def _start(self, pour: Callable[[], Awaitable[None]]) -> None:
         self._nursery.start_soon(self._guarded, pour)
@@ -378,9 +378,9 @@ class Reply:
         start_soon: Callable[[Callable[[], Awaitable[None]]], None],
         leaving: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self.attended = trio.CancelScope()
-        """Scope around the watch for the client's disconnect."""
         self._leaving = leaving
+        self._watching: trio.CancelScope | None = None
+        """Scope around the watch for the client's disconnect; None while there is none."""
         self._send = send
         self._headers = headers
         self._begin_stream = begin_stream
@@ -424,11 +424,14 @@ class Reply:
         """Watch for the client's disconnect from now on."""
         leaving, self._leaving = self._leaving, None
         if leaving is not None:
-            self._start_soon(partial(self._watch_client, leaving))
+            self._watching = trio.CancelScope()
+            self._start_soon(partial(_within, self._watching, leaving))
 
-    async def _watch_client(self, leaving: Callable[[], Awaitable[None]]) -> None:
-        with self.attended:
-            await leaving()
+    def unwatch_client(self) -> None:
+        """Watch for the client's disconnect no longer."""
+        self._leaving = None
+        if self._watching is not None:
+            self._watching.cancel()
 
     async def finish(self, answer: Success | Failure | None, charge: RequestCharge, status: int = 200) -> None:
         """Send the answer and end the reply. None: there is no (further) answer, for instance because the client
@@ -461,3 +464,8 @@ class Reply:
             self._sent.set()
             stream.wake()
             stream.reader_gone()
+
+
+async def _within(scope: trio.CancelScope, work: Callable[[], Awaitable[None]]) -> None:
+    with scope:
+        await work()
