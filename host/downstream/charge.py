@@ -1,8 +1,8 @@
 """Memory charged for one request of a client: its body while it arrives, its copies while it is processed, its response
 until the client has taken it.
 
-When the memory is needed elsewhere, the block that runs at that moment is cancelled (`droppable`, `cancel_on_drop`), and
-the request gets an error that says how far it came.
+When the memory is needed elsewhere, the block that runs at that moment is cancelled (`droppable`, `cancel_on_drop`),
+and the request gets an error that says how far it came.
 """
 
 from __future__ import annotations
