@@ -40,7 +40,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     monkeypatch.setenv("WORDS_TOKEN", "t")
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "COLONNADE_STATE"):
         monkeypatch.delenv(name, raising=False)
-    work = tmp_path / "work"
+    work = tmp_path / "project"
     work.mkdir()
     monkeypatch.chdir(work)
     (work / "colonnade.yaml").write_text(SERVERS)
@@ -222,7 +222,7 @@ def test_the_list_says_which_configuration_each_host_serves(home: Home, capsys: 
     assert run(["connect"]) == DONE
     state, serves = capsys.readouterr().out.splitlines()
     assert state.split() == ["gemini", "connected", str(gemini(home))]
-    assert serves.strip() == "serves ~/work/colonnade.yaml"
+    assert serves.strip() == "serves ~/project/colonnade.yaml"
     run(["disconnect", "gemini", "--yes"])
     gemini(home).unlink()
     assert run(["connect"]) == DONE
@@ -284,7 +284,7 @@ def test_a_file_that_cannot_be_parsed_is_named_with_the_line(
 
 def test_a_projects_file_is_apart_from_the_users(home: Home) -> None:
     assert run(["connect", "gemini", "--project", "--yes"]) == DONE
-    project = home / "work" / ".gemini" / "settings.json"
+    project = home / "project" / ".gemini" / "settings.json"
     assert "colonnade" in project.read_text()
     assert gemini(home).read_text() == FILE
     assert run(["disconnect", "gemini", "--yes"]) == FAILED
@@ -293,7 +293,7 @@ def test_a_projects_file_is_apart_from_the_users(home: Home) -> None:
 
 
 def test_what_was_imported_from_a_project_is_found_again(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    project = home / "work" / ".gemini" / "settings.json"
+    project = home / "project" / ".gemini" / "settings.json"
     project.parent.mkdir()
     project.write_text('{"mcpServers": {"s": {"command": "./s.py", "args": ["."]}}}')
     Path("colonnade.yaml").unlink()
@@ -329,7 +329,7 @@ def test_a_link_stays_a_link_and_its_name_says_what_the_file_is(home: Home) -> N
 def test_an_unknown_host_and_a_missing_configuration(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["connect", "gemin", "--yes"]) == WRONG
     assert 'did you mean "gemini"' in capsys.readouterr().err
-    (home / "work" / "colonnade.yaml").unlink()
+    (home / "project" / "colonnade.yaml").unlink()
     assert run(["connect", "gemini", "--yes"]) == WRONG
     assert "no configuration: make one of the servers of the host with colonnade import" in capsys.readouterr().err
 
@@ -366,7 +366,7 @@ def test_every_host_is_connected_and_leaves_no_trace(host: DesktopHost, project:
     assert CONNECTIONS[host.name].path[0] in made[0].read_text()
     assert run(["disconnect", host.name, "--yes", *more]) == DONE
     assert {path for path in home.rglob("*") if "connections" not in path.parts} == before
-    assert os.getcwd() == str(home / "work")
+    assert os.getcwd() == str(home / "project")
 
 
 def test_the_file_that_is_made_is_the_usual_one(home: Home) -> None:

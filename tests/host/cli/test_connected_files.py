@@ -37,7 +37,7 @@ def _lose_records(home: Home) -> None:
 @pytest.mark.parametrize(
     ("change", "state", "notes"),
     [
-        (lambda home: None, "connected", ["serves ~/work/colonnade.yaml"]),
+        (lambda home: None, "connected", ["serves ~/project/colonnade.yaml"]),
         (
             lambda home: gemini(home).write_text("{}"),
             "not connected",
@@ -68,7 +68,7 @@ def _lose_records(home: Home) -> None:
             lambda home: Path("colonnade.yaml").unlink(),
             "connected",
             [
-                "serves ~/work/colonnade.yaml, which is gone",
+                "serves ~/project/colonnade.yaml, which is gone",
                 "moved out and not served by it: words; colonnade disconnect gemini puts them back",
             ],
         ),
@@ -76,14 +76,14 @@ def _lose_records(home: Home) -> None:
             lambda home: _replace(Path("colonnade.yaml"), "words: {command: [uvx, words]", "new: {command: [new]"),
             "connected",
             [
-                "serves ~/work/colonnade.yaml",
+                "serves ~/project/colonnade.yaml",
                 "moved out and not served by it: words; colonnade disconnect gemini puts them back",
             ],
         ),
         (
             lambda home: _replace(Path("colonnade.yaml"), "[uvx, words]", "[uvx, words@2]"),
             "connected",
-            ["serves ~/work/colonnade.yaml"],
+            ["serves ~/project/colonnade.yaml"],
         ),
     ],
 )
@@ -97,11 +97,11 @@ def test_the_state_of_a_file_and_what_became_of_its_servers(
 
 
 def test_a_projects_file_is_given_back_in_its_folder(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    (home / "work" / ".gemini").mkdir()
-    gemini(home).rename(home / "work" / ".gemini" / "settings.json")
+    (home / "project" / ".gemini").mkdir()
+    gemini(home).rename(home / "project" / ".gemini" / "settings.json")
     assert run(["connect", "gemini", "--project", "--move", "--yes"]) == DONE
     Path("colonnade.yaml").unlink()
-    for folder, where in ((home / "work", ""), (home, " in ~/work")):
+    for folder, where in ((home / "project", ""), (home, " in ~/project")):
         monkeypatch.chdir(folder)
         [found] = file_states(Connections(State(state_directory(None))))
         assert found.notes[1].endswith(f"colonnade disconnect gemini --project{where} puts them back")

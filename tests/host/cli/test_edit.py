@@ -23,7 +23,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: MemoryKeyring)
     memory.is_locked = True
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    folder = tmp_path / "work"
+    folder = tmp_path / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder
@@ -142,8 +142,8 @@ def test_add_names_the_connected_hosts_that_do_not_pass_a_variable_on(
     assert run(["add", "other", "-e", "TOKEN", "--", "x"]) == DONE
     assert "Cline" not in capsys.readouterr().err
     assert run(["add", "a", "--config", "other.yaml", "--", "x"]) == DONE
-    assert "Cursor serves ~/../work/colonnade.yaml, and not this file" in capsys.readouterr().err.replace(
-        str(work), "~/../work"
+    assert "Cursor serves ~/../project/colonnade.yaml, and not this file" in capsys.readouterr().err.replace(
+        str(work), "~/../project"
     )
 
 

@@ -54,8 +54,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: MemoryKeyring)
         monkeypatch.delenv(name, raising=False)
     write(tmp_path / ".cursor" / "mcp.json", CURSOR)
     write(tmp_path / ".cline" / "data" / "settings" / "cline_mcp_settings.json", CLINE)
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
     return tmp_path
 
 
@@ -93,7 +93,7 @@ def test_files_are_shown_and_one_configuration_is_written(home: Home, capsys: py
     assert (github.consent.tools.default, [rule.pattern for rule in github.consent.tools.deny]) == ("ask", ["delete"])
     assert github.consent.tools.allow is None
     assert off.disabled
-    file = home / "work" / "colonnade.yaml"
+    file = home / "project" / "colonnade.yaml"
     text = file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert '# From Cursor, ~/.cursor/mcp.json ("GitHub"); Cline,' in " ".join(text.split())
@@ -118,26 +118,26 @@ def test_a_dry_run_writes_nothing(home: Home, capsys: pytest.CaptureFixture[str]
     assert run(["import", "--dry-run"]) == DONE
     out = capsys.readouterr().out
     assert '    env: {TOKEN: "${file:colonnade.secrets/github.TOKEN}"}' in out
-    assert not list((home / "work").iterdir())
+    assert not list((home / "project").iterdir())
 
 
 def test_nobody_is_asked_without_a_terminal(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["import"]) == WRONG
     assert "confirm with --yes" in capsys.readouterr().err
-    assert not list((home / "work").iterdir())
+    assert not list((home / "project").iterdir())
 
 
 @pytest.mark.parametrize(("typed", "code"), [("y\n", DONE), ("\n", FAILED), ("", FAILED)])
 def test_a_person_is_asked(home: Home, monkeypatch: pytest.MonkeyPatch, typed: str, code: int) -> None:
     at_a_terminal(monkeypatch, typed)
     assert run(["import"]) == code
-    assert (home / "work" / "colonnade.yaml").exists() is (code == DONE)
+    assert (home / "project" / "colonnade.yaml").exists() is (code == DONE)
 
 
 def test_a_configuration_that_is_there_is_added_to_only_on_demand(
     home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = home / "work" / "colonnade.yaml"
+    file = home / "project" / "colonnade.yaml"
     mine = "# mine\nservers:\n  # first\n  off: {command: mine}   # kept\n"
     file.write_text(mine)
     assert run(["import", "--yes"]) == WRONG
@@ -160,11 +160,11 @@ def test_a_configuration_that_is_there_is_added_to_only_on_demand(
 def test_a_comment_of_an_earlier_import_is_not_written_twice_and_gives_way_to_its_server(
     newline: str, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = home / "work" / "colonnade.yaml"
-    write(home / "work" / "mcp.json", VSCODE)
+    file = home / "project" / "colonnade.yaml"
+    write(home / "project" / "mcp.json", VSCODE)
     assert run(["import", "mcp.json", "cline", "--yes"]) == DONE
     write(home / ".cursor" / "mcp.json", {"mcpServers": {"new": {"command": "new"}}})
-    mine = "  # web:\n  #   # From me, with ~/work/mcp.json\n\n"
+    mine = "  # web:\n  #   # From me, with ~/project/mcp.json\n\n"
     text = file.read_text().replace("  gh:", f"{mine}  gh:").replace("\n", newline)
     file.write_text(text, newline="")
     assert run(["import", "mcp.json", "cursor", "--merge", "--yes"]) == DONE
@@ -178,9 +178,9 @@ def test_a_comment_of_an_earlier_import_is_not_written_twice_and_gives_way_to_it
 
 
 def test_a_server_that_is_added_has_a_blank_line_after_it(home: Home) -> None:
-    (home / "work" / "colonnade.yaml").write_text("servers:\n  mine: {command: mine}\n")
+    (home / "project" / "colonnade.yaml").write_text("servers:\n  mine: {command: mine}\n")
     assert run(["import", "cline", "--merge", "--yes"]) == DONE
-    assert "\n\n  mine: {command: mine}\n" in (home / "work" / "colonnade.yaml").read_text()
+    assert "\n\n  mine: {command: mine}\n" in (home / "project" / "colonnade.yaml").read_text()
 
 
 def test_the_servers_of_a_connected_host_are_said_to_be_moved(
@@ -194,28 +194,28 @@ def test_the_servers_of_a_connected_host_are_said_to_be_moved(
     capsys.readouterr()
     assert run(["import", "cursor", "--yes", "--output", "other.yaml"]) == FAILED
     out, err = capsys.readouterr()
-    assert "connected: it serves ~/work/colonnade.yaml; moved out of this file: 1 server" in out
+    assert "connected: it serves ~/project/colonnade.yaml; moved out of this file: 1 server" in out
     assert "there is no server to import that is not there yet" in err
 
 
 def test_the_commands_that_connect_name_the_hosts(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    write(home / "work" / ".vscode" / "mcp.json", {"servers": {"v": {"command": "v"}}})
-    write(home / "work" / "my file.json", {"servers": {"w": {"command": "w"}}, "inputs": []})
+    write(home / "project" / ".vscode" / "mcp.json", {"servers": {"v": {"command": "v"}}})
+    write(home / "project" / "my file.json", {"servers": {"w": {"command": "w"}}, "inputs": []})
     assert run(["import", "cursor", "cline", "vscode", "my file.json", "--yes", "-o", "c.yaml"]) == DONE
     assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("  colonnade connect")] == [
         "  colonnade connect --move --config c.yaml cursor cline",
         "  colonnade connect --move --config c.yaml vscode --project",
-        f"  colonnade connect --move --config c.yaml vscode --file '{home}/work/my file.json'",
+        f"  colonnade connect --move --config c.yaml vscode --file '{home}/project/my file.json'",
     ]
 
 
 def test_an_input_is_asked_for_and_kept(
     home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(home / "work" / "mcp.json", VSCODE)
+    write(home / "project" / "mcp.json", VSCODE)
     at_a_terminal(monkeypatch, "y\n", "hunter4")
     assert run(["import", "mcp.json"]) == DONE
-    assert "hunter4" not in (home / "work" / "colonnade.yaml").read_text() + capsys.readouterr().out
+    assert "hunter4" not in (home / "project" / "colonnade.yaml").read_text() + capsys.readouterr().out
     server: Any = loaded().servers["web"]
     assert server.headers["X-Key"].reveal() == "hunter4"
     assert server.consent.tools.default == "ask"  # the switches of VS Code stand in no file
@@ -228,7 +228,7 @@ def test_an_input_is_asked_for_and_kept(
 def test_a_dry_run_says_what_is_asked_for(
     home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(home / "work" / "mcp.json", VSCODE)
+    write(home / "project" / "mcp.json", VSCODE)
     at_a_terminal(monkeypatch, "")
     assert run(["import", "mcp.json", "--dry-run"]) == DONE
     out = capsys.readouterr().out
@@ -239,7 +239,7 @@ def test_a_dry_run_says_what_is_asked_for(
 def test_without_an_answer_the_server_is_a_comment(
     home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(home / "work" / "mcp.json", VSCODE)
+    write(home / "project" / "mcp.json", VSCODE)
     with monkeypatch.context() as patch:
         at_a_terminal(patch, "y\n", "")
         assert run(["import", "mcp.json"]) == FAILED
@@ -247,17 +247,17 @@ def test_without_an_answer_the_server_is_a_comment(
     assert run(["import", "mcp.json", "--yes"]) == FAILED
     assert "no server can be used without its input, which is asked for on a terminal" in capsys.readouterr().err
     assert run(["import", "mcp.json", "cline", "--yes"]) == DONE
-    assert '  #   headers: {X-Key: "${env:MY_KEY}"}' in (home / "work" / "colonnade.yaml").read_text()
+    assert '  #   headers: {X-Key: "${env:MY_KEY}"}' in (home / "project" / "colonnade.yaml").read_text()
     assert list(loaded().servers) == ["gh", "off"]
 
 
 def test_a_projects_file_that_its_host_has_not_approved_is_disabled(home: Home) -> None:
-    write(home / "work" / ".cursor" / "mcp.json", {"mcpServers": {"p": {"command": "./p"}}})
+    write(home / "project" / ".cursor" / "mcp.json", {"mcpServers": {"p": {"command": "./p"}}})
     assert run(["import", "cursor", "--yes"]) == DONE
     server = loaded().servers["p"]
     assert isinstance(server, StdioServer)
     assert server.disabled
-    assert (server.program.reveal(), server.cwd) == (str(home / "work" / "p"), home / "work")
+    assert (server.program.reveal(), server.cwd) == (str(home / "project" / "p"), home / "project")
 
 
 def test_a_file_with_mistakes_does_not_keep_the_others(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
