@@ -34,9 +34,6 @@ SYNC_INTERVAL = 1.0
 """Seconds after which what was written is put on the disk."""
 
 _OWN_KINDS = frozenset(("start", "stop"))
-_OUTCOME = "outcome"
-"""Before a record of this kind, nobody looks whether the file was removed: if it was, the decision went with it. After
-a look, a file system notes the exact time of the next write, which costs more than the look."""
 
 
 class Audit:
@@ -86,7 +83,7 @@ class Audit:
         if self._closed:
             raise AuditUnavailable("the audit is closed, so nothing is done any more")
         try:
-            seq = self._append(self._writable_file(look=kind != _OUTCOME), kind, fields)
+            seq = self._append(self._writable_file(), kind, fields)
         except OSError as problem:
             self.ok = False
             raise _unavailable(problem) from problem
@@ -132,12 +129,12 @@ class Audit:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _writable_file(self, *, look: bool = True) -> _File:
-        """The file to write to, which has its `start` and, after a look, was there a minute ago."""
+    def _writable_file(self) -> _File:
+        """The file to write to, which has its `start` and was there a minute ago."""
         file = self._file
         if file is None:
             file = self._file = _File(self.folder)
-        elif look and file.was_removed():  # what follows must be found again
+        elif file.was_removed():  # what follows must be found again
             file = self._follow(file)
         if not file.size:
             with self._sealing(wait=True) as state:

@@ -65,19 +65,6 @@ def test_a_file_that_is_taken_away_meanwhile_is_missed(folder: Path) -> None:
     is_incomplete(audit.path, verify(audit.path).seq, f"{former.name}, which it follows, is not there")
 
 
-def test_an_outcome_stays_with_its_decision_and_the_next_decision_is_found_again(folder: Path) -> None:
-    with open_audit(folder, full=False) as audit:
-        former = audit.path
-        assert former is not None
-        of = audit.write("decision", number=0)
-        former.unlink()
-        audit.write("outcome", of=of)
-        assert audit.path == former
-        audit.write("decision", number=1)
-        assert audit.path != former
-    assert [(record["kind"], record["number"]) for record in records(folder, kind="decision")] == [("decision", 1)]
-
-
 def test_two_audits_of_one_process_have_two_files(folder: Path) -> None:
     with open_audit(folder, full=False) as one, open_audit(folder, full=True) as other:
         assert one.path != other.path
