@@ -23,6 +23,7 @@ import trio
 from config import HttpServerChoice
 from tests.fuzz.explore import ROOT, seeds
 from tests.fuzz.mutations import mutate
+from tests.kit.stateless import stateless_request
 from tests.real.running import COLONNADE, beside, serving, until, write_config
 
 AT_ONCE = 12
@@ -37,26 +38,7 @@ GOOD_EVERY = 200
 """Connections between two calls of the good client."""
 
 SERVED = {"good": {"command": ["python3", str(ROOT / "examples" / "quickstart" / "words.py")]}}
-CALL = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "tools/call",
-    "params": {
-        "name": "good__count",
-        "arguments": {"text": "well said"},
-        "_meta": {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {},
-        },
-    },
-}
-HEADERS = {
-    "Content-Type": "application/json",
-    "Accept": "application/json, text/event-stream",
-    "MCP-Protocol-Version": "2026-07-28",
-    "Mcp-Method": "tools/call",
-    "Mcp-Name": "good__count",
-}
+HEADERS, CALL = stateless_request("tools/call", {"name": "good__count", "arguments": {"text": "well said"}})
 
 
 @dataclass

@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 from host.cli.admin_client import find_hosts
+from tests.kit.stateless import stateless_request
 from tests.real.running import BARE_PYTHON, STOP, Running, colonnade, serving, until, write_config
 
 SECRET = "s3cr3t-5f0c1d"
@@ -383,20 +384,9 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
 
 def call(url: str, tool: str) -> str:
     """The text with which a call of a stateless client fails."""
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-    params = {"name": tool, "arguments": {}, "_meta": meta}
-    headers = {
-        "content-type": "application/json",
-        "accept": "application/json, text/event-stream",
-        "mcp-protocol-version": "2026-07-28",
-        "mcp-method": "tools/call",
-        "mcp-name": tool,
-    }
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=STOP) as answer:
+    headers, body = stateless_request("tools/call", {"name": tool, "arguments": {}})
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=STOP) as answer:
         result = json.load(answer)["result"]
     assert result["isError"] is True
     (block,) = result["content"]

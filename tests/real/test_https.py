@@ -18,31 +18,13 @@ import trio
 from mcp import Client
 
 from tests.kit.certificates import write_certificate
+from tests.kit.stateless import stateless_request
 
 from .clients import PATIENCE, SDK_LEAKS, SdkClient
 from .running import Running, colonnade, recorder, serving, until, write_config
 from .test_reload import reload
 
-STATELESS = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "tools/call",
-    "params": {
-        "name": "a__together",
-        "arguments": {"of": 1, "note": "n"},
-        "_meta": {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {},
-        },
-    },
-}
-HEADERS = {
-    "Content-Type": "application/json",
-    "Accept": "application/json, text/event-stream",
-    "MCP-Protocol-Version": "2026-07-28",
-    "Mcp-Method": "tools/call",
-    "Mcp-Name": "a__together",
-}
+HEADERS, CALL = stateless_request("tools/call", {"name": "a__together", "arguments": {"of": 1, "note": "n"}})
 
 
 def with_tls(folder: Path, **more: Any) -> Path:
@@ -68,9 +50,9 @@ def test_calls_share_one_connection_of_http_2(tmp_path: Path) -> None:
         async with httpx.AsyncClient(http2=True, verify=context) as client:
 
             async def call(number: int) -> None:
-                arguments = {"of": 5, "note": str(number)}
-                message = {**STATELESS, "id": number, "params": {**STATELESS["params"], "arguments": arguments}}  # type: ignore[dict-item]
-                response = await client.post(url, json=message, headers=HEADERS)
+                params = {"name": "a__together", "arguments": {"of": 5, "note": str(number)}}
+                headers, message = stateless_request("tools/call", params, id=number)
+                response = await client.post(url, json=message, headers=headers)
                 assert (response.status_code, response.http_version) == (200, "HTTP/2")
                 assert (response.json()["id"], "isError" in response.json()["result"]) == (number, False)
 
@@ -90,7 +72,7 @@ def test_curl_calls_over_both_versions(option: str, version: str, tmp_path: Path
         done = subprocess.run(
             [
                 *("curl", "-sS", "--max-time", "20", option, "--cacert", str(tmp_path / "cert.pem"), *headers),
-                *("-d", json.dumps(STATELESS), "-w", "\n%{http_version} %{http_code}", host.url),
+                *("-d", json.dumps(CALL), "-w", "\n%{http_version} %{http_code}", host.url),
             ],
             capture_output=True,
             text=True,

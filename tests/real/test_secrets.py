@@ -18,6 +18,7 @@ import pytest
 
 from host.audit.records import files
 from host.cli.admin_client import find_hosts
+from tests.kit.stateless import stateless_request
 from tests.real.running import BARE_PYTHON, colonnade, pids_below, recorder, serving, until, write_config
 
 COUNT = 20
@@ -170,21 +171,8 @@ def _status(url: str, token: str) -> str:
 
 def _ask(url: str, token: str, method: str, params: dict[str, Any]) -> str:
     """One stateless request: what came back, head and body."""
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-        "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
-    }
-    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
-    headers = {
-        "content-type": "application/json",
-        "accept": "application/json, text/event-stream",
-        "authorization": f"Bearer {token}",
-        "mcp-protocol-version": "2026-07-28",
-        "mcp-method": method,
-        **({"mcp-name": params["name"]} if "name" in params else {}),
-    }
-    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    headers, body = stateless_request(method, params)
+    request = urllib.request.Request(url, json.dumps(body).encode(), {**headers, "authorization": f"Bearer {token}"})
     return _opened(request)
 
 

@@ -26,6 +26,7 @@ from host.wire.asgi import ASGIApp, Receive, Scope, Send, claim
 from host.wire.certificate import Certificate
 from host.wire.hypercorn_http2 import MAX_STREAMS, PATIENCE, RESET
 from host.wire.hypercorn_tls import serve_https
+from tests.fuzz.mutations import mutate
 from tests.kit.certificates import write_certificate
 
 from .sites import SOON, Site, begin, finish, hello, part, serve_at_port, until_gone
@@ -572,18 +573,10 @@ async def test_no_mutation_of_frames_ends_the_server(
                     id = client.h2.get_next_available_stream_id()
                     client.h2.send_headers(id, headers_of(path, method="POST"))
                     client.h2.send_data(id, b"hello", end_stream=random.random() < 0.5)
-                data = bytearray(client.h2.data_to_send() + PingFrame(0, b"12345678").serialize())
-                for _ in range(random.randrange(1, 6)):
-                    at = random.randrange(len(data))
-                    match random.randrange(3):
-                        case 0:
-                            data[at] = random.randrange(256)
-                        case 1:
-                            del data[at : at + random.randrange(1, 12)]
-                        case _:
-                            data[at:at] = data[random.randrange(len(data)) :][: random.randrange(1, 40)]
+                frames = client.h2.data_to_send() + PingFrame(0, b"12345678").serialize()
+                data = mutate(frames, random, [frames])
                 with suppress(trio.BrokenResourceError):
-                    await client.stream.send_all(bytes(data))
+                    await client.stream.send_all(data)
                     with trio.move_on_after(0.05):
                         while await client.stream.receive_some():
                             pass

@@ -26,6 +26,7 @@ from host.wire.asgi import PEER, Receive, Scope, Send, examine_sender, until_dis
 from host.wire.head import MAX_HEAD
 from host.wire.port import bind_unix
 from host.wire.slots import MANY_HEADS
+from tests.fuzz.mutations import mutate
 
 from .sites import (
     BIG,
@@ -303,22 +304,6 @@ async def test_no_mutation_of_known_bytes_ends_the_server(serving: Serving, capl
     chance = random.Random(20260101)
     corpus = [*(request for request, _ in CRASHES.values() if len(request) < 2000), GET, GET + GET]
 
-    def mutate() -> bytes:
-        data = bytearray(chance.choice(corpus))
-        for _ in range(chance.randrange(1, 5)):
-            at = chance.randrange(len(data))
-            match chance.randrange(4):
-                case 0:
-                    data[at] = chance.randrange(256)
-                case 1:
-                    del data[at : at + chance.randrange(1, 9)]
-                case 2:
-                    data[at:at] = data[chance.randrange(len(data)) :][: chance.randrange(1, 30)]
-                case _:
-                    data[at:at] = chance.choice([b"\r\n", b"\n", b"\x00", b"\xff", b":", b" ", b"0", b"%00"])
-            data = data or bytearray(b"\r")
-        return bytes(data)
-
     async def attack(site: Site, request: bytes, limit: trio.CapacityLimiter) -> None:
         async with limit:
             try:
@@ -333,7 +318,7 @@ async def test_no_mutation_of_known_bytes_ends_the_server(serving: Serving, capl
         limit = trio.CapacityLimiter(20)
         async with trio.open_nursery() as nursery:
             for _ in range(400):
-                nursery.start_soon(attack, site, mutate(), limit)
+                nursery.start_soon(attack, site, mutate(chance.choice(corpus), chance, corpus) or b"\r", limit)
         await lives_on(site)
     assert [record.getMessage() for record in caplog.records] == []
 
