@@ -32,7 +32,7 @@ test-slow: $(INSTALLED_DEV)  ## the tests that `make test` leaves out, but those
 test-all: test test-slow  ## every test but those in a browser
 
 conformance: $(INSTALLED_DEV)  ## the official suite in two revisions, for servers and for clients
-	$(BIN)/python tests/conformance/run.py
+	$(BIN)/python -m tests.conformance.run
 
 matrix: $(INSTALLED_DEV)  ## every revision and transport against every other, through Colonnade: docs/matrix.md
 	$(BIN)/python -m tests.matrix.run $(MATRIX)

@@ -1,6 +1,6 @@
 """Hold Colonnade against the official MCP conformance suite, as a server and as a client, in two revisions.
 
-    python tests/conformance/run.py [--only SCENARIO] [--direct-only] [--spec-version 2026-07-28]
+    python -m tests.conformance.run [--only SCENARIO] [--direct-only] [--spec-version 2026-07-28]
 
 As a server: each scenario runs against `examples/servers/everything.py` itself, against the same server through
 `colonnade serve`, at the mount that keeps its names (`/mcp/everything`), and once more through Colonnade before a
@@ -9,9 +9,9 @@ through Colonnade too, but for the few that cannot (`CANNOT`, with the reasons).
 and `client.py` puts Colonnade before it, and a client of either era before that. What is not run stands in `NOT_RUN`,
 what is wrong in the suite itself in `KNOWN_FAULTS`, each with the reason.
 
-It knows how the suite is installed, run and read. It refuses to know what a scenario asks: the verdicts are the
-suite's, made stricter in one point (see `judge`). It owns `build/conformance`: the suite and a Node 22 for it, both
-from the npm registry, and under `results/` every check as the suite wrote it and what the servers printed.
+It knows how the suite is run and read. It refuses to know what a scenario asks: the verdicts are the suite's, made
+stricter in one point (see `judge`). It owns `build/conformance/results`: every check as the suite wrote it and what the
+servers printed.
 
 The last lines sum up each revision, and the very last reads `N passed, M failed`: the scenarios that pass directly,
 counted as they end through Colonnade, once for either server, and those for clients, once for either client. The exit
@@ -24,7 +24,6 @@ import argparse
 import contextlib
 import json
 import os
-import platform
 import re
 import shlex
 import shutil
@@ -37,14 +36,11 @@ from typing import Any
 
 import trio
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build" / "conformance"
+from tests.conformance.suite import BUILD, ROOT, CannotRun, Suite, install_suite
+
 RESULTS = BUILD / "results"
 EVERYTHING = ROOT / "examples" / "servers" / "everything.py"
 COLONNADE = Path(sys.executable).with_name("colonnade")
-
-SUITE_PACKAGE, SUITE_VERSION = "@modelcontextprotocol/conformance", "0.2.0-alpha.12"
-NODE_VERSION = "22.23.3"  # the suite needs 22; machines often have an older one
 
 JOBS = 2  # scenarios at a time: each is a Node process, and the servers need a core as well
 SCENARIO_SECONDS = 15  # the slowest takes two; one that hangs should not hold up the others for long
@@ -95,73 +91,6 @@ These are run all the same, and have to fail in just the way that is written her
 """
 
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/mcp")
-
-
-class CannotRun(Exception):
-    """There is nothing to judge; the text says what is missing and what to do."""
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The suite
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Suite:
-    """The installed suite, as a command."""
-
-    node: Path
-    script: Path
-
-    def command(self, *arguments: str) -> list[str]:
-        """The command line for the suite with `arguments`."""
-        return [str(self.node), str(self.script), *arguments]
-
-    def scenarios(self, role: str, version: str) -> list[str]:
-        """The scenarios for this revision that test a `server` or a `client`, in the suite's order."""
-        listing = subprocess.run(self.command("list", f"--{role}"), capture_output=True, text=True, check=True).stdout
-        rows = re.findall(r"^\s+- (\S+) \[(.*)\]$", listing, re.MULTILINE)
-        if not rows:
-            raise CannotRun(f"The suite lists no scenarios for a {role}; it said:\n{listing}")
-        return [name for name, versions in rows if version in versions.split(",")]
-
-
-def node_package() -> str:
-    """The npm package that holds a Node binary for this machine.
-
-    The package `node` is only an install script, which fetches this one; without it no package needs to run a script.
-    """
-    system = platform.system().lower()
-    architecture = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-    prefix = "node-bin" if (system, architecture) == ("darwin", "arm64") else "node"
-    return f"{prefix}-{system}-{architecture}"
-
-
-def installed_version(package: str) -> str | None:
-    """The version of an npm package in the build folder, `None` when it is not there."""
-    manifest = BUILD / "node_modules" / package / "package.json"
-    if not manifest.is_file():
-        return None
-    return str(json.loads(manifest.read_text(encoding="utf-8"))["version"])
-
-
-def install_suite() -> Suite:
-    """The suite, installed from the npm registry if it is not there in the right version. The only use of a network."""
-    pins = {SUITE_PACKAGE: SUITE_VERSION, node_package(): NODE_VERSION}
-    if any(installed_version(package) != version for package, version in pins.items()):
-        npm = shutil.which("npm")
-        if npm is None:
-            raise CannotRun("npm is not installed; it is needed to fetch the conformance suite.")
-        BUILD.mkdir(parents=True, exist_ok=True)
-        wanted = [f"{package}@{version}" for package, version in pins.items()]
-        print(f"Installing {' and '.join(wanted)} ...", flush=True)
-        # Warnings are held back: this npm's own Node is too old for the suite, which is why another comes with it.
-        options = ["--prefix", str(BUILD), "--save-exact", "--ignore-scripts", "--no-audit", "--no-fund"]
-        done = subprocess.run([npm, "install", *options, "--loglevel=error", *wanted], cwd=BUILD, check=False)
-        if done.returncode != 0:
-            raise CannotRun(f"npm could not install the conformance suite (exit status {done.returncode}).")
-    modules = BUILD / "node_modules"
-    return Suite(modules / node_package() / "bin" / "node", modules / SUITE_PACKAGE / "dist" / "index.js")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

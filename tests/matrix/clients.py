@@ -92,7 +92,8 @@ def capabilities(revision: str) -> Message:
 class Client:
     """The part that all clients share, and that of handshake revisions. `heard` are notifications, `asked` the
     questions, in the order they came; `received` is every message, and the status of every response to a request, with
-    the request on whose stream it came, if it came on one; `offered` are the server's capabilities."""
+    the request on whose stream it came, if it came on one; `methods` are those of its requests, by id; `offered` are
+    the server's capabilities."""
 
     def __init__(self, name: str, revision: str, nursery: trio.Nursery) -> None:
         self.name = name
@@ -105,6 +106,7 @@ class Client:
         self.carries_questions_on_calls = False
         self._nursery = nursery
         self._ids = itertools.count(1)
+        self.methods: dict[int, str] = {}
         self._calls: dict[int, Call] = {}
         self._arrivals = trio.lowlevel.ParkingLot()
 
@@ -138,6 +140,7 @@ class Client:
         """Send a request without waiting for what becomes of it."""
         call = Call(next(self._ids), method, params or {})
         self._calls[call.id] = call
+        self.methods[call.id] = method
         await self.send({"jsonrpc": "2.0", "id": call.id, "method": method, "params": call.params})
         return call
 

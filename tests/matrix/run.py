@@ -31,9 +31,11 @@ from pathlib import Path
 
 import trio
 
+from tests.conformance.schemas import Sent, hold, load
+from tests.conformance.suite import CannotRun
 from tests.kit.transcripts import Transcript, differences, keep
 from tests.matrix.checks import CHECKS, CellFailed, CellRun, shows, tools
-from tests.matrix.clients import START, Client, over_http, over_sse, over_stdio
+from tests.matrix.clients import IO, START, Client, Message, over_http, over_sse, over_stdio
 from tests.matrix.expectations import (
     REVISIONS,
     Cell,
@@ -112,6 +114,8 @@ class Results:
     """The standard error of the shared host."""
     transcripts: dict[str, Transcript] = field(default_factory=dict)
     """Messages to the client in each cell, and to each server in the whole run."""
+    sent: list[Sent] = field(default_factory=list)
+    """All messages of the hosts."""
 
     def wrong(self, cell: Cell) -> str | None:
         return self.seen.get(cell, NOTHING_SEEN)
@@ -249,6 +253,7 @@ async def connected_clients(
             except Exception as problem:  # noqa: BLE001 - whatever it is, its cells are not run, and this says why
                 results.general.append(f"{side.id} could not connect: {problem!r}")
         yield clients
+        results.sent += [each for side, client in clients for each in sent_to_client(side, client)]
 
 
 async def through_host(sides: Sequence[Side], where: Where, features: Sequence[Feature], results: Results) -> None:
@@ -311,16 +316,36 @@ def run(features: Sequence[Feature]) -> Results:
             trio.run(_all, parties, features, results)
             results.log = host.errors
             _stop(host, results)
-        results.transcripts |= {f"server {side.id}": _came(side, Path(name) / f"{side.id}.jsonl") for side in SIDES}
+        for side in SIDES:
+            record = [json.loads(line) for line in (Path(name) / f"{side.id}.jsonl").read_text().splitlines()]
+            results.transcripts[f"server {side.id}"] = _came(side, record)
+            results.sent += [sent_to_server(side, each["message"]) for each in record]
     return results
 
 
-def _came(side: Side, record: Path) -> list[str]:
+def sent_to_client(side: Side, client: Client) -> list[Sent]:
+    """The messages that this client received."""
+    messages = [message for _, message in client.received if message.keys() != {"status"}]
+    where = f"client over {side.transport}"
+    return [Sent(where, side.revision, "client", each, client.methods.get(each.get("id", 0))) for each in messages]
+
+
+def sent_to_server(side: Side, message: Message) -> Sent:
+    """A message that this server received. Before its revision is known, a request says itself of which one it is; the
+    id of what the server asked begins with the method."""
+    params = message.get("params", {})
+    revision = params.get("_meta", {}).get(f"{IO}protocolVersion", side.revision)
+    if message.get("method") == "initialize":
+        revision = params["protocolVersion"]
+    answers = None if "method" in message else str(message["id"]).partition(" ")[0]
+    return Sent(f"server over {side.transport}", revision, "server", message, answers)
+
+
+def _came(side: Side, came: Sequence[Message]) -> list[str]:
     """The messages that a server wrote down, each once. Without those that depend on time: pings, the `initialize` that
     a stateless server over stdio gets if it is slow to answer `server/discover`, and the change of roots, of which only
     servers hear that are ready before the one client of a host over stdio is there."""
     left_out = {"ping", "notifications/roots/list_changed", *(["initialize"] if is_stateless(side.revision) else ())}
-    came = [json.loads(line) for line in record.read_text().splitlines()]
     return sorted({normalised(each, side.id) for each in came if each["message"].get("method") not in left_out})
 
 
@@ -424,6 +449,14 @@ def failures(results: Results, wanted: Sequence[Cell]) -> list[str]:
 
 
 def main() -> int:
+    try:
+        return run_as_told()
+    except CannotRun as obstacle:
+        print(obstacle, file=sys.stderr)
+        return 2
+
+
+def run_as_told() -> int:
     parser = argparse.ArgumentParser(description="client revision x transport x server revision x transport x feature")
     parser.add_argument(
         "--check", action="store_true", help="compare with what is in the repository instead of writing"
@@ -439,6 +472,7 @@ def main() -> int:
     if chosen.keep:
         keep([run(features).transcripts for _ in range(chosen.keep)], FILE)
         return 0
+    schemas = {} if chosen.direct else load()
     results = (run_directly if chosen.direct else run)(features)
     wrong = failures(results, wanted)
     whole = not chosen.direct and not chosen.only
@@ -448,6 +482,10 @@ def main() -> int:
     if wrong and results.log:
         print("The host wrote:", results.log[-LOG:], sep="\n")
     print(f"{len(wanted)} cells, {sum(results.wrong(cell) is not None for cell in wanted)} not as expected")
+    held = hold(results.sent, schemas)
+    if not chosen.direct:
+        print(held.report())
+        wrong += [] if held.is_sound else ["the messages are not what the schemas have"]
     if wrong or not whole:
         return int(bool(wrong))
     if chosen.check and (others := twice_different(results, partial(run, features))):

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.run import NODE_VERSION, node_package
+from tests.conformance.suite import NODE_VERSION, node_package
 
 from .running import COLONNADE, ROOT
 from .test_both_eras import FOUR, PROGRAM, SAME_ERA, VERSIONS, Setting, at_urls, questions, serving_four

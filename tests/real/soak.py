@@ -7,10 +7,11 @@ over HTTP; `own`, over stdio, one process for each client; and in a second phase
 question may only be passed on while it is certain whose call it belongs to. Every call has a secret, every question
 carries the secret of its call, and every answer is made from the question and from chance: whatever goes astray shows.
 All clients use the same ids and the same progress tokens. Calls are cancelled, streams are dropped and resumed,
-questions refused.
+questions refused. In the end every message of the host is held against the schema of the revision.
 
 From the seed follow the secrets and all that clients and servers do; when it happens is real time. Exits with 1 if a
-question was lost, doubled or at a wrong client, if anything else came amiss, or if hardly anything was asked.
+question was lost, doubled or at a wrong client, if anything else came amiss, if a message was not what its schema has,
+or if hardly anything was asked.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ from urllib.parse import urlsplit
 import trio
 
 from host.wire.sse import Event, EventParser
+from tests.conformance.schemas import Sent, hold, load
 
 from .running import SERVERS, Running, listening, pids_below, serving, until, write_config
 
 REVISION = "2025-11-25"
+IO = "io.modelcontextprotocol/"
 CLIENTS = ("alice", "bob", "carol")
 WEB, OWN, PIPE = "web", "own", "pipe"
 ASKER = str(SERVERS / "asker.py")
@@ -95,6 +98,7 @@ class Book:
         self.calls: dict[str, Call] = {}
         self.count: Counter[str] = Counter()
         self.problems: list[str] = []
+        self.sent: list[Sent] = []  # every message of the host
         self._pids: dict[str, set[int]] = {}
         self._turns: set[tuple[int, int]] = set()
 
@@ -358,7 +362,7 @@ class Client:
         said = self._request("initialize", params)
         async with self._asked("POST", said) as (connection, status, headers):
             assert status == 200, (status, self.name)
-            answer = json.loads(await connection.body(int(headers[b"content-length"])))
+            answer = self._received(json.loads(await connection.body(int(headers[b"content-length"]))))
         assert answer["result"]["protocolVersion"] == REVISION
         session = headers[b"mcp-session-id"].decode()
         self._headers += f"Mcp-Session-Id: {session}\r\nMCP-Protocol-Version: {REVISION}\r\n"
@@ -448,7 +452,7 @@ class Client:
             if status != 200:
                 raise Broken(f"HTTP status {status}")
             if b"content-length" in headers:
-                stream.answer = json.loads(await connection.body(int(headers[b"content-length"])))
+                stream.answer = self._received(json.loads(await connection.body(int(headers[b"content-length"]))))
                 return
             patience = stream.drops.pop(0) if stream.drops else float("inf")
             while True:
@@ -467,8 +471,14 @@ class Client:
                 if isinstance(event, Event) and event.data:
                     stream.answer = self._hear(json.loads(event.data), stream.call) or stream.answer
 
+    def _received(self, message: Message) -> Message:
+        answers = None if "method" in message else "tools/call" if message["id"] in self._tokens else "initialize"
+        self.book.sent.append(Sent(self.name, REVISION, "client", message, answers))
+        return message
+
     def _hear(self, message: Message, channel: Call | None) -> Message | None:
         """One message on the stream of that call. It, if it is the call's answer."""
+        self._received(message)
         if "method" not in message:
             if channel is None or message["id"] != channel.id:
                 self.book.blame("an answer on a stream where it does not belong")
@@ -644,6 +654,7 @@ def play(exchanges: int, seed: int, folder: Path) -> Book:
             trio.run(_converse, host.url, tokens, exchanges, seed, book)
             _stop(host, book)
     book.close(entry for server, ledger in ledgers.items() for entry in _read(server, ledger))
+    book.sent += [each for server, ledger in ledgers.items() for each in _sent_to(server, ledger)]
     return book
 
 
@@ -676,12 +687,23 @@ def _read(server: str, ledger: Path) -> Iterator[Entry]:
         yield Entry(server, *json.loads(line))
 
 
+def _sent_to(server: str, ledger: Path) -> Iterator[Sent]:
+    """The messages that the host sent to this server, which speaks the revision that the host asks for."""
+    for line in ledger.with_name(f"{ledger.name}.heard").read_text().splitlines():
+        message = json.loads(line)
+        stateless = message.get("method") == "server/discover"
+        revision = message["params"]["_meta"][f"{IO}protocolVersion"] if stateless else REVISION
+        answers = None if "method" in message else message["id"].partition(" ")[0]
+        yield Sent(server, revision, "server", message, answers)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="See whether servers' questions find the client they are meant for.")
     parser.add_argument("--exchanges", type=int, default=EXCHANGES, help="calls in all, a sixth of them over pipe")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000), help="repeats a run's plan")
     wanted = parser.parse_args()
     print(f"seed: {wanted.seed}", flush=True)
+    schemas = load()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         book = play(wanted.exchanges, wanted.seed, Path(folder))
@@ -690,8 +712,10 @@ def main() -> int:
         print(f"{problem} ({times} times)" if times > 1 else problem, file=sys.stderr)
     print(book.details())
     print(f"seconds: {time.monotonic() - began:.0f}")
+    held = hold(book.sent, schemas)
+    print(held.report())
     print(book.summary())
-    return 1 if wrong else 0
+    return 1 if wrong or not held.is_sound else 0
 
 
 if __name__ == "__main__":

@@ -448,7 +448,7 @@ class Session(Speaker):
         return task.described(extension=False)
 
     def _ask(self, asked: Asked, method: str, params: Message) -> Message:
-        id = f"question {next(self._ids)}"
+        id = f"{method} {next(self._ids)}"  # the record of its answer shows what was asked
         answers = self._asked[id] = queue.SimpleQueue()
         asked.say({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
         try:

@@ -5,7 +5,8 @@
 
 A call brings a secret (`nonce`), from which follows all that happens in it: how many questions, when, and what else is
 done in between. Every question carries the secret of its call. The ledger, a file of JSON lines, holds each question
-that was asked and what came of it: ["asked", nonce, number, kind] and ["got", nonce, number, outcome].
+that was asked and what came of it: ["asked", nonce, number, kind] and ["got", nonce, number, outcome]. Beside it, in
+LEDGER.heard, stands each message that came; the id of an answer shows what was asked.
 
 Arguments of a call: `nonce`; `who` calls; `together`, the most questions that may be open at once; `obeys`, whether it
 heeds a cancel: if not, it works on, asks on and answers as if there had been none.
@@ -13,6 +14,7 @@ heeds a cancel: if not, it works on, asks on and answers as if there had been no
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -68,16 +70,18 @@ class Asker:
 
     def __init__(self, ledger: Path) -> None:
         self._ledger = ledger.open("ab", buffering=0)
+        self._heard = ledger.with_name(f"{ledger.name}.heard").open("ab", buffering=0)
         self._calls: dict[int | str, Call] = {}
-        self._questions: dict[int, WaitingRequest] = {}
+        self._questions: dict[str, WaitingRequest] = {}
         self._last_id = 0
         self._served = 0
         self._first: str | None = None
         self._roots: list[str] | None = None
 
     def begin(self, message: Message) -> Call | None:
-        """Note a call as soon as it is read, since a cancel may be next; None if this is no call. `carry_out` must
-        follow."""
+        """Note a message as soon as it is read, since a cancel may be next. If it is a call, `carry_out` must follow,
+        else `hear`."""
+        _write(self._heard, message)
         if message.get("method") != "tools/call" or "id" not in message:
             return None
         params = message["params"]
@@ -180,7 +184,7 @@ class Asker:
 
     async def _answer_to(self, say: Say, method: str, params: Message) -> Message | None:
         self._last_id += 1
-        id = self._last_id
+        id = f"{method} {self._last_id}"
         question = self._questions[id] = WaitingRequest()
         try:
             await say({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
@@ -192,7 +196,11 @@ class Asker:
             del self._questions[id]
 
     def _note(self, *what: object) -> None:
-        self._ledger.write(json.dumps(what).encode() + b"\n")  # one write: several processes have one ledger
+        _write(self._ledger, what)
+
+
+def _write(file: io.FileIO, what: object) -> None:
+    file.write(json.dumps(what).encode() + b"\n")  # one write: several processes have one ledger
 
 
 def _outcome(kind: str, answer: Message | None) -> str:

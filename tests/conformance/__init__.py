@@ -1,0 +1,1 @@
+"""The official conformance suite, against Colonnade; and its schemas, for other runs."""
