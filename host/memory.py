@@ -178,7 +178,9 @@ class Budget:
         Raises:
             OverBudget: they do not fit.
         """
-        account = self._accounts.setdefault(owner, _Account(owner))
+        account = self._accounts.get(owner)
+        if account is None:
+            account = self._accounts[owner] = _Account(owner)
         holding = Holding(self, account, use, drop, firm=firm or drop is None)
         account.holdings.add(holding)
         try:
@@ -198,10 +200,10 @@ class Budget:
         return {owner: account.used for owner, account in self._accounts.items()}
 
     def _charge(self, holding: Holding, more: int) -> None:
-        if more > 0:
-            self._make_room(holding, more)
-        else:
+        if more <= 0:
             self.released -= more
+        elif holding.firm or self.used + more > self.total or self._firm > self.total // 2:
+            self._make_room(holding, more)
         account = holding._account
         holding.size += more
         account.used += more

@@ -29,7 +29,7 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from contextlib import suppress
 from email.utils import formatdate
 from functools import partial
@@ -53,7 +53,7 @@ from .descent import examine_peer
 from .head import MAX_HEAD, Refusal
 from .portions import Portions
 from .request_head import INVALID, RequestHead, find_head, parse_head
-from .response import Response, asks_to_close, response_head
+from .response import Response, response_head
 from .slots import INCOMPLETE_TIMEOUT, MANY_HEADS, Phase
 
 _CHUNK = 64 * 1024
@@ -571,6 +571,14 @@ class _Request:
             self.is_whole = not self._left
         self._content += content
 
+    def _begin_response(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+        """Begin the response; returns the bytes to write now."""
+        # The client must know with this response that the connection will be closed.
+        closes = not self.keeps_alive or not self.is_whole or self._connection.ends_after_answer
+        data = self.response.begin(status, headers, self._connection.date, closes=closes)
+        self.keeps_alive = not self.response.closes
+        return data
+
     async def send(self, event: Event) -> None:
         """ASGI's `send`. Nothing is sent after the end of the request or of its connection."""
         # The only place where an app that only sends is cancelled: no write has begun, so nothing breaks.
@@ -586,12 +594,7 @@ class _Request:
             if more:  # so that an app that sends on and on lets other tasks run
                 await trio.lowlevel.cancel_shielded_checkpoint()
         elif kind == "http.response.start" and not response.is_begun:
-            headers = event["headers"]
-            # The client must know with this response that the connection will be closed.
-            self.keeps_alive = (
-                self.keeps_alive and self.is_whole and not asks_to_close(headers) and not connection.ends_after_answer
-            )
-            data = response.begin(event["status"], headers, connection.date, closes=not self.keeps_alive)
+            data = self._begin_response(event["status"], event["headers"])
             if data:
                 await connection.write(data)
         else:

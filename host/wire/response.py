@@ -29,7 +29,7 @@ class Response:
         method, http_version: those of the request.
     """
 
-    __slots__ = ("_framing", "_held", "_http_version", "_left", "_method", "is_begun", "is_complete")
+    __slots__ = ("_framing", "_held", "_http_version", "_left", "_method", "closes", "is_begun", "is_complete")
 
     def __init__(self, method: str, http_version: str) -> None:
         self._method = method
@@ -37,6 +37,8 @@ class Response:
         self._framing = _Framing.NONE
         self._held = b""
         self._left = 0
+        self.closes = False
+        """Whether its head says that the connection is closed after it."""
         self.is_begun = False
         self.is_complete = False
 
@@ -55,7 +57,8 @@ class Response:
         bytes to write now.
 
         Args:
-            closes: the connection is closed after the response; for a client of HTTP/1.0 it must be.
+            closes: the connection is closed after the response; for a client of HTTP/1.0 it must be. The app can also
+                have it closed, by the header `Connection: close`.
 
         Raises:
             ValueError: a header would be read as several lines.
@@ -66,7 +69,10 @@ class Response:
             name = name.lower()
             if name == b"content-length":
                 length = int(value)
-            elif name in (b"connection", b"transfer-encoding"):
+            elif name == b"connection":
+                closes = closes or value.lower() == b"close"
+                continue
+            elif name == b"transfer-encoding":
                 continue
             lines.append(b"%s: %s\r\n" % (name, value))
         without_body = self._method == "HEAD" or status in _WITHOUT_BODY
@@ -79,7 +85,7 @@ class Response:
         else:
             self._framing = _Framing.UNTIL_CLOSE if self._http_version == "1.0" else _Framing.CHUNKED
         head = response_head(status, lines, date, b"close" if closes else b"")
-        self.is_begun = True
+        self.is_begun, self.closes = True, closes
         if length is None:
             return head
         self._held = head
@@ -106,11 +112,6 @@ class Response:
             self._held, body = b"", self._held + body
         self.is_complete = not more
         return body
-
-
-def asks_to_close(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether the app wants the connection to be closed after its response."""
-    return any(name.lower() == b"connection" and value.lower() == b"close" for name, value in headers)
 
 
 def response_head(status: int, lines: list[bytes], date: bytes, connection: bytes = b"") -> bytes:

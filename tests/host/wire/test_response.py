@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from host.wire.response import Response, asks_to_close, response_head
+from host.wire.response import Response, response_head
 
 DATE = b"Thu, 01 Jan 2026 00:00:00 GMT"
 KNOWN = [(b"content-type", b"text/plain"), (b"content-length", b"5")]
@@ -12,7 +12,7 @@ UNKNOWN = [(b"content-type", b"text/event-stream")]
 
 
 def begin(response: Response, headers: list[tuple[bytes, bytes]], status: int = 200) -> bytes:
-    return response.begin(status, headers, DATE, closes=asks_to_close(headers))
+    return response.begin(status, headers, DATE, closes=False)
 
 
 def test_an_answer_of_known_length_is_written_with_the_first_part_of_its_body() -> None:
@@ -24,7 +24,7 @@ def test_an_answer_of_known_length_is_written_with_the_first_part_of_its_body() 
     )
     assert (response.is_unsent, response.is_cut) == (False, True)
     assert response.add(b"llo", more=False) == b"llo"
-    assert (response.is_complete, response.is_cut) == (True, False)
+    assert (response.is_complete, response.is_cut, response.closes) == (True, False, False)
 
 
 def test_the_head_of_a_stream_is_written_at_once_and_its_parts_are_chunks() -> None:
@@ -59,9 +59,8 @@ def test_a_response_without_body_has_none_whatever_the_app_sends(method: str, st
 def test_the_app_closes_the_connection_by_a_header_and_decides_nothing_else_about_it() -> None:
     response = Response("GET", "1.1")
     headers = [*KNOWN, (b"Connection", b"Close"), (b"Transfer-Encoding", b"gzip")]
-    assert asks_to_close(headers)
-    assert not asks_to_close(KNOWN)
     written = begin(response, headers) + response.add(b"hello", more=False)
+    assert response.closes
     assert written.count(b"connection: close") == 1
     assert b"gzip" not in written
 
