@@ -102,7 +102,7 @@ class Slots(Generic[C]):
     @property
     def incomplete_heads(self) -> int:
         """Number of connections that have sent a part of a request head."""
-        return sum(len(phases.get(Phase.HEAD, ())) for phases in self._phases.values())
+        return sum(len(phases[Phase.HEAD]) for phases in self._phases.values())
 
     @property
     def full(self) -> bool:
@@ -129,9 +129,10 @@ class Slots(Generic[C]):
         """Set the phase of a connection. The same phase again changes nothing."""
         slot = self._slots.get(connection)
         if slot is not None and slot.phase is not phase:
-            self._leave(connection, slot)
+            phases = self._phases[slot.owner]
+            del phases[slot.phase][connection]
+            phases[phase][connection] = None
             slot.phase, slot.since = phase, now
-            self._enter(connection, slot)
 
     def claim(self, connection: C, owner: Hashable, now: float, *, reserved: bool) -> bool:
         """Set the owner of the request on a connection. False if there is no slot in which the request may be served.
@@ -217,10 +218,12 @@ class Slots(Generic[C]):
         return True
 
     def _victim(self, owner: Hashable, kinds: tuple[_Kind, ...], now: float, quiet: float) -> C | None:
-        phases = self._phases.get(owner, {})
+        phases = self._phases.get(owner)
+        if phases is None:
+            return None
         slow = max(INCOMPLETE_TIMEOUT, quiet)
         for phase, age in ((Phase.ENDING, 0.0), (Phase.HEAD, slow), (Phase.IDLE, quiet), (Phase.REQUEST, slow)):
-            for connection in phases.get(phase, ()):
+            for connection in phases[phase]:
                 slot = self._slots[connection]
                 if now - slot.since < age:
                     break
@@ -247,12 +250,13 @@ class Slots(Generic[C]):
         return slot
 
     def _enter(self, connection: C, slot: _Slot) -> None:
-        self._phases.setdefault(slot.owner, {}).setdefault(slot.phase, OrderedDict())[connection] = None
+        phases = self._phases.get(slot.owner)
+        if phases is None:
+            phases = self._phases[slot.owner] = {phase: OrderedDict() for phase in Phase}
+        phases[slot.phase][connection] = None
 
     def _leave(self, connection: C, slot: _Slot) -> None:
         phases = self._phases[slot.owner]
         del phases[slot.phase][connection]
-        if not phases[slot.phase]:
-            del phases[slot.phase]
-        if not phases:
+        if not any(phases.values()):
             del self._phases[slot.owner]
