@@ -62,12 +62,13 @@ class RequestCharge:
         self._held.grow(size)
         self._body += size
 
-    def begin_processing(self) -> None:
-        """Charge the copies of a complete request that is about to be processed.
+    def begin_processing(self, size: int = 0) -> None:
+        """Charge the copies of a complete request that is about to be processed. `size` bytes of it came last.
 
         Raises:
             OverBudget: its copies do not fit.
         """
+        self._body += size
         self._held.resize(COPIES * self._body)
 
     def set_answer_size(self, size: int) -> None:

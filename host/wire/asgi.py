@@ -1,13 +1,15 @@
-"""The seam to HTTP: the types of ASGI 3.0 that Colonnade's apps and listeners agree on, two extensions of it, and what
-every app does with them: read headers and a body, answer, and notice that the client has left.
+"""The seam to HTTP: the types of ASGI 3.0 that Colonnade's apps and listeners agree on, three extensions of it, and
+what every app does with them: read headers and a body, answer, and notice that the client has left.
 
 By one extension an app tells the listener whose request it handed over, which only the app can know; a listener without
-it serves everything. By the other, the listener of a Unix socket tells the app which process sent the request.
+it serves everything. By another, the listener of a Unix socket tells the app which process sent the request. By the
+third, an app does at once what needs no waiting: nearly always a short body has come with its head, and a short answer
+fits into the socket, so neither needs a deadline or a scope to be cancelled by.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
@@ -22,9 +24,11 @@ Event: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Event]]
 Send: TypeAlias = Callable[[Event], Awaitable[None]]
 ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 CLAIM = "colonnade.claim"
 PEER = "colonnade.peer"
+IMMEDIATE = "colonnade.immediate"
 
 BODY_TIMEOUT = 10.0
 """Seconds in which the body of a request must have come."""
@@ -73,6 +77,25 @@ def examine_sender(scope: Scope) -> PeerProcess:
     """
     examine: Callable[[], PeerProcess] = scope["extensions"][PEER]
     return examine()
+
+
+class Immediate(Protocol):
+    """What can be done with a request without waiting. `receive` and `send` remain for everything else."""
+
+    def take_body(self, limit: int) -> bytes | None:
+        """The whole body, once, instead of `receive`; None if not all of it has come, or if it is longer."""
+
+    def begin_response(
+        self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes
+    ) -> Awaitable[None] | None:
+        """Send a whole response, whose headers tell its length. None if the client has taken it, or is gone; otherwise
+        await what is returned, to send the rest."""
+
+
+def immediate(scope: Scope) -> Immediate | None:
+    """None with a listener that always waits."""
+    found: Immediate | None = scope.get("extensions", {}).get(IMMEDIATE)
+    return found
 
 
 # Requests
@@ -164,8 +187,11 @@ async def cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
 
 
 async def start_response(send: Send, status: int, headers: Mapping[str, str]) -> None:
-    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.start", "status": status, "headers": _encode(headers)})
+
+
+def _encode(headers: Mapping[str, str]) -> RawHeaders:
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
 
 
 async def send_body(send: Send, data: bytes, *, more: bool, moves: Callable[[], None] | None = None) -> None:
@@ -190,3 +216,17 @@ async def respond(
     """One whole HTTP answer."""
     await start_response(send, status, {**headers, "content-length": str(len(data))})
     await send_body(send, data, more=False, moves=moves)
+
+
+def begin_response(
+    at_once: Immediate | None,
+    send: Send,
+    status: int,
+    headers: Mapping[str, str],
+    data: bytes,
+    moves: Callable[[], None],
+) -> Awaitable[None] | None:
+    """Send one whole HTTP answer; see `Immediate.begin_response`. For `moves` see `send_body`."""
+    if at_once is None or len(data) > CHUNK:
+        return respond(send, status, headers, data, moves)
+    return at_once.begin_response(status, _encode({**headers, "content-length": str(len(data))}), data)

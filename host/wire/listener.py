@@ -29,7 +29,7 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Hashable, Iterable
+from collections.abc import Awaitable, Hashable
 from contextlib import suppress
 from email.utils import formatdate
 from functools import partial
@@ -46,7 +46,7 @@ from .acceptor import (
     Acceptor,
     Limits,
 )
-from .asgi import CLAIM, PEER, ASGIApp, Event, Scope
+from .asgi import CLAIM, IMMEDIATE, PEER, ASGIApp, Event, RawHeaders, Scope
 from .chunked import BadChunk, ChunkedBody
 from .deadlines import Clock, Timed
 from .descent import examine_peer
@@ -78,8 +78,9 @@ async def serve_http(
 ) -> None:
     """Serve `app` until cancelled, or until `stop` is set; see `Acceptor.serve`. ASGI's lifespan is not used.
 
-    Each scope has the extension of `asgi.claim`, by which the app names the owner of its request. On a Unix socket it
-    also has that of `asgi.examine_sender`. If the app fails before it has sent anything, the response is 500.
+    Each scope has the extension of `asgi.claim`, by which the app names the owner of its request, and that of
+    `asgi.immediate`. On a Unix socket it also has that of `asgi.examine_sender`. If the app fails before it has sent
+    anything, the response is 500.
     """
     server = _Server(app, limits)
     async with trio.open_nursery() as nursery:
@@ -247,7 +248,7 @@ class Connection(Timed):
             await self._refuse(INVALID)
             return False
         try:
-            await acceptor.app(self._scope(head), request.receive, request.send)
+            await acceptor.app(self._scope(head, request), request.receive, request.send)
         except Exception:  # noqa: BLE001 - one request's failure is not the connection's
             _log.exception("the app failed on %s %r", head.method, head.raw_path)
         finally:
@@ -266,7 +267,7 @@ class Connection(Timed):
         await self._end(whole=request.is_whole)
         return False
 
-    def _scope(self, head: RequestHead) -> Scope:
+    def _scope(self, head: RequestHead, request: _Request) -> Scope:
         return {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.1"},
@@ -280,7 +281,7 @@ class Connection(Timed):
             "headers": head.headers,
             "client": self._client,
             "server": self._here,
-            "extensions": self._extensions,
+            "extensions": {**self._extensions, IMMEDIATE: request},
         }
 
     def _become_idle(self) -> None:
@@ -366,12 +367,18 @@ class Connection(Timed):
     async def write(self, data: bytes) -> None:
         """Write all of the data, or break the connection. Nothing is written after an unfinished write, and nothing to
         a connection that is closed."""
-        if not self._writing.locked():
-            # Nearly always this writes all of them.
-            sent = self._write_now(data)
-            if sent == len(data):
-                return
-            data = data[sent:]
+        rest = self.begin_write(data)
+        if rest is not None:
+            await rest
+
+    def begin_write(self, data: bytes) -> Awaitable[None] | None:
+        """Write what can be written now: nearly always all of it. Otherwise await what is returned, as for `write`."""
+        if self._writing.locked():
+            return self._write_rest(data)
+        sent = self._write_now(data)
+        return None if sent == len(data) else self._write_rest(data[sent:])
+
+    async def _write_rest(self, data: bytes) -> None:
         written = False
         try:
             async with self._writing:
@@ -467,7 +474,7 @@ def _address(sock: socket.socket, address: Any) -> tuple[str, int] | None:
 
 
 class _Request:
-    """One request as its app sees it. One task at a time may call `receive`."""
+    """One request as its app sees it. One task at a time may call `receive`. Implements `asgi.Immediate`."""
 
     __slots__ = (
         "_chunked",
@@ -520,6 +527,13 @@ class _Request:
         if self._reading:
             self._connection.wake_reader()
 
+    def take_body(self, limit: int) -> bytes | None:
+        """See `asgi.Immediate`."""
+        if not self.is_whole or self._given or self.is_ended or len(self._content) > limit:
+            return None
+        content, self._content, self._given = self._content, b"", True
+        return content
+
     async def receive(self) -> Event:
         """ASGI's `receive`: the body in parts, then `http.disconnect`, again and again."""
         while not self._given and not self._has_left:
@@ -571,13 +585,22 @@ class _Request:
             self.is_whole = not self._left
         self._content += content
 
-    def _begin_response(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    def _begin(self, status: int, headers: RawHeaders) -> bytes:
         """Begin the response; returns the bytes to write now."""
         # The client must know with this response that the connection will be closed.
         closes = not self.keeps_alive or not self.is_whole or self._connection.ends_after_answer
         data = self.response.begin(status, headers, self._connection.date, closes=closes)
         self.keeps_alive = not self.response.closes
         return data
+
+    def begin_response(self, status: int, headers: RawHeaders, body: bytes) -> Awaitable[None] | None:
+        """See `asgi.Immediate`. Nothing is sent after the end of the request or of its connection."""
+        if self.is_ended or self.is_refused:
+            return None
+        if self.response.is_begun:
+            raise RuntimeError("a response was begun already")
+        head = self._begin(status, headers)
+        return self._connection.begin_write(head + self.response.add(body, more=False))
 
     async def send(self, event: Event) -> None:
         """ASGI's `send`. Nothing is sent after the end of the request or of its connection."""
@@ -594,7 +617,7 @@ class _Request:
             if more:  # so that an app that sends on and on lets other tasks run
                 await trio.lowlevel.cancel_shielded_checkpoint()
         elif kind == "http.response.start" and not response.is_begun:
-            data = self._begin_response(event["status"], event["headers"])
+            data = self._begin(event["status"], event["headers"])
             if data:
                 await connection.write(data)
         else:

@@ -7,7 +7,7 @@ each request stands for itself, and everything that comes back is held against t
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,7 +22,7 @@ from host.downstream.stateless import Stateless
 from host.downstream.tasks import Tasks
 from host.journal import InternalError
 from host.jsonrpc.messages import ErrorBody
-from host.wire.asgi import ASGIApp, Event
+from host.wire.asgi import IMMEDIATE, ASGIApp, Event, RawHeaders, Scope, Send
 from host.wire.sse import Event as SseEvent
 from host.wire.sse import EventParser
 from tests.kit.world import Refusal, ScriptedServer, World, open_world
@@ -126,12 +126,14 @@ class Connection:
         """Headers of every request."""
         self.extensions: dict[str, Any] = {}
         """ASGI extensions that the listener offers with every request."""
+        self.at_once = True
+        """Whether the listener offers to do at once what needs no waiting."""
 
     def another(self, session: str | None = None) -> Connection:
         """A second connection to the same app, which may go on with a session."""
         other = Connection(self._app, self._nursery)
         other.session, other.headers, other.stop = session, dict(self.headers), self.stop
-        other.extensions = self.extensions
+        other.extensions, other.at_once = self.extensions, self.at_once
         return other
 
     def send(
@@ -150,13 +152,13 @@ class Connection:
             given["mcp-session-id"] = self.session
         given |= self.headers | dict(headers or {})
         path, _, query = path.partition("?")
-        scope = {
+        scope: Scope = {
             "type": "http",
             "method": method,
             "raw_path": path.encode(),
             "path": path,
             "query_string": query.encode(),
-            "extensions": self.extensions,
+            "extensions": dict(self.extensions),
             "headers": [(name.encode(), each.encode("latin-1")) for name in given for each in _each(given[name])],
         }
         coming = [data] if pieces is None else list(pieces)
@@ -170,14 +172,19 @@ class Connection:
             await self.leaves.wait()
             return {"type": "http.disconnect"}
 
-        async def send(event: Event) -> None:
-            await trio.lowlevel.checkpoint()
-            await self.reads.wait()
+        def take(event: Event) -> None:
             if not self.leaves.is_set():
                 answer.take(event)
             else:
                 answer.after_disconnect += event.get("body", b"")
 
+        async def send(event: Event) -> None:
+            await trio.lowlevel.checkpoint()
+            await self.reads.wait()
+            take(event)
+
+        if self.at_once:
+            scope["extensions"][IMMEDIATE] = _Immediate(self, coming if pieces is None else [], take, send)
         self._nursery.start_soon(self._app, scope, receive, send)
         return answer
 
@@ -237,6 +244,36 @@ class Connection:
         answer = await self.get("POST", path, {"jsonrpc": "2.0", **message})
         assert not answer.body or answer.status >= 400
         return answer.status
+
+
+class _Immediate:
+    """What a `Connection` lets a listener do at once. `coming`: the body, unless it comes in pieces."""
+
+    def __init__(self, client: Connection, coming: list[bytes], take: Callable[[Event], None], send: Send) -> None:
+        self._client = client
+        self._coming = coming
+        self._take = take
+        self._send = send
+
+    def take_body(self, limit: int) -> bytes | None:
+        if not self._client.writes.is_set() or not self._coming or len(self._coming[0]) > limit:
+            return None
+        return self._coming.pop()
+
+    def begin_response(self, status: int, headers: RawHeaders, body: bytes) -> Awaitable[None] | None:
+        events: list[Event] = [
+            {"type": "http.response.start", "status": status, "headers": headers},
+            {"type": "http.response.body", "body": body, "more_body": False},
+        ]
+        if not self._client.reads.is_set():
+            return self._send_all(events)
+        for event in events:
+            self._take(event)
+        return None
+
+    async def _send_all(self, events: list[Event]) -> None:
+        for event in events:
+            await self._send(event)
 
 
 def _each(value: HeaderValue) -> Sequence[str]:

@@ -47,6 +47,7 @@ from host.wire.asgi import (
     Scope,
     Send,
     claim,
+    immediate,
     respond,
 )
 
@@ -169,7 +170,10 @@ class HttpApp:
         serve, endpoint = handler
         query = scope.get("query_string", b"").decode("latin-1")
         with RequestCharge(self._memory, client_owner(identity)) as charge:
-            await serve(HttpRequest(method, endpoint, query, headers, identity, cors_headers, receive, send, charge))
+            at_once = immediate(scope)
+            await serve(
+                HttpRequest(method, endpoint, query, headers, identity, cors_headers, receive, send, charge, at_once)
+            )
 
     def _front_page(self, headers: Headers) -> bytes:
         console = None if not self._has_console else CONSOLE_PREFIX if self._console is not None else ""

@@ -17,10 +17,11 @@ from itertools import islice
 
 import trio
 
-from host.downstream.charge import RequestCharge, answer_too_large
+from host.downstream.charge import answer_too_large
+from host.downstream.http.request import JSON, HttpRequest
 from host.jsonrpc.messages import Failure, Notification, Request, Success, write
 from host.memory import Budget, OverBudget, Owner, Use
-from host.wire.asgi import HEARTBEAT_INTERVAL, Send, respond, send_body, start_response
+from host.wire.asgi import HEARTBEAT_INTERVAL, Send, send_body, start_response
 from host.wire.sse import format_comment, format_event, format_priming
 
 STREAM_DELAY = 0.5
@@ -46,18 +47,20 @@ STREAM_HEADERS = {
 
 
 async def send_answer(
-    send: Send, headers: Mapping[str, str], answer: Success | Failure, charge: RequestCharge, status: int = 200
+    http_request: HttpRequest, headers: Mapping[str, str], answer: Success | Failure, status: int = 200
 ) -> None:
     """Send one answer as the whole body. If there is no memory for it, an error replaces it. A client that does not
     read it is disconnected when its memory is needed elsewhere."""
     data = write(answer)
     try:
-        charge.set_answer_size(len(data))
+        http_request.charge.set_answer_size(len(data))
     except OverBudget:
         data = write(answer_too_large(answer.id, len(data)))
     del answer  # the answer holds the server's buffer
-    with charge.droppable():
-        await respond(send, status, {**headers, "content-type": "application/json"}, data, charge.touch)
+    rest = http_request.begin_response(status, {**headers, **JSON}, data)
+    if rest is not None:
+        with http_request.charge.droppable():
+            await rest
 
 
 class EventStream:
@@ -322,7 +325,7 @@ class Replies:
 
     def begin(
         self,
-        send: Send,
+        http_request: HttpRequest,
         headers: Mapping[str, str],
         begin_stream: Callable[[], EventStream],
         open_after: float = STREAM_DELAY,
@@ -331,12 +334,14 @@ class Replies:
         """A reply that becomes a stream after so many seconds of silence.
 
         Args:
+            headers: those of the response, beside the ones of every response to this client.
             leaving: called when the client disconnects. It is watched from the first tick of the clock or the first
                 message on: most replies are over before that, and need no task.
         """
-        reply = Reply(send, headers, begin_stream, self._start, leaving)
+        reply = Reply(http_request, headers, begin_stream, self._start, leaving)
+        if not self._due:
+            self._some.set()
         self._due[reply] = trio.current_time() + open_after
-        self._some.set()
         return reply
 
     def end(self, reply: Reply) -> None:
@@ -370,9 +375,14 @@ class Replies:
 class Reply:
     """The answer to one POST."""
 
+    _pouring: trio.CancelScope
+    """Scope around the sending of its stream, once there is one."""
+    _sent: trio.Event
+    """Set when its stream, once there is one, was sent."""
+
     def __init__(
         self,
-        send: Send,
+        http_request: HttpRequest,
         headers: Mapping[str, str],
         begin_stream: Callable[[], EventStream],
         start_soon: Callable[[Callable[[], Awaitable[None]]], None],
@@ -381,14 +391,12 @@ class Reply:
         self._leaving = leaving
         self._watching: trio.CancelScope | None = None
         """Scope around the watch for the client's disconnect; None while there is none."""
-        self._send = send
+        self._http_request = http_request
         self._headers = headers
         self._begin_stream = begin_stream
         self._start_soon = start_soon
         self._stream: EventStream | None = None
         self._ended = False
-        self._pouring = trio.CancelScope()
-        self._sent = trio.Event()
 
     def enqueue(self, message: Notification | Request) -> bool:
         """Send a message before the answer; returns False after the answer. Never waits. A message that would displace
@@ -416,6 +424,7 @@ class Reply:
         """Make the reply a stream, if it is not one yet."""
         if self._stream is None:
             self._stream = self._begin_stream()
+            self._pouring, self._sent = trio.CancelScope(), trio.Event()
             self._start_soon(partial(self._write_stream, self._stream))
             self.watch_client()
         return self._stream
@@ -433,13 +442,13 @@ class Reply:
         if self._watching is not None:
             self._watching.cancel()
 
-    async def finish(self, answer: Success | Failure | None, charge: RequestCharge, status: int = 200) -> None:
+    async def finish(self, answer: Success | Failure | None, status: int = 200) -> None:
         """Send the answer and end the reply. None: there is no (further) answer, for instance because the client
         cancelled its request. `status` is for an answer without earlier messages. A client that does not read it is
         disconnected when its memory is needed elsewhere."""
         self._ended = True
         if answer is not None and self._stream is None:
-            sending = send_answer(self._send, self._headers, answer, charge, status)
+            sending = send_answer(self._http_request, self._headers, answer, status)
             del answer
             await sending
             return
@@ -453,13 +462,15 @@ class Reply:
     def client_gone(self) -> None:
         """Drop everything that the client has not read, since it is gone, and send nothing more."""
         self._ended = True
-        self._pouring.cancel("its client has left")
+        if self._stream is not None:
+            self._pouring.cancel("its client has left")
 
     async def _write_stream(self, stream: EventStream) -> None:
         try:
             with self._pouring:
-                await start_response(self._send, 200, {**self._headers, **STREAM_HEADERS})
-                await stream.write_events(self._send, -1)
+                send, cors_headers = self._http_request.send, self._http_request.cors_headers
+                await start_response(send, 200, {**cors_headers, **self._headers, **STREAM_HEADERS})
+                await stream.write_events(send, -1)
         finally:
             self._sent.set()
             stream.wake()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Mapping
 
 import trio
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from host.downstream.charge import NO_MEMORY_MESSAGE, RequestCharge
 from host.downstream.http.security import MAX_BODY, Refusal
@@ -22,8 +21,10 @@ from host.wire.asgi import (
     BodyTooLarge,
     ClientGone,
     Headers,
+    Immediate,
     Receive,
     Send,
+    begin_response,
     read_body_untimed,
     respond,
 )
@@ -44,8 +45,7 @@ class Rejected(Exception):
         self.data = data
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(Struct, frozen=True):
     """One HTTP request that has passed the checks of the app."""
 
     method: str
@@ -60,6 +60,13 @@ class HttpRequest:
     receive: Receive
     send: Send
     charge: RequestCharge
+    at_once: Immediate | None = None
+    """What can be done without waiting; None with a listener that always waits."""
+
+    def begin_response(self, status: int, headers: Mapping[str, str], data: bytes) -> Awaitable[None] | None:
+        """See `asgi.begin_response`."""
+        headers = {**self.cors_headers, **headers}
+        return begin_response(self.at_once, self.send, status, headers, data, self.charge.touch)
 
     async def respond(self, status: int, headers: Mapping[str, str] = NO_HEADERS, data: bytes = b"") -> None:
         await respond(self.send, status, {**self.cors_headers, **headers}, data)
@@ -91,16 +98,22 @@ async def read_charged_body(receive: Receive, charge: RequestCharge) -> bytes:
     return data
 
 
-async def read_message(
-    receive: Receive, reader: MessageReader, charge: RequestCharge, identity: str | None = None
-) -> ParsedInput:
-    """Read and parse the body: a message or a batch. For `identity` see `MessageReader.read`.
+async def read_message(http_request: HttpRequest, reader: MessageReader) -> ParsedInput:
+    """Read and parse the body: a message or a batch.
 
     Raises:
         Rejected: the body is too long or too slow, there is no memory for it, or too many large ones are being read.
         ClientGone: the client disconnected.
     """
-    data = await read_charged_body(receive, charge)
+    receive, charge, at_once = http_request.receive, http_request.charge, http_request.at_once
+    data = None if at_once is None else at_once.take_body(MAX_BODY)
+    if data is None:
+        data = await read_charged_body(receive, charge)
+    else:
+        try:
+            charge.begin_processing(len(data))
+        except OverBudget:
+            raise _no_memory() from None
     if not is_heavy(data):
         return receive_at_once(data)
     read: ParsedInput | TooManyRequests | None = None
@@ -117,7 +130,7 @@ async def read_message(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch_disconnect)
             try:
-                read = await reader.read(data, identity=identity)
+                read = await reader.read(data, identity=http_request.identity)
             except TooManyRequests as problem:
                 read = problem
             nursery.cancel_scope.cancel()

@@ -20,7 +20,7 @@ from host.downstream.charge import answer_too_large, memory_cancelled
 from host.downstream.duplex import DuplexSession
 from host.downstream.http.open_streams import OpenStreams, Transport
 from host.downstream.http.replies import MAX_KEPT, STREAM_HEADERS, send_answer
-from host.downstream.http.request import JSON, HttpRequest, Rejected, read_message
+from host.downstream.http.request import HttpRequest, Rejected, read_message
 from host.downstream.http.security import Refusal, refuse_accept, refuse_body
 from host.downstream.reading import MessageReader
 from host.downstream.sessions import Session, draft_session
@@ -30,7 +30,7 @@ from host.jsonrpc.messages import Failure, Malformed, Message, Request, Success,
 from host.memory import Budget, OverBudget, Use, client_owner
 from host.protocol.methods import INITIALIZE
 from host.router.router import Router
-from host.wire.asgi import Send, cancel_when, send_body, start_response, until_disconnect
+from host.wire.asgi import NO_HEADERS, Send, cancel_when, send_body, start_response, until_disconnect
 from host.wire.sse import format_event
 
 PING_INTERVAL = 30.0
@@ -114,7 +114,7 @@ class HttpSse:
             await self._answer_alone(http_request)
             return
         self._find(http_request, named)
-        received = await read_message(http_request.receive, self._reader, http_request.charge, http_request.identity)
+        received = await read_message(http_request, self._reader)
         session, channel = self._find(http_request, named)  # looked up again, because it may have ended meanwhile
         message = received.message
         if isinstance(message, Malformed) and not message.answers and not session.sends_batches:
@@ -131,9 +131,7 @@ class HttpSse:
     async def _answer_alone(self, http_request: HttpRequest) -> None:
         """Answer a message without a session. Its client can be sent nothing but the response, on this connection, so a
         disconnect cancels the request."""
-        message = (
-            await read_message(http_request.receive, self._reader, http_request.charge, http_request.identity)
-        ).message
+        message = (await read_message(http_request, self._reader)).message
         if isinstance(message, Malformed) and not message.answers:
             raise Rejected(Refusal(400, message.why), message.code, message.id)
         if not isinstance(message, Request):
@@ -154,7 +152,7 @@ class HttpSse:
             if dropping.cancelled_caught:
                 answer = memory_cancelled(message.id)
         if answer is not None:
-            await send_answer(http_request.send, {**http_request.cors_headers, **JSON}, answer, http_request.charge)
+            await send_answer(http_request, NO_HEADERS, answer)
 
 
 class _EventQueue:

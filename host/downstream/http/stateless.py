@@ -30,7 +30,7 @@ from host.protocol.param_headers import check, check_params, check_version
 from host.protocol.stateless import Envelope, envelope, read_stated
 from host.protocol.subscriptions import LISTEN, Filter, listen_result
 from host.router.router import Router
-from host.wire.asgi import cancel_on_disconnect, start_response, until_disconnect
+from host.wire.asgi import NO_HEADERS, cancel_on_disconnect, start_response, until_disconnect
 
 _STATUSES = {
     HeaderMismatch.code: 400,
@@ -106,7 +106,7 @@ class StatelessHttp:
         with http_request.charge.droppable() as scope:
             leaving = partial(cancel_on_disconnect, http_request.receive, scope)
             stream = partial(self._stream, http_request)
-            reply = self._replies.begin(http_request.send, http_request.cors_headers, stream, STREAM_DEADLINE, leaving)
+            reply = self._replies.begin(http_request, NO_HEADERS, stream, STREAM_DEADLINE, leaving)
             try:
                 if can_answer_requests(stated.abilities):
                     # At once: a server request may end this request, and a client that has left never repeats it.
@@ -119,7 +119,7 @@ class StatelessHttp:
         if answer is None:
             reply.client_gone()
             return
-        finishing = reply.finish(answer, http_request.charge, _status(answer))
+        finishing = reply.finish(answer, _status(answer))
         del answer  # while the client reads it, nothing else may keep the server's buffer
         await finishing
 

@@ -102,7 +102,7 @@ class StreamableHttp:
         )
         if refusal is not None:
             raise Rejected(refusal)
-        received = await read_message(http_request.receive, self._reader, http_request.charge, http_request.identity)
+        received = await read_message(http_request, self._reader)
         message = received.message
         if _era_of(http_request, message) is Era.STATELESS:
             await self._serve_stateless(http_request, message)
@@ -147,9 +147,7 @@ class StreamableHttp:
         if not requests and not refusals:
             await http_request.respond(202)
             return
-        reply = self._replies.begin(
-            http_request.send, {**http_request.cors_headers, SESSION: session_id}, session.begin_stream
-        )
+        reply = self._replies.begin(http_request, {SESSION: session_id}, session.begin_stream)
         self._replies.end(reply)  # a batch is a stream from the start
         reply.open()
         with http_request.charge.droppable() as dropping:
@@ -161,7 +159,7 @@ class StreamableHttp:
                     await trio.lowlevel.cancel_shielded_checkpoint()
                 for refusal in refusals:
                     await reply.add(refusal)
-        await reply.finish(memory_cancelled(None) if dropping.cancelled_caught else None, http_request.charge)
+        await reply.finish(memory_cancelled(None) if dropping.cancelled_caught else None)
 
     async def _open(self, http_request: HttpRequest, request: Request) -> None:
         if len(http_request.headers.all(VERSION)) > 1:
@@ -182,11 +180,9 @@ class StreamableHttp:
         if refusal is not None:
             await http_request.respond(200, {**JSON, SESSION: session_id}, write(refusal))
             return
-        reply = self._replies.begin(
-            http_request.send, {**http_request.cors_headers, SESSION: session_id}, session.begin_stream
-        )
+        reply = self._replies.begin(http_request, {SESSION: session_id}, session.begin_stream)
         # The answer gets no name here: while its client reads it, nothing else may keep the server's buffer.
-        await reply.finish(await self._outcome(http_request, session, request, reply), http_request.charge)
+        await reply.finish(await self._outcome(http_request, session, request, reply))
 
     async def _outcome(
         self, http_request: HttpRequest, session: Session, request: Request, reply: Reply

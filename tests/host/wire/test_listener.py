@@ -22,7 +22,7 @@ import trio.testing
 
 from host.wire import listener
 from host.wire.acceptor import MANY_CONNECTIONS, RESUME_SPREAD
-from host.wire.asgi import PEER, Receive, Scope, Send, examine_sender, until_disconnect
+from host.wire.asgi import PEER, Immediate, Receive, Scope, Send, examine_sender, immediate, until_disconnect
 from host.wire.head import MAX_HEAD
 from host.wire.port import bind_unix
 from host.wire.slots import MANY_HEADS
@@ -785,6 +785,94 @@ async def test_tasks_that_an_app_left_behind_disturb_no_later_request() -> None:
             assert b"late" not in await read_to(stream, b"done")
             await trio.testing.wait_all_tasks_blocked(0.01)
             assert (late.count("http.disconnect"), late.count("sent")) == (6, 3)
+
+
+def _length(body: bytes) -> list[tuple[bytes, bytes]]:
+    return [(b"content-length", b"%d" % len(body))]
+
+
+async def test_a_body_that_came_with_its_head_can_be_taken_at_once_and_answered() -> None:
+    taken: list[bytes | None] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        at_once = immediate(scope)
+        assert at_once is not None
+        body = at_once.take_body(8)
+        taken.append(body)
+        if body is None:
+            await hello(scope, receive, send)
+        else:
+            assert at_once.take_body(8) is None, "once"
+            assert at_once.begin_response(200, _length(body), body) is None
+            with pytest.raises(RuntimeError, match="begun"):
+                at_once.begin_response(200, _length(body), body)
+            taken.append((await receive())["type"].encode())
+
+    def post(body: bytes) -> bytes:
+        return b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+    async with serve_at_port(listener.serve_http, app) as site:
+        async with await site.connect() as stream:
+            await stream.send_all(post(b"part")[:-2])
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            await stream.send_all(b"rt")
+            await read_to(stream, b"got    4")
+            await stream.send_all(post(b"too long!"))
+            await read_to(stream, b"got    9")
+            await stream.send_all(post(b"") + post(b"whole"))
+            await read_to(stream, b"HTTP/1.1 200 \r\ncontent-length: 0\r\n")
+            await stream.send_eof()
+            answer = await everything(stream)
+    assert answer.count(b"HTTP/1.1 200 ") == 1
+    assert answer.endswith(b"\r\n\r\nwhole")
+    assert taken == [None, None, b"", b"http.disconnect", b"whole", b"http.disconnect"]
+
+
+async def test_an_answer_that_the_client_does_not_take_at_once_is_sent_while_the_app_waits() -> None:
+    size, rests = 32 * 1024 * 1024, []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        at_once = immediate(scope)
+        assert at_once is not None
+        body = b"x" * size
+        rest = at_once.begin_response(200, _length(body), body)
+        assert rest is not None
+        rests.append(rest)
+        if scope["path"] == "/given-up":
+            with trio.move_on_after(0.05):
+                await rest
+        else:
+            await rest
+
+    async with serve_at_port(listener.serve_http, app) as site:
+        async with await site.connect() as stream:
+            await stream.send_all(GET)
+            received = len(await read_to(stream, b"\r\n\r\n"))
+            while received < size:
+                received += len(await stream.receive_some(1024 * 1024))
+        async with await site.connect() as stream:
+            await stream.send_all(GET.replace(b"/ ", b"/given-up "))
+            await trio.sleep(0.2)
+            assert len(await everything(stream)) < size, "it breaks its connection"
+    assert len(rests) == 2
+
+
+async def test_nothing_is_sent_at_once_after_the_end_of_a_request() -> None:
+    kept: list[Immediate] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        at_once = immediate(scope)
+        assert at_once is not None
+        kept.append(at_once)
+        if len(kept) > 1:
+            assert kept[0].take_body(8) is None
+            assert kept[0].begin_response(200, _length(b"late"), b"late") is None
+        await finish(send)
+
+    async with serve_at_port(listener.serve_http, app) as site, await site.connect() as stream:
+        for _ in range(2):
+            await stream.send_all(GET)
+            assert b"late" not in await read_to(stream, b"done")
 
 
 async def test_a_client_that_always_has_another_request_lets_others_in_between() -> None:

@@ -391,3 +391,15 @@ async def test_the_console_has_its_paths_and_no_endpoint_loses_one(
         for path in not_of_it:
             assert b"the console" not in (await connection.get("GET", path)).body, path
         await connection.open(endpoint)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_listener_may_do_things_at_once_or_never(at_once: bool) -> None:
+    async with open_http_app() as (_, connection):
+        connection.at_once = at_once
+        await connection.open()
+        assert (await connection.request("tools/list"))["result"]["tools"]
+        assert (await connection.get("POST", body=b"{")).status == 400
+        another = connection.another()
+        assert (await another.result("tools/list"))["tools"]
+        assert (await another.get("POST", body=b" " * (MAX_BODY + 1))).status == 413

@@ -21,15 +21,22 @@ from host.downstream.http.replies import (
     History,
     Replies,
 )
+from host.downstream.http.request import HttpRequest
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
 from host.memory import Budget, Use, client_owner
-from host.wire.asgi import Event
+from host.wire.asgi import Event, Headers, Send
 from host.wire.sse import Event as SseEvent
 from host.wire.sse import EventParser
 
 
-def charge() -> RequestCharge:
-    return RequestCharge(Budget(), client_owner(None))
+def request_of(send: Send) -> HttpRequest:
+    """A request whose response is sent by `send`."""
+    charge = RequestCharge(Budget(), client_owner(None))
+    return HttpRequest("POST", None, "", Headers([]), None, {}, _nothing_more, send, charge)
+
+
+async def _nothing_more() -> Event:
+    raise AssertionError
 
 
 def stream_of(name: str | None, *, primes: bool) -> EventStream:
@@ -138,9 +145,9 @@ async def test_a_quick_answer_is_json_and_a_late_one_a_stream(autojump_clock: Mo
         nursery.start_soon(replies.run)
         for delay, streams in ((STREAM_DELAY / 2, False), (STREAM_DELAY * 2, True), (STREAM_DELAY / 2, False)):
             taker = Taker()
-            reply = replies.begin(taker, {}, lambda: stream_of("1", primes=True))
+            reply = replies.begin(request_of(taker), {}, lambda: stream_of("1", primes=True))
             await trio.sleep(delay)
-            await reply.finish(Success(1, Raw(b"{}")), charge())
+            await reply.finish(Success(1, Raw(b"{}")))
             replies.end(reply)
             assert taker.started == [200]
             assert taker.ended
@@ -174,16 +181,16 @@ async def test_a_reply_may_be_begun_later_than_others(autojump_clock: MockClock)
         replies = Replies(nursery, _unexpected)
         nursery.start_soon(replies.run)
         patient, other = Taker(), Taker()
-        reply = replies.begin(patient, {}, lambda: stream_of(None, primes=False), STREAM_DEADLINE)
-        replies.begin(other, {}, lambda: stream_of(None, primes=False))
+        reply = replies.begin(request_of(patient), {}, lambda: stream_of(None, primes=False), STREAM_DEADLINE)
+        replies.begin(request_of(other), {}, lambda: stream_of(None, primes=False))
         await trio.sleep(STREAM_DEADLINE - 1)
         assert (patient.started, other.started) == ([], [200])
         replies.end(reply)
-        await reply.finish(Failure(ErrorBody(1, "no"), 1), charge(), 400)
+        await reply.finish(Failure(ErrorBody(1, "no"), 1), 400)
         assert patient.started == [400]
-        late = replies.begin(patient, {}, lambda: stream_of(None, primes=False), STREAM_DEADLINE)
+        late = replies.begin(request_of(patient), {}, lambda: stream_of(None, primes=False), STREAM_DEADLINE)
         await trio.sleep(STREAM_DEADLINE + STREAM_DELAY)
-        await late.finish(Failure(ErrorBody(1, "no"), 1), charge(), 400)
+        await late.finish(Failure(ErrorBody(1, "no"), 1), 400)
         assert patient.started == [400, 200]
         nursery.cancel_scope.cancel()
 
@@ -194,7 +201,7 @@ async def test_a_client_that_is_gone_gets_nothing_more(begun: bool) -> None:
     async with trio.open_nursery() as nursery:
         taker = Taker()
         taker.held = trio.Event()
-        reply = Replies(nursery, _unexpected).begin(taker, {}, lambda: stream_of(None, primes=False))
+        reply = Replies(nursery, _unexpected).begin(request_of(taker), {}, lambda: stream_of(None, primes=False))
         assert reply.enqueue(Notification("x", None))
         if begun:
             await wait_all_tasks_blocked()
@@ -216,9 +223,9 @@ async def test_one_replys_trouble_is_its_own(autojump_clock: MockClock) -> None:
     crashes: list[Exception] = []
     async with trio.open_nursery() as nursery:
         replies = Replies(nursery, crashes.append)
-        reply = replies.begin(broken, {}, lambda: stream_of(None, primes=False))
+        reply = replies.begin(request_of(broken), {}, lambda: stream_of(None, primes=False))
         reply.enqueue(Notification("x"))
-        await reply.finish(Success(1, Raw(b"{}")), charge())
+        await reply.finish(Success(1, Raw(b"{}")))
         assert str(crashes[0]) == "no such state"
 
 
@@ -226,11 +233,11 @@ async def test_nothing_is_said_after_the_answer() -> None:
     crashes: list[Exception] = []
     async with trio.open_nursery() as nursery:
         taker = Taker()
-        reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: stream_of(None, primes=False))
+        reply = Replies(nursery, crashes.append).begin(request_of(taker), {}, lambda: stream_of(None, primes=False))
         reply.enqueue(Notification("before"))
         await wait_all_tasks_blocked()
         taker.held = trio.Event()
-        nursery.start_soon(reply.finish, Success(1, Raw(b"{}")), charge())
+        nursery.start_soon(reply.finish, Success(1, Raw(b"{}")))
         await wait_all_tasks_blocked()
         reply.enqueue(Notification("after"))
         taker.held.set()
@@ -242,8 +249,8 @@ async def test_a_reply_ends_once_whatever_its_form(answer: Success | None) -> No
     crashes: list[Exception] = []
     async with trio.open_nursery() as nursery:
         taker = Taker()
-        reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: stream_of(None, primes=False))
-        await reply.finish(answer, charge())
+        reply = Replies(nursery, crashes.append).begin(request_of(taker), {}, lambda: stream_of(None, primes=False))
+        await reply.finish(answer)
         assert (taker.started, taker.ended) == ([200], True)
 
 
@@ -353,12 +360,12 @@ async def test_several_answers_wait_for_a_reader_and_for_nobody_who_is_gone() ->
     async with trio.open_nursery() as nursery:
         taker = Taker()
         taker.held = trio.Event()
-        reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: stream_of("1", primes=True))
+        reply = Replies(nursery, crashes.append).begin(request_of(taker), {}, lambda: stream_of("1", primes=True))
 
         async def add_all() -> None:
             for _ in range(5):
                 await reply.add(answer)
-            await reply.finish(None, charge())
+            await reply.finish(None)
 
         nursery.start_soon(add_all)
         await wait_all_tasks_blocked()
@@ -373,7 +380,7 @@ async def test_several_answers_wait_for_a_reader_and_for_nobody_who_is_gone() ->
 
     hang = trio.Event()
     async with trio.open_nursery() as nursery:
-        reply = Replies(nursery, crashes.append).begin(gone, {}, lambda: stream_of("1", primes=True))
+        reply = Replies(nursery, crashes.append).begin(request_of(gone), {}, lambda: stream_of("1", primes=True))
         nursery.start_soon(add_all)
         await wait_all_tasks_blocked()
         hang.set()
@@ -387,7 +394,7 @@ async def test_notices_push_no_answer_and_no_question_out_that_is_not_read_yet()
     async with trio.open_nursery() as nursery:
         taker = Taker()
         held = taker.held = trio.Event()
-        reply = Replies(nursery, crashes.append).begin(taker, {}, lambda: stream_of("1", primes=False))
+        reply = Replies(nursery, crashes.append).begin(request_of(taker), {}, lambda: stream_of("1", primes=False))
         assert reply.enqueue(notice)
         await reply.add(Success(1, Raw(b"{}")))
         assert reply.enqueue(Request("q", "roots/list", None))
@@ -399,7 +406,7 @@ async def test_notices_push_no_answer_and_no_question_out_that_is_not_read_yet()
         assert [each["id"] for each in _dicts(taker) if "id" in each] == [1, "q", "r"]
         assert sum("method" in each and "id" not in each for each in _dicts(taker)) == 1 + said.count(True)
         assert reply.enqueue(notice)
-        await reply.finish(None, charge())
+        await reply.finish(None)
     assert crashes == []
 
 

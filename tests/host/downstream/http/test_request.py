@@ -7,17 +7,25 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from host.downstream.charge import RequestCharge
-from host.downstream.http.request import Rejected, read_charged_body, read_message
+from host.downstream.http.request import HttpRequest, Rejected, read_charged_body, read_message
 from host.downstream.http.security import MAX_BODY
 from host.downstream.reading import MessageReader
 from host.errors import TooManyRequests
 from host.journal import InternalError
 from host.jsonrpc.messages import ParsedInput
 from host.memory import Budget, client_owner
-from host.wire.asgi import BODY_TIMEOUT, ClientGone, Event
+from host.wire.asgi import BODY_TIMEOUT, ClientGone, Event, Headers, Receive
 from tests.kit.asgi import open_http_app
 from tests.kit.bodies import call
 from tests.kit.world import ScriptedServer
+
+
+def _request(receive: Receive) -> HttpRequest:
+    async def send(event: Event) -> None:
+        raise AssertionError
+
+    charge = RequestCharge(Budget(), client_owner(None))
+    return HttpRequest("POST", None, "", Headers([]), None, {}, receive, send, charge)
 
 
 async def test_a_body_over_the_limit_is_refused_while_it_comes() -> None:
@@ -130,7 +138,7 @@ async def test_a_client_that_leaves_ends_the_reading_of_its_message() -> None:
 
         async def read() -> None:
             with pytest.raises(ClientGone):
-                await read_message(receive, Endless(), RequestCharge(Budget(), client_owner(None)))
+                await read_message(_request(receive), Endless())
 
         nursery.start_soon(read)
         await wait_all_tasks_blocked()
@@ -150,5 +158,5 @@ async def test_too_many_large_messages_are_refused_with_a_status(autojump_clock:
         return events.pop(0)
 
     with pytest.raises(Rejected) as caught:
-        await read_message(receive, Full(), RequestCharge(Budget(), client_owner(None)))
+        await read_message(_request(receive), Full())
     assert (caught.value.refusal.status, caught.value.code) == (503, 429)
