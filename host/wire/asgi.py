@@ -1,10 +1,11 @@
-"""The seam to HTTP: the types of ASGI 3.0 that Colonnade's apps and listeners agree on, three extensions of it, and
+"""The seam to HTTP: the types of ASGI 3.0 that Colonnade's apps and listeners agree on, four extensions of it, and
 what every app does with them: read headers and a body, answer, and notice that the client has left.
 
 By one extension an app tells the listener whose request it handed over, which only the app can know; a listener without
 it serves everything. By another, the listener of a Unix socket tells the app which process sent the request. By the
 third, an app does at once what needs no waiting: nearly always a short body has come with its head, and a short answer
-fits into the socket, so neither needs a deadline or a scope to be cancelled by.
+fits into the socket, so neither needs a deadline or a scope to be cancelled by. By the fourth, an app reads once what
+the head of a request says: most clients repeat theirs.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import trio
 
@@ -25,10 +26,12 @@ Receive: TypeAlias = Callable[[], Awaitable[Event]]
 Send: TypeAlias = Callable[[Event], Awaitable[None]]
 ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
+T = TypeVar("T")
 
 CLAIM = "colonnade.claim"
 PEER = "colonnade.peer"
 IMMEDIATE = "colonnade.immediate"
+FINDINGS = "colonnade.findings"
 
 BODY_TIMEOUT = 10.0
 """Seconds in which the body of a request must have come."""
@@ -96,6 +99,18 @@ def immediate(scope: Scope) -> Immediate | None:
     """None with a listener that always waits."""
     found: Immediate | None = scope.get("extensions", {}).get(IMMEDIATE)
     return found
+
+
+def of_head(scope: Scope, find: Callable[[Scope], T]) -> T:
+    """`find(scope)`, or what that returned for an equal head on the same connection. It may look at nothing else."""
+    findings: dict[object, T] | None = scope.get("extensions", {}).get(FINDINGS)
+    if findings is None:
+        return find(scope)
+    try:
+        return findings[find]
+    except KeyError:
+        found = findings[find] = find(scope)
+        return found
 
 
 # Requests

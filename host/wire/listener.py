@@ -46,7 +46,7 @@ from .acceptor import (
     Acceptor,
     Limits,
 )
-from .asgi import CLAIM, IMMEDIATE, PEER, ASGIApp, Event, RawHeaders, Scope
+from .asgi import CLAIM, FINDINGS, IMMEDIATE, PEER, ASGIApp, Event, RawHeaders, Scope
 from .chunked import BadChunk, ChunkedBody
 from .deadlines import Clock, Timed
 from .descent import examine_peer
@@ -78,9 +78,9 @@ async def serve_http(
 ) -> None:
     """Serve `app` until cancelled, or until `stop` is set; see `Acceptor.serve`. ASGI's lifespan is not used.
 
-    Each scope has the extension of `asgi.claim`, by which the app names the owner of its request, and that of
-    `asgi.immediate`. On a Unix socket it also has that of `asgi.examine_sender`. If the app fails before it has sent
-    anything, the response is 500.
+    Each scope has the extension of `asgi.claim`, by which the app names the owner of its request, and those of
+    `asgi.immediate` and `asgi.of_head`. On a Unix socket it also has that of `asgi.examine_sender`. If the app fails
+    before it has sent anything, the response is 500.
     """
     server = _Server(app, limits)
     async with trio.open_nursery() as nursery:
@@ -281,7 +281,7 @@ class Connection(Timed):
             "headers": head.headers,
             "client": self._client,
             "server": self._here,
-            "extensions": {**self._extensions, IMMEDIATE: request},
+            "extensions": {**self._extensions, IMMEDIATE: request, FINDINGS: head.findings},
         }
 
     def _become_idle(self) -> None:

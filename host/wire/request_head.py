@@ -6,7 +6,7 @@ Either may refuse. httptools alone accepts much that must not be served: several
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -37,6 +37,8 @@ class RequestHead:
     """Whether another request may follow on the connection."""
     expects_continue: bool
     """Whether the client waits for 100 (Continue) before it sends the body."""
+    findings: dict[object, object] = field(default_factory=dict, compare=False)
+    """What the app has found out from it; see `asgi.of_head`."""
 
 
 def find_head(received: bytes, searched: int) -> int | Refusal | None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import TypeAlias
 
 import trio
 
@@ -26,7 +27,7 @@ from host.downstream.http import front_page
 from host.downstream.http.open_streams import OpenStreams
 from host.downstream.http.replies import Replies
 from host.downstream.http.request import JSON, HttpRequest, Rejected
-from host.downstream.http.security import Refusal, RequestGuard
+from host.downstream.http.security import CheckedHead, Refusal, RequestGuard
 from host.downstream.http.sse import HttpSse
 from host.downstream.http.stateless import StatelessHttp
 from host.downstream.http.streamable import StreamableHttp
@@ -48,10 +49,14 @@ from host.wire.asgi import (
     Send,
     claim,
     immediate,
+    of_head,
     respond,
 )
 
 CONSOLE_PREFIX, API_PREFIX = "/console", "/api"
+
+_Handler: TypeAlias = tuple[Callable[[HttpRequest], Awaitable[None]], str | None]
+"""What serves a path, and the server if it is one server's endpoint."""
 
 
 @asynccontextmanager
@@ -121,69 +126,61 @@ class HttpApp:
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"no {scope['type']} here")
+        # The path as it was sent: a spelling that is equal only after decoding is a different path.
         path = scope["raw_path"].decode("latin-1")
-        if self._console is not None and self._is_of_console(path):
+        handler = self._find_handler(path)
+        if handler is None and self._console is not None and _is_of_console(path):
             await self._console(scope, receive, send)
             return
-        headers = Headers(scope["headers"])
-        cors_headers = self._guard.cross_origin(headers)
+        head = of_head(scope, self._examine)
         try:
-            refusal = self._guard.check(headers)
-            if refusal is not None:
-                raise Rejected(refusal)
-            await self._route(scope, headers, cors_headers, receive, send)
+            if head.refusal is not None:
+                raise Rejected(head.refusal)
+            await self._route(scope, path, head, handler, receive, send)
         except Rejected as rejected:
             answer = Failure(ErrorBody(rejected.code, rejected.refusal.why, rejected.data), rejected.id)
-            await respond(
-                send, rejected.refusal.status, {**cors_headers, **JSON, **rejected.refusal.headers}, write(answer)
-            )
+            headers = {**head.cors_headers, **JSON, **rejected.refusal.headers}
+            await respond(send, rejected.refusal.status, headers, write(answer))
         except ClientGone:
             return
 
+    def _examine(self, scope: Scope) -> CheckedHead:
+        return self._guard.examine(Headers(scope["headers"]))
+
     async def _route(
-        self, scope: Scope, headers: Headers, cors_headers: dict[str, str], receive: Receive, send: Send
+        self, scope: Scope, path: str, head: CheckedHead, handler: _Handler | None, receive: Receive, send: Send
     ) -> None:
-        # The path as it was sent: a spelling that is equal only after decoding is a different path.
-        path = scope["raw_path"].decode("latin-1")
-        method = scope["method"]
-        if path == "/healthz" and method in ("GET", "HEAD"):
-            await respond(send, 200, {"content-type": "text/plain"}, b"ok\n")
-            return
-        if path == "/" and method in ("GET", "HEAD") and self._find_handler(path) is None and _is_browser(headers):
-            await respond(send, 200, front_page.HEADERS, self._front_page(headers))
-            return
+        method, identity = scope["method"], head.identity
+        if handler is None and method in ("GET", "HEAD"):
+            if path == "/healthz":
+                await respond(send, 200, {"content-type": "text/plain"}, b"ok\n")
+                return
+            if path == "/" and _is_browser(head.headers):
+                await respond(send, 200, front_page.HEADERS, self._front_page(head.headers))
+                return
         if method == "OPTIONS":  # browsers send no token with a preflight
-            await self._preflight(headers, send)
+            await self._preflight(head.headers, send)
             return
-        identity = self._guard.authenticate(headers)
         if not claim(scope, None if isinstance(identity, Refusal) else identity):
             raise Rejected(Refusal(503, NO_CONNECTION_MESSAGE, {"retry-after": RETRY_AFTER}), TOO_MANY_REQUESTS)
         if isinstance(identity, Refusal):
             self._journal.note(AuthenticationFailed(excerpt(path)))
             raise Rejected(identity)
         if path == "/status" and method in ("GET", "HEAD"):
-            await respond(send, 200, {**cors_headers, **JSON, "cache-control": "no-store"}, self._status())
+            await respond(send, 200, {**head.cors_headers, **JSON, "cache-control": "no-store"}, self._status())
             return
-        handler = self._find_handler(path)
         if handler is None:
             raise Rejected(Refusal(404, "there is no such endpoint"))
         serve, endpoint = handler
         query = scope.get("query_string", b"").decode("latin-1")
         with RequestCharge(self._memory, client_owner(identity)) as charge:
-            at_once = immediate(scope)
-            await serve(
-                HttpRequest(method, endpoint, query, headers, identity, cors_headers, receive, send, charge, at_once)
-            )
+            await serve(HttpRequest(method, endpoint, query, head, identity, receive, send, charge, immediate(scope)))
 
     def _front_page(self, headers: Headers) -> bytes:
         console = None if not self._has_console else CONSOLE_PREFIX if self._console is not None else ""
         return front_page.front_page(self._listen, headers.one("host") or "", console=console)
 
-    def _is_of_console(self, path: str) -> bool:
-        # `listen.path` may be /api or below it; then the endpoint has precedence.
-        return _is_below(path, CONSOLE_PREFIX) or (_is_below(path, API_PREFIX) and self._find_handler(path) is None)
-
-    def _find_handler(self, path: str) -> tuple[Callable[[HttpRequest], Awaitable[None]], str | None] | None:
+    def _find_handler(self, path: str) -> _Handler | None:
         """The handler of an endpoint's path, with the server if it is one server's endpoint; None if the path is no
         endpoint."""
         for base, serve in self._doors.items():
@@ -204,6 +201,11 @@ class HttpApp:
 def _is_browser(headers: Headers) -> bool:
     """Whether the request is that of a person who looks: a client that takes anything is no browser."""
     return any("text/html" in each.lower() for each in headers.all("accept"))
+
+
+def _is_of_console(path: str) -> bool:
+    # `listen.path` may be /api or below it; then the endpoint has precedence.
+    return _is_below(path, CONSOLE_PREFIX) or _is_below(path, API_PREFIX)
 
 
 def _is_below(path: str, base: str) -> bool:

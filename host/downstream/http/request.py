@@ -8,7 +8,7 @@ import trio
 from msgspec import Raw, Struct
 
 from host.downstream.charge import NO_MEMORY_MESSAGE, RequestCharge
-from host.downstream.http.security import MAX_BODY, Refusal
+from host.downstream.http.security import MAX_BODY, CheckedHead, Refusal
 from host.downstream.reading import MessageReader
 from host.errors import TooManyRequests, Unavailable
 from host.jsonrpc.messages import INVALID_REQUEST, PARSE_ERROR, Id, ParsedInput
@@ -52,16 +52,22 @@ class HttpRequest(Struct, frozen=True):
     endpoint: str | None
     """The server whose own endpoint is addressed, or None for the endpoint of all servers."""
     query: str
-    headers: Headers
+    head: CheckedHead
     identity: str | None
     """The name of its access token; None if the endpoint requires none."""
-    cors_headers: Mapping[str, str]
-    """Headers for every response that let a page of a configured origin read it."""
     receive: Receive
     send: Send
     charge: RequestCharge
     at_once: Immediate | None = None
     """What can be done without waiting; None with a listener that always waits."""
+
+    @property
+    def headers(self) -> Headers:
+        return self.head.headers
+
+    @property
+    def cors_headers(self) -> Mapping[str, str]:
+        return self.head.cors_headers
 
     def begin_response(self, status: int, headers: Mapping[str, str], data: bytes) -> Awaitable[None] | None:
         """See `asgi.begin_response`."""

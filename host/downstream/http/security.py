@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from hmac import compare_digest
 from ipaddress import ip_address
@@ -49,6 +49,33 @@ class Refusal:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+class CheckedHead:
+    """The headers of a request, and what the checks say about them.
+
+    Args:
+        cors_headers: headers for every response that let a page of a configured origin read it.
+        refusal: that of every request with this Host and Origin; None if they pass.
+        identity: the name of its access token; None if the endpoint requires none; or the refusal of its token.
+    """
+
+    def __init__(
+        self,
+        headers: Headers,
+        cors_headers: Mapping[str, str],
+        refusal: Refusal | None = None,
+        identity: str | Refusal | None = None,
+    ) -> None:
+        self.headers = headers
+        self.cors_headers = cors_headers
+        self.refusal = refusal
+        self.identity = identity
+
+    @cached_property
+    def refused_post(self) -> Refusal | None:
+        """Refusal of a message that is to be answered with JSON or an event stream; None if it passes."""
+        return refuse_body(self.headers) or refuse_accept(self.headers, "application/json", "text/event-stream")
+
+
 class RequestGuard:
     """Compares requests with the host's own addresses, the permitted origins and the access tokens."""
 
@@ -56,6 +83,10 @@ class RequestGuard:
         self._hosts = frozenset((*(host.lower() for host in listen.hosts), *_literal(listen.address.host)))
         self._origins = frozenset(origin.lower() for origin in listen.origins)
         self._tokens = tuple((name, _digest(token.reveal())) for name, token in listen.tokens.items())
+
+    def examine(self, headers: Headers) -> CheckedHead:
+        """All of these checks."""
+        return CheckedHead(headers, self.cross_origin(headers), self.check(headers), self.authenticate(headers))
 
     def check(self, headers: Headers) -> Refusal | None:
         """Refusal by Host and Origin, whatever the request is for; None if it passes."""

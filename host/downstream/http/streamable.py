@@ -17,7 +17,7 @@ from host.downstream.charge import memory_cancelled
 from host.downstream.http.open_streams import OpenStreams, Transport
 from host.downstream.http.replies import STREAM_HEADERS, EventStream, Replies, Reply
 from host.downstream.http.request import JSON, HttpRequest, Rejected, read_message
-from host.downstream.http.security import Refusal, refuse_accept, refuse_body
+from host.downstream.http.security import Refusal, refuse_accept
 from host.downstream.http.stateless import StatelessHttp
 from host.downstream.reading import MessageReader
 from host.downstream.sessions import Session, Sessions
@@ -97,9 +97,7 @@ class StreamableHttp:
     # POST
 
     async def _post(self, http_request: HttpRequest) -> None:
-        refusal = refuse_body(http_request.headers) or refuse_accept(
-            http_request.headers, "application/json", "text/event-stream"
-        )
+        refusal = http_request.head.refused_post
         if refusal is not None:
             raise Rejected(refusal)
         received = await read_message(http_request, self._reader)

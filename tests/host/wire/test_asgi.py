@@ -11,16 +11,19 @@ from trio.testing import MockClock
 from host.wire.asgi import (
     CHUNK,
     CLAIM,
+    FINDINGS,
     PEER,
     BodyTooLarge,
     Event,
     Headers,
     RawHeaders,
+    Scope,
     begin_response,
     cancel_when,
     claim,
     examine_sender,
     immediate,
+    of_head,
     read_body_untimed,
     until_disconnect,
 )
@@ -100,6 +103,23 @@ async def test_only_a_short_answer_is_sent_at_once(size: int, is_immediate: bool
     headers = [(b"a", b"b"), (b"content-length", b"%d" % size)]
     body = "http.response.body"
     assert given == ([(201, headers, size)] if is_immediate else ["http.response.start", body, body])
+
+
+def test_what_a_head_says_is_found_once_while_the_listener_remembers_the_head() -> None:
+    asked: list[str] = []
+
+    def path(scope: Scope) -> str:
+        asked.append(scope["path"])
+        return asked[-1].upper()
+
+    findings: dict[object, object] = {}
+    scope = {"type": "http", "path": "/a", "extensions": {FINDINGS: findings}}
+    assert [of_head(dict(scope), path) for _ in range(2)] == ["/A", "/A"]
+    assert of_head(scope, lambda scope: 1) == 1
+    assert (asked, len(findings)) == (["/a"], 2)
+    for without in ({"path": "/b"}, {"path": "/b", "extensions": {}}):
+        assert of_head(without, path) == "/B"
+    assert asked == ["/a", "/b", "/b"]
 
 
 def test_only_the_listener_of_a_unix_socket_tells_who_sent_a_request() -> None:

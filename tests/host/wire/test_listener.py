@@ -22,7 +22,7 @@ import trio.testing
 
 from host.wire import listener
 from host.wire.acceptor import MANY_CONNECTIONS, RESUME_SPREAD
-from host.wire.asgi import PEER, Immediate, Receive, Scope, Send, examine_sender, immediate, until_disconnect
+from host.wire.asgi import PEER, Immediate, Receive, Scope, Send, examine_sender, immediate, of_head, until_disconnect
 from host.wire.head import MAX_HEAD
 from host.wire.port import bind_unix
 from host.wire.slots import MANY_HEADS
@@ -734,9 +734,14 @@ async def test_a_client_waits_for_leave_to_send_its_body_only_if_the_app_wants_i
 
 async def test_heads_that_are_repeated_are_read_like_others() -> None:
     scopes: list[Scope] = []
+    found: list[object] = []
+
+    def find(scope: Scope) -> object:
+        return scope["path"], dict(scope["headers"]).get(b"x")
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         scopes.append(scope)
+        found.append(of_head(scope, find))
         await hello(scope, receive, send)
 
     head = b"POST /a HTTP/1.1\r\nHost: a\r\nX: 1\r\nContent-Length: 3\r\n\r\n"
@@ -747,9 +752,9 @@ async def test_heads_that_are_repeated_are_read_like_others() -> None:
             await read_to(stream, b"got    3")
             await stream.send_all(b"abc")
             await read_to(stream, b"got    3")
-    read = [(scope["path"], dict(scope["headers"]).get(b"x")) for scope in scopes]
+    read = [find(scope) for scope in scopes]
     expected = [("/a", b"1"), ("/a", b"1"), ("/b", b"1"), ("/a", None), ("/a", b"12"), ("/a", b"1")]
-    assert read == [each for each in expected for _ in range(2)]
+    assert read == found == [each for each in expected for _ in range(2)]
 
 
 async def test_tasks_that_an_app_left_behind_disturb_no_later_request() -> None:

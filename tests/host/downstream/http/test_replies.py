@@ -22,6 +22,7 @@ from host.downstream.http.replies import (
     Replies,
 )
 from host.downstream.http.request import HttpRequest
+from host.downstream.http.security import CheckedHead
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
 from host.memory import Budget, Use, client_owner
 from host.wire.asgi import Event, Headers, Send
@@ -32,7 +33,7 @@ from host.wire.sse import EventParser
 def request_of(send: Send) -> HttpRequest:
     """A request whose response is sent by `send`."""
     charge = RequestCharge(Budget(), client_owner(None))
-    return HttpRequest("POST", None, "", Headers([]), None, {}, _nothing_more, send, charge)
+    return HttpRequest("POST", None, "", CheckedHead(Headers([]), {}), None, _nothing_more, send, charge)
 
 
 async def _nothing_more() -> Event:

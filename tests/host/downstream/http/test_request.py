@@ -8,7 +8,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from host.downstream.charge import RequestCharge
 from host.downstream.http.request import HttpRequest, Rejected, read_charged_body, read_message
-from host.downstream.http.security import MAX_BODY
+from host.downstream.http.security import MAX_BODY, CheckedHead
 from host.downstream.reading import MessageReader
 from host.errors import TooManyRequests
 from host.journal import InternalError
@@ -25,7 +25,7 @@ def _request(receive: Receive) -> HttpRequest:
         raise AssertionError
 
     charge = RequestCharge(Budget(), client_owner(None))
-    return HttpRequest("POST", None, "", Headers([]), None, {}, receive, send, charge)
+    return HttpRequest("POST", None, "", CheckedHead(Headers([]), {}), None, receive, send, charge)
 
 
 async def test_a_body_over_the_limit_is_refused_while_it_comes() -> None:

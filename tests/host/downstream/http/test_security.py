@@ -241,6 +241,18 @@ def test_a_listed_page_may_reach_into_the_private_network_if_it_asks() -> None:
     assert found["access-control-allow-private-network"] == "true"
 
 
+def test_what_the_checks_say_of_a_head_is_kept_together() -> None:
+    guard = RequestGuard(GUARDED)
+    good = guard.examine(headers(("Host", "localhost"), ("Authorization", f"Bearer {DESK}"), ("Content-Type", JSON)))
+    assert (good.refusal, good.identity, good.cors_headers, good.refused_post) == (None, "desk", {}, None)
+    bad = guard.examine(headers(("Host", "evil.com"), ("Origin", "https://app.example"), ("Accept", "text/html")))
+    assert isinstance(bad.identity, Refusal)
+    assert (status(bad.refusal), bad.identity.status, status(bad.refused_post)) == (421, 401, 415)
+    assert bad.cors_headers["access-control-allow-origin"] == "https://app.example"
+    not_accepted = headers(("Content-Type", JSON), ("Accept", "application/json"))
+    assert status(guard.examine(not_accepted).refused_post) == 406
+
+
 # Tokens
 
 LAPTOP, DESK = "laptop-0123456789abcdef", 'desk-!"#%&~0123456789'
