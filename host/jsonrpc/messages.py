@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from host.errors import TOO_LARGE
 from host.jsonrpc.raw import (
@@ -47,16 +46,10 @@ params is decoded several times on the event loop."""
 MAX_OTHER_SURROGATES = 64 * 1024
 """Bytes of params, not counting the `arguments` of a request, that may contain escaped lone surrogates. msgspec refuses
 such escapes, and decoding them nevertheless is slow."""
+_ALWAYS_LIGHT = min(MAX_OTHER_TOKENS, MAX_OTHER_SURROGATES)
 MAX_SERVER_BATCH = 1000
 MAX_SURROGATE_BYTES = 128 * 1024
 """Bytes of a server's message that may contain escaped lone surrogates; in a batch, of all such messages together."""
-
-
-def _members_of(params: Raw | None) -> Mapping[str, Raw] | None:
-    try:
-        return {} if params is None else members(params)
-    except ValueError:
-        return None
 
 
 class Request(Struct, frozen=True, dict=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
@@ -64,20 +57,20 @@ class Request(Struct, frozen=True, dict=True, tag_field="jsonrpc", tag="2.0", om
     method: str
     params: Raw | None = None
 
-    @cached_property
+    @property
     def params_members(self) -> Mapping[str, Raw] | None:
         """The members of the params, decoded once; None if the params are not an object."""
-        return _members_of(self.params)
+        return _members_of(self)
 
 
 class Notification(Struct, frozen=True, dict=True, tag_field="jsonrpc", tag="2.0", omit_defaults=True):
     method: str
     params: Raw | None = None
 
-    @cached_property
+    @property
     def params_members(self) -> Mapping[str, Raw] | None:
         """The members of the params, decoded once; None if the params are not an object."""
-        return _members_of(self.params)
+        return _members_of(self)
 
 
 class Success(Struct, frozen=True, tag_field="jsonrpc", tag="2.0"):
@@ -113,6 +106,16 @@ class Malformed(Struct, frozen=True):
 Message: TypeAlias = Request | Notification | Success | Failure
 
 
+def _members_of(message: Request | Notification) -> Mapping[str, Raw] | None:
+    kept: dict[str, Mapping[str, Raw] | None] = message.__dict__  # `cached_property` takes a lock
+    if "members" not in kept:
+        try:
+            kept["members"] = {} if message.params is None else members(message.params)
+        except ValueError:
+            kept["members"] = None
+    return kept["members"]
+
+
 _ABSENT = Raw(b"")
 """Marks a missing member: no JSON text is empty. (In a field of type `Raw | None`, msgspec accepts only null.)"""
 
@@ -124,6 +127,20 @@ class _Envelope(Struct):
     params: Raw = _ABSENT
     result: Raw = _ABSENT
     error: Raw = _ABSENT
+
+
+class _UsualEnvelope(Struct):
+    """An envelope with an id and a method of the right types."""
+
+    jsonrpc: Raw = _ABSENT
+    id: Id | UnsetType = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw = _ABSENT
+    result: Raw = _ABSENT
+    error: Raw = _ABSENT
+
+
+_VERSION = Raw(b'"2.0"')
 
 
 class _Error(Struct):
@@ -140,6 +157,7 @@ class _Skimmed(Struct):
 
 
 _envelope = msgspec.json.Decoder(_Envelope)
+_usual = msgspec.json.Decoder(_UsualEnvelope)
 _skimmed = msgspec.json.Decoder(_Skimmed)
 _id = msgspec.json.Decoder(Id)
 _error = msgspec.json.Decoder(_Error)
@@ -180,6 +198,9 @@ def _read(data: bytes, *, bare_id_answers: bool, max_slow_bytes: float = math.in
         data.decode()  # msgspec does not check that the text of a `Raw` is UTF-8
     except UnicodeDecodeError:
         return Malformed(PARSE_ERROR, "not UTF-8")
+    message = _read_usual(data)
+    if message is not None:
+        return message
     try:
         envelope = _envelope.decode(data)
     except DECODE_ERRORS as problem:
@@ -187,7 +208,24 @@ def _read(data: bytes, *, bare_id_answers: bool, max_slow_bytes: float = math.in
     return _classify(envelope, bare_id_answers)
 
 
-class ParsedInput(NamedTuple):
+def _read_usual(data: bytes) -> Message | None:
+    """The request, notification or result in the text; None if the text is anything else or lacks something."""
+    try:
+        envelope = _usual.decode(data)
+    except DECODE_ERRORS:
+        return None
+    id, method, result = envelope.id, envelope.method, envelope.result
+    if envelope.jsonrpc != _VERSION or envelope.error is not _ABSENT or not (id is UNSET or _is_valid_id(id)):
+        return None
+    if method is UNSET:
+        return None if result is _ABSENT or id is UNSET else Success(id, result)
+    if result is not _ABSENT:
+        return None
+    params = None if envelope.params is _ABSENT else envelope.params
+    return Notification(method, params) if id is UNSET else Request(id, method, params)
+
+
+class ParsedInput(Struct, frozen=True):
     """Text from a client, read both as one message and as a batch: whether the client may send batches is known only
     later, from its revision."""
 
@@ -197,7 +235,7 @@ class ParsedInput(NamedTuple):
     """The text read as a batch; None if it is not an array."""
 
 
-class MalformedMessages(NamedTuple):
+class MalformedMessages(Struct, frozen=True):
     """The refusals of a `ParsedInput`, with None in the place of each valid message."""
 
     message: Malformed | None
@@ -254,7 +292,7 @@ def _read_from_client(data: bytes) -> Message | Malformed:
 def _check_params_size(message: Message | Malformed) -> Message | Malformed:
     if not isinstance(message, Request | Notification) or message.params is None:
         return message
-    if len(message.params) <= min(MAX_OTHER_TOKENS, MAX_OTHER_SURROGATES) or not is_object(message.params):
+    if len(message.params) <= _ALWAYS_LIGHT or not is_object(message.params):
         return message
     marks = count_tokens(bytes(message.params))
     if marks > MAX_OTHER_TOKENS:
@@ -387,7 +425,7 @@ def _classify(envelope: _Envelope, bare_id_answers: bool) -> Message | Malformed
             return Malformed(INVALID_REQUEST, f"the id is not a 64-bit integer or is longer than {MAX_ID_BYTES} bytes")
     is_answer = not len(envelope.method) and bool(len(envelope.result) or len(envelope.error))
     answers = is_answer or (bare_id_answers and id is not None and not len(envelope.method))
-    if bytes(envelope.jsonrpc) != b'"2.0"':
+    if envelope.jsonrpc != _VERSION:
         return Malformed(INVALID_REQUEST, 'expected "jsonrpc": "2.0"', id, answers)
     if len(envelope.method):
         if len(envelope.result) or len(envelope.error):

@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from itertools import chain
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public in CPython, missing from typeshed
 
+import msgspec
 from msgspec import Raw
 
-from host.jsonrpc.raw import is_json
+from host.jsonrpc.raw import DECODE_ERRORS, is_json
 
 MAX_DEPTH = 64
 MAX_TOKENS = 200_000
@@ -103,9 +104,23 @@ def _duplicate_member(name: str) -> _Flaw:
 
 
 def _decode(data: bytes) -> None:
-    _strict_decoder.decode(data.decode())
+    if not _is_written_plainly(data):
+        _strict_decoder.decode(data.decode())
     if _may_be_deep(data):
         _check_depth(b"".join(text for outside, _ in pieces(data) for text in outside).translate(_ALIKE, _NOT_BRACKETS))
+
+
+def _is_written_plainly(data: bytes) -> bool:
+    """Whether the text is what an encoder writes for the value that it decodes to, as most clients' text is. Then no
+    member is missing from the value, and no number is too large: nothing is to be refused but depth."""
+    try:
+        return _plain_encoder.encode(_plain_decoder.decode(data)) == data
+    except DECODE_ERRORS:
+        return False
+
+
+_plain_decoder = msgspec.json.Decoder()
+_plain_encoder = msgspec.json.Encoder()
 
 
 def _no_duplicates(pairs: list[tuple[str, object]]) -> None:
