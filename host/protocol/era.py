@@ -9,7 +9,7 @@ Source: 2026-07-28, "Transports / Streamable HTTP" and "Versioning / Backward Co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 from host.errors import HeaderMismatch, InvalidParams
@@ -27,7 +27,12 @@ class Era(Enum):
 
 
 def era_over_http(
-    method: str | None, versions: Sequence[str], *, session: bool, names_method: bool, envelope: str | None
+    method: str | None,
+    versions: Sequence[str],
+    *,
+    session: bool,
+    names_method: bool,
+    envelope: Callable[[], str | None],
 ) -> Era:
     """The era of a message that was sent with POST.
 
@@ -36,7 +41,8 @@ def era_over_http(
         versions: all values of `MCP-Protocol-Version`.
         session: whether there is an `Mcp-Session-Id` header.
         names_method: whether there is an `Mcp-Method` header.
-        envelope: the revision in the `_meta` of the body; None if it is missing or not a string.
+        envelope: reads the revision in the `_meta` of the body, and is called only where that decides; None if it is
+            missing or not a string.
 
     Raises:
         HeaderMismatch: the headers contradict each other or the body, or `MCP-Protocol-Version` is missing.
@@ -46,31 +52,36 @@ def era_over_http(
     if not named:
         return _era_without_version(method, session, names_method, envelope)
     if named <= LEGACY.keys():
-        if envelope is not None and named != {envelope}:
-            raise HeaderMismatch("the body names another protocol version than the MCP-Protocol-Version header")
+        _check_same(envelope(), named)
         return Era.SESSION  # the session refuses a second, different header
     if len(named) > 1:
         raise HeaderMismatch("expected one MCP-Protocol-Version header")
     (version,) = named
     if version not in SERVED:
-        if envelope is not None and envelope != version:
-            raise HeaderMismatch("the body names another protocol version than the MCP-Protocol-Version header")
+        _check_same(envelope(), named)
         raise unsupported_version(version)
     return Era.SESSION if _opens_session(method, envelope) else Era.STATELESS
 
 
-def _era_without_version(method: str | None, session: bool, names_method: bool, envelope: str | None) -> Era:
+def _check_same(envelope: str | None, named: set[str]) -> None:
+    if envelope is not None and named != {envelope}:
+        raise HeaderMismatch("the body names another protocol version than the MCP-Protocol-Version header")
+
+
+def _era_without_version(
+    method: str | None, session: bool, names_method: bool, envelope: Callable[[], str | None]
+) -> Era:
     if session or _opens_session(method, envelope):
         return Era.SESSION
-    if envelope is not None or names_method:
+    if names_method or envelope() is not None:
         raise HeaderMismatch("the MCP-Protocol-Version header is missing")
     return Era.SESSION
 
 
-def _opens_session(method: str | None, envelope: str | None) -> bool:
+def _opens_session(method: str | None, envelope: Callable[[], str | None]) -> bool:
     """Whether a message opens a session. An `initialize` with an envelope does not: it is a stateless request for a
     method that 2026-07-28 does not have."""
-    return method == INITIALIZE and envelope is None
+    return method == INITIALIZE and envelope() is None
 
 
 def era_over_stdio(method: str, *, envelope: bool, initialized: bool) -> Era:

@@ -85,8 +85,9 @@ def has_envelope(params: Raw | Mapping[str, Raw] | None) -> bool:
 
 def version_of(params: Raw | Mapping[str, Raw] | None) -> str | None:
     """The revision that a request names; None if it is missing or not a string. Never raises."""
+    found = _version_in(params)
     try:
-        return string(_version_in(params) or b"")
+        return None if found is None else string(found)
     except ValueError:
         return None
 

@@ -305,16 +305,15 @@ def _era_of(http_request: HttpRequest, message: Message | Malformed) -> Era:
         if any(version not in LEGACY for version in http_request.headers.all(VERSION)):
             raise _malformed(message)
         return Era.SESSION
-    method = None if isinstance(message, Success | Failure) else message.method
-    envelope = None if isinstance(message, Success | Failure) else version_of(message.params_members)
+    call = None if isinstance(message, Success | Failure) else message
     headers = http_request.headers
     try:
         return era_over_http(
-            method,
+            None if call is None else call.method,
             headers.all(VERSION),
             session=bool(headers.all(SESSION)),
             names_method=bool(headers.all(METHOD_HEADER)),
-            envelope=envelope,
+            envelope=lambda: None if call is None else version_of(call.params_members),
         )
     except ColonnadeError as error:
         id = message.id if isinstance(message, Request) else None

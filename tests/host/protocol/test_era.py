@@ -25,7 +25,7 @@ def way(
     names_method: bool = False,
     envelope: str | None = None,
 ) -> Era:
-    return era_over_http(method, versions, session=session, names_method=names_method, envelope=envelope)
+    return era_over_http(method, versions, session=session, names_method=names_method, envelope=lambda: envelope)
 
 
 # HTTP: initialize
@@ -157,7 +157,7 @@ def test_every_message_has_one_way_or_one_reason(
 ) -> None:
     """(rules 26, 27)"""
     try:
-        found = era_over_http(method, versions, session=session, names_method=names_method, envelope=envelope)
+        found = era_over_http(method, versions, session=session, names_method=names_method, envelope=lambda: envelope)
     except UnsupportedVersion:
         assert set(versions) - set(SERVED)
         return
