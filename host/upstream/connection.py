@@ -6,9 +6,9 @@ from __future__ import annotations
 import typing
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
 
 import trio
+from msgspec import Struct
 
 from config import Protocol, ServerSpec, StdioServer
 from host.errors import first_exception
@@ -44,8 +44,7 @@ PING_INTERVAL = 30.0
 PING_TIMEOUT = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamLease:
+class UpstreamLease(Struct, frozen=True):
     """The right to use a connection for one exchange."""
 
     client: Client

@@ -9,15 +9,15 @@ other. A parcel to a server may have headers, which repeat parts of the message;
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from host.jsonrpc.messages import Id, Malformed, Message, Notification
 from host.protocol.versions import Revision
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
+class Parcel(Struct, frozen=True):
     """A message to the peer. `about`: the id of the request that it belongs to. `headers`: those that repeat
     parts of a stateless request; empty for every other message. The sender guarantees that they agree with the message
     and are valid HTTP.
@@ -28,8 +28,7 @@ class Parcel:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedMessage:
+class ReceivedMessage(Struct, frozen=True):
     """A message from the peer. `about`: the id of the request that it belongs to, if the transport knows it."""
 
     message: Message | Malformed
