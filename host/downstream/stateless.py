@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import cached_property, partial
 from typing import TypeAlias
 
@@ -78,8 +78,9 @@ class StatelessClient(Struct, frozen=True):
     mark: Hashable
     session: Hashable | None = None
 
-    def caller(self, abilities: Abilities, handle: ClientHandle) -> Caller:
-        """The caller of one request. `handle` is for notifications outside the response."""
+    def caller(self, abilities: Abilities, handle: ClientHandle | None = None) -> Caller:
+        """The caller of one request. `handle` is for notifications outside the response; None for none."""
+        handle = NoClient() if handle is None else handle
         return Caller(
             self.name, self.endpoint, self.identity, abilities, self.instance, handle, self.mark, session=self.session
         )
@@ -172,42 +173,42 @@ class Stateless:
         self._seal = seal
         self._spent = _SpentStates()
 
-    async def answer(
+    def answer(
         self,
         request: Request,
         params: Mapping[str, Raw],
         stated: Envelope,
-        client: StatelessClient,
+        caller: Caller,
         tell: Tell,
         target: ResolvedName | None = None,
-    ) -> Success | Failure:
+    ) -> Awaitable[Success | Failure]:
         """The response to one request. Cancelling this cancels the request.
 
         Args:
             params: the members of the request's params (`error_answers.params_of`).
             stated: their envelope.
+            caller: with the abilities of the envelope.
             tell: takes the notifications before the response; later ones are dropped.
             target: the entry that the request names, if the transport had to resolve it.
         """
-        work = partial(self._result, params, stated, client, _RequestHandle(tell, stated.level), target)
-        return await errors_as_answers(request, work, self._journal, client.name, as_stateless_error)
+        work = partial(self._result, params, stated, caller, _RequestHandle(tell, stated.level), target)
+        return errors_as_answers(request, work, self._journal, caller.name, as_stateless_error)
 
     async def _result(
         self,
         params: Mapping[str, Raw],
         stated: Envelope,
-        client: StatelessClient,
+        caller: Caller,
         handle: _RequestHandle,
         target: ResolvedName | None,
         request: Request,
     ) -> Raw:
         method = request.method
         if method == DISCOVER:
-            found = discover_result(VERSION, self._router.instructions(client.endpoint))
+            found = discover_result(VERSION, self._router.instructions(caller.endpoint))
             return complete_result(DISCOVER, found, VERSION)
         if method not in SUPPORTED_METHODS:
             raise MethodNotFound(f"there is no method {method[:80]!r} here")
-        caller = client.caller(stated.abilities, NoClient())
         if method in IN_EXTENSION:
             return with_server_info(self.tasks.answer_in_extension(request, params, caller), VERSION)
         turn = self._turn(request, params, caller) if method in RETRIABLE_METHODS else None

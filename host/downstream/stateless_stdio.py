@@ -16,7 +16,6 @@ from host.downstream.listen_streams import listen, requested_filter
 from host.downstream.sessions import Session
 from host.downstream.stateless import Stateless, StatelessClient
 from host.errors import ColonnadeError
-from host.exchange import NoClient
 from host.jsonrpc.conversation import cancel_notification
 from host.jsonrpc.messages import Failure, Id, Message, Notification, Request, Success
 from host.protocol.abilities import NO_ABILITIES, Abilities
@@ -96,7 +95,8 @@ class StatelessStdio:
         answer: Success | Failure | None = None
         try:
             with scope:
-                answer = await self._stateless.answer(request, params, stated, self._client, tell)
+                caller = self._client.caller(stated.abilities)
+                answer = await self._stateless.answer(request, params, stated, caller, tell)
         finally:
             done = True
             self._session.serving.end(request.id, scope)
@@ -126,5 +126,5 @@ class StatelessStdio:
     def _meet(self) -> None:
         """Record that the only client is there."""
         if not self._met and self._session.opening is None:
-            self._router.serve_only(self._client.caller(NO_ABILITIES, NoClient()))
+            self._router.serve_only(self._client.caller(NO_ABILITIES))
         self._met = True

@@ -11,7 +11,7 @@ import json
 import re
 from base64 import b64decode, b64encode
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
@@ -228,7 +228,7 @@ def name_of(method: str, params: Mapping[str, Raw]) -> str | None:
 
 
 def headers_for(
-    method: str, params: Mapping[str, Raw], revision: Revision, param_headers: Iterable[ParamHeader] = ()
+    method: str, params: Mapping[str, Raw], revision: Revision, param_headers: Sequence[ParamHeader] = ()
 ) -> list[tuple[str, str]]:
     """The headers of a request to a server.
 
@@ -243,7 +243,7 @@ def headers_for(
     name = name_of(method, params)
     if name is not None:
         made.append((_NAME, encode_header(name)))
-    for param_header, argument in _arguments(params, param_headers):
+    for param_header, argument in _arguments(params, param_headers) if param_headers else ():
         text = None if argument is None else _header_text(argument, param_header)
         if text is not None:
             made.append((param_header.spelling, encode_header(text)))
@@ -259,7 +259,7 @@ def check_version(version: str, header: Header) -> None:
     Raises:
         HeaderMismatch: the header is missing, repeated, or different.
     """
-    if _single_value(_VERSION, header) != version:
+    if header(VERSION_HEADER) != [version] and _single_value(_VERSION, header) != version:
         raise _mismatch(_VERSION)
 
 
@@ -270,14 +270,16 @@ def check(method: str, params: Mapping[str, Raw], header: Header) -> None:
         HeaderMismatch: a header is missing, repeated, malformed, or different.
         InvalidParams: the body lacks the name that the method needs.
     """
-    if _single_value(_METHOD, header) != method:
+    if header(METHOD_HEADER) != [method] and _single_value(_METHOD, header) != method:
         raise _mismatch(_METHOD)
     name = name_of(method, params)
-    if name is not None and _decoded_header(_NAME, _single_value(_NAME, header)) != name:
+    if name is None or header(NAME_HEADER) == [encode_header(name)]:
+        return
+    if _decoded_header(_NAME, _single_value(_NAME, header)) != name:
         raise _mismatch(_NAME)
 
 
-def check_params(params: Mapping[str, Raw], param_headers: Iterable[ParamHeader], header: Header) -> None:
+def check_params(params: Mapping[str, Raw], param_headers: Sequence[ParamHeader], header: Header) -> None:
     """Compare the `Mcp-Param-*` headers of a tool call with its arguments. Headers without an annotation are ignored.
     Arguments that are arrays or objects have no header; the server decides whether they are valid.
 
@@ -286,7 +288,7 @@ def check_params(params: Mapping[str, Raw], param_headers: Iterable[ParamHeader]
         InvalidParams: an argument with a header cannot be encoded, or is in an object with a lone surrogate that is too
             large to be decoded.
     """
-    for param_header, argument in _arguments(params, param_headers):
+    for param_header, argument in _arguments(params, param_headers) if param_headers else ():
         expected = None if argument is None else _header_text(argument, param_header)
         if expected is not None:
             value = _decoded_header(param_header.spelling, _single_value(param_header.spelling, header))
@@ -320,16 +322,15 @@ def _mismatch(spelling: str) -> HeaderMismatch:
 
 
 def _arguments(
-    params: Mapping[str, Raw], param_headers: Iterable[ParamHeader]
+    params: Mapping[str, Raw], param_headers: Sequence[ParamHeader]
 ) -> Iterator[tuple[ParamHeader, Raw | None]]:
     """Each parameter with the argument at its path, or None if there is none. Each object is decoded once."""
     wanted: dict[tuple[str, ...], set[str]] = {}
-    known = tuple(param_headers)
-    for param_header in known:
+    for param_header in param_headers:
         for depth, name in enumerate(param_header.path):
             wanted.setdefault(param_header.path[:depth], set()).add(name)
     opened: dict[tuple[str, ...], dict[str, Raw]] = {}
-    for param_header in known:
+    for param_header in param_headers:
         found: Mapping[str, Raw] = params
         for depth, name in enumerate(("arguments", *param_header.path[:-1])):
             outer = param_header.path[:depth]

@@ -9,7 +9,7 @@ of both eras. A server that then answers the probe and refuses `initialize` was 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -285,7 +285,7 @@ async def internal_request(
     params: Raw | None,
     *,
     subject: T | None = None,
-    param_headers: Iterable[ParamHeader] = (),
+    param_headers: Sequence[ParamHeader] = (),
     token: int | None = None,
 ) -> Raw:
     """Send a request of Colonnade's own in the form of the revision, and return the result unchanged.

@@ -548,7 +548,9 @@ class Life:
         given = members(encode({**(params or {}), "_meta": {**(params or {}).get("_meta", {}), **meta}}))
         client = StatelessClient("test", endpoint, identity, None, object())
         request = Request(1, method, encode(given))
-        answer = await self.stateless.answer(request, given, envelope(read_stated(given)), client, lambda notice: True)
+        stated = envelope(read_stated(given))
+        caller = client.caller(stated.abilities)
+        answer = await self.stateless.answer(request, given, stated, caller, lambda notice: True)
         if isinstance(answer, Failure):
             raise Refusal(answer.error)
         return json.loads(bytes(answer.result))

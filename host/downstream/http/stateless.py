@@ -22,7 +22,7 @@ from host.downstream.http.security import Refusal
 from host.downstream.listen_streams import listen, requested_filter
 from host.downstream.stateless import Stateless, StatelessClient, can_answer_requests
 from host.errors import ColonnadeError, HeaderMismatch, MethodNotFound, MissingAbility, UnsupportedVersion
-from host.exchange import NoClient, ResolvedName
+from host.exchange import Caller, ResolvedName
 from host.jsonrpc.messages import Failure, Request, Success, write
 from host.memory import Budget, OverBudget, client_owner
 from host.protocol.methods import TOOLS_CALL
@@ -67,17 +67,17 @@ class StatelessHttp:
             Rejected: it is refused with a status.
         """
         client = _client_of(http_request)
-        params, stated, target = await self._validate(http_request, request, client)
+        params, stated, caller, target = await self._validate(http_request, request, client)
         if request.method == LISTEN:
             await self._listen(http_request, request, params, stated, client)
         else:
-            await self._answer(http_request, request, params, stated, client, target)
+            await self._answer(http_request, request, params, stated, caller, target)
 
     async def _validate(
         self, http_request: HttpRequest, request: Request, client: StatelessClient
-    ) -> tuple[Mapping[str, Raw], Envelope, ResolvedName | None]:
+    ) -> tuple[Mapping[str, Raw], Envelope, Caller, ResolvedName | None]:
         """Check a request in this order: envelope, headers, revision, and the headers of the tool's parameters. Returns
-        its params, its envelope, and the tool that it calls, if any. Unknown methods are refused later."""
+        its params, its envelope, its caller, and the tool that it calls, if any. Unknown methods are refused later."""
         target = None
         try:
             params = params_of(request)
@@ -85,13 +85,13 @@ class StatelessHttp:
             check_version(found.version, http_request.headers.all)
             check(request.method, params, http_request.headers.all)
             stated = envelope(found)
+            caller = client.caller(stated.abilities)
             if request.method == TOOLS_CALL.name:
-                caller = client.caller(stated.abilities, NoClient())
                 target = await self._router.resolver.resolve(caller, TOOLS_CALL.name, params)
                 check_params(params, self._router.resolver.param_headers(target), http_request.headers.all)
         except ColonnadeError as error:
             raise Rejected(Refusal(400, error.message), error.code, request.id, error.data) from None
-        return params, stated, target
+        return params, stated, caller, target
 
     async def _answer(
         self,
@@ -99,7 +99,7 @@ class StatelessHttp:
         request: Request,
         params: Mapping[str, Raw],
         stated: Envelope,
-        client: StatelessClient,
+        caller: Caller,
         target: ResolvedName | None,
     ) -> None:
         answer: Success | Failure | None = None
@@ -113,7 +113,7 @@ class StatelessHttp:
                 if can_answer_requests(stated.abilities):
                     # At once: a server request may end this request, and a client that has left never repeats it.
                     reply.watch_client()
-                answer = await self._stateless.answer(request, params, stated, client, reply.enqueue, target)
+                answer = await self._stateless.answer(request, params, stated, caller, reply.enqueue, target)
             finally:
                 self._replies.end(reply)
         if answer is None and http_request.charge.dropped:
