@@ -50,10 +50,11 @@ def outward_name(server: str, name: str) -> str:
     return f"{server}{SEPARATOR}{_OTHER.sub('_', name)[:room]}_{mark}"
 
 
-def server_of_name(exported: str) -> str | None:
-    """The server id at the beginning of an exported name, or None. Ids contain no `_`, so the first one ends them."""
-    server, separator, rest = exported.partition(SEPARATOR)
-    return server if separator and rest and "_" not in server else None
+def split_name(exported: str) -> tuple[str | None, str]:
+    """The server id at the beginning of an exported name, or None, and the name after it. Ids contain no `_`, so the
+    first one ends them."""
+    server, _, rest = exported.partition(SEPARATOR)
+    return server if rest and "_" not in server else None, rest
 
 
 def outward_uri(server: str, uri: str) -> str:

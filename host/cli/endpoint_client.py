@@ -31,7 +31,7 @@ from host.journal import Journal
 from host.jsonrpc.messages import Notification, Request
 from host.jsonrpc.raw import encode, members
 from host.mcp_client import fetch_status, open_mcp_client
-from host.names import inward_uri, server_of_name, template_matches
+from host.names import inward_uri, split_name, template_matches
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.protocol.meta import with_progress_token
 from host.protocol.methods import LIST_METHODS, PROGRESS, Kind, Method
@@ -107,7 +107,7 @@ def request_entry(target: Target, method: Method, name: str, params: Mapping[str
         found = inward_uri(name, servers)
         server = None if found is None else found[0]
     else:
-        server = server_of_name(name)
+        server, _ = split_name(name)
     raw = encode({method.target: name, **params})
     return _with_host(target, server, partial(_request, method=method, name=name, params=raw))
 

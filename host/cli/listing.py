@@ -17,7 +17,7 @@ from host.cli.exit_codes import CommandFailed
 from host.cli.suggest import did_you_mean
 from host.cli.terminal import Terminal, printable
 from host.jsonrpc.raw import members, value
-from host.names import inward_uri, server_of_name
+from host.names import inward_uri, split_name
 from host.protocol.methods import LIST_METHODS, Kind
 from host.sanitize import visible
 from host.upstream.supervisor import describe_counts
@@ -96,7 +96,7 @@ class _Owners:
         if (kind.value, visible(name)) in self._by_outward:
             return self._by_outward[kind.value, visible(name)]
         if kind in (Kind.TOOL, Kind.PROMPT):
-            return server_of_name(name)
+            return split_name(name)[0]
         found = inward_uri(name, self._ids)
         return None if found is None else found[0]
 

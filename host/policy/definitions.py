@@ -336,7 +336,8 @@ class Definitions:
         return known and (status is PinStatus.CHANGED or is_open)
 
     def _may_be_known(self, server: str, kind: Kind, name: str, *, listing: bool = False) -> bool:
-        if not self._policies.has_server(server):
+        rules = self._policies.rules_of(server)
+        if rules is None:
             return False
         if (
             kind in (Kind.RESOURCE, Kind.TEMPLATE)
@@ -344,7 +345,6 @@ class Definitions:
             and not self._policies.shows_apps(server)
         ):
             return False
-        rules = self._policies.rules(server)
         return rules.is_visible_cached(kind, name) if listing else rules.is_visible(kind, name)
 
     def check_usable(self, server: str, kind: Kind, name: str, exists: bool) -> bool:

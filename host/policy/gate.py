@@ -11,7 +11,7 @@ rules and limits), `definitions` (offered and approved), `authorizer` (grants an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import final
 
@@ -131,9 +131,9 @@ class CallPermit(_EntryPermit, frozen=True, eq=False):
         if self.admission.grant is not None:
             self._gate.authorizer.grants.release(self.admission.grant)
 
-    async def take_slot(self) -> Usage:
+    def take_slot(self) -> Awaitable[Usage]:
         """Take one of the server's slots for concurrent calls; see `Meter.begin_call`."""
-        return await self._meter.begin_call()
+        return self._meter.begin_call()
 
 
 @final

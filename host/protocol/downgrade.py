@@ -25,10 +25,12 @@ def downgrade_result(method: str, result: Raw, abilities: Abilities) -> Raw:
     """
     if abilities.needs_no_downgrade:
         return result
-    if method == TOOLS_CALL.name and not abilities.free_structure:
+    if method == TOOLS_CALL.name and not abilities.free_structure and may_contain_word(result, "structuredContent"):
         result = _without_structure(result, abilities)
+    if abilities.audio and abilities.resource_links:
+        return result
     unknown = [f'"{kind}"' for kind, known in _kinds(abilities) if not known]
-    if not unknown or not may_contain_word(result, *unknown):
+    if not may_contain_word(result, *unknown):
         return result
     blocks = _Blocks(abilities)
     if method == TOOLS_CALL.name:

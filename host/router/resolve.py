@@ -15,7 +15,7 @@ from host.catalog import Entry
 from host.errors import ColonnadeError, ResourceNotFound, UnknownEntry
 from host.exchange import Caller, ResolvedName
 from host.jsonrpc.raw import encode
-from host.names import SEPARATOR, inward_uri, matching_templates, server_of_name
+from host.names import inward_uri, matching_templates, split_name
 from host.protocol.methods import Kind, target_of
 from host.protocol.param_headers import ParamHeader
 from host.upstream.runtime import Runtime
@@ -43,7 +43,8 @@ class Resolver:
         # A client without a session sends its first call at once, perhaps while the server starts. A URI that names no
         # server may belong to any.
         server = self._server_by_text(endpoint, kind, name)
-        if kind is Kind.RESOURCE or server in self._upstreams:
+        upstream = self._upstreams.by_id.get(server or "")
+        if kind is Kind.RESOURCE or (upstream is not None and not upstream.listed.is_set()):
             await self._upstreams.wait_known(server, caller)
         return self.resolve_now(endpoint, kind, name, since)
 
@@ -64,7 +65,7 @@ class Resolver:
             Unavailable: the server is away, and only it can tell whether it has the resource.
         """
         server = target.server
-        if server is None or server not in self._upstreams:
+        if server is None or server not in self._upstreams.by_id:
             raise not_found(target.kind, target.asked)
         if may_start and self._upstreams.is_starting(server):
             return server
@@ -126,7 +127,7 @@ class Resolver:
         snapshot = self._catalog.snapshot(kind)
         if endpoint is not None:
             return endpoint, name, snapshot.by_inward.get((endpoint, name))
-        server, inward, entry = server_of_name(name), name.partition(SEPARATOR)[2], snapshot.by_outward.get(name)
+        (server, inward), entry = split_name(name), snapshot.by_outward.get(name)
         return (server, inward, None) if entry is None else (entry.server, entry.inward, entry)
 
     def _server_by_text(self, endpoint: str | None, kind: Kind, name: str) -> str | None:
@@ -134,7 +135,7 @@ class Resolver:
         if kind is Kind.RESOURCE:
             server, _ = self._server_in_uri(endpoint, name) or (None, "")
             return server
-        return server_of_name(name) if endpoint is None else endpoint
+        return split_name(name)[0] if endpoint is None else endpoint
 
     def _server_in_uri(self, endpoint: str | None, uri: str) -> tuple[str, str] | None:
         """The server named by the endpoint, or else by the URI, and the server's own URI."""

@@ -166,7 +166,8 @@ class Router:
                 if exchange.round is not None and exchange.round.server not in (None, server):
                     raise InvalidParams(EXPIRED_STATE_MESSAGE)  # the name belongs to another server by now
                 # The server may have been stopped or restarted while a person was asked.
-                await self._upstreams.wait_started(server, caller)
+                if self._upstreams.is_starting(server):
+                    await self._upstreams.wait_started(server, caller)
                 async with self._upstreams.lease(server, exchange) as lease:
                     if method.capability not in lease.client.negotiated.capabilities:
                         raise not_found(kind, asked)
@@ -205,7 +206,7 @@ class Router:
         server = target.server
         if server is not None and await self._upstreams.wait_started(server, caller, target.since):
             target = self.resolver.resolve_now(caller.endpoint, target.kind, target.asked)
-        server = target.server
+            server = target.server
         if server is None or not self._upstreams.is_only_remembered(server, target.kind):
             return target
         if self.resolver.is_offered(server, target):

@@ -310,9 +310,7 @@ class Upstreams:
     def is_only_remembered(self, server: str, kind: Kind) -> bool:
         """Whether the server has not listed its entries of this kind to this host, which may be other ones by now."""
         pins = self._runtime.gate.definitions.pins
-        return pins.is_remembered(server, kind.value) or (
-            kind is Kind.RESOURCE and pins.is_remembered(server, Kind.TEMPLATE.value)
-        )
+        return pins.is_remembered(server, kind) or (kind is Kind.RESOURCE and pins.is_remembered(server, Kind.TEMPLATE))
 
     def unread(self, server: str, kind: Kind) -> Unavailable:
         """The error for a request whose definition is only remembered.
