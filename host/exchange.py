@@ -108,7 +108,7 @@ class ResolvedName(Struct, frozen=True):
     by_listing: bool = False
     """Whether the URI names no server, so that only the servers' lists show its owner."""
     since: float | None = None
-    """When its request came, if resolving it may have waited."""
+    """When its request came, if resolving it has waited."""
 
 
 class Exchange(Struct, frozen=True, eq=False):

@@ -212,7 +212,7 @@ class Stateless:
         if method in IN_EXTENSION:
             return with_server_info(self.tasks.answer_in_extension(request, params, caller), VERSION)
         turn = self._turn(request, params, caller) if method in RETRIABLE_METHODS else None
-        if turn is not None and isinstance(turn.at, Answered | InputRequired):
+        if turn is not None and isinstance(turn.at, Answer):
             return self._written(method, turn.at, turn.bound)
         if stated.level is None:
             return await self._carry_out(request, params, stated, caller, handle, turn, target)
@@ -237,7 +237,7 @@ class Stateless:
             assert isinstance(answer, Answered)
             return complete_result(request.method, answer.result, VERSION, answer.freshness)
         asked, bound, at = turn.asked, turn.bound, turn.at
-        assert not isinstance(at, Answered | InputRequired)
+        assert not isinstance(at, Answer)
         token = progress_token(asked)
         if isinstance(at, ParkedCallState):
             outcome = await self._calls.resume(caller.owner, at, turn.answers, handle.notify, token)

@@ -73,11 +73,11 @@ def has_more_tokens(data: bytes, most: int) -> bool:
 
 def flaw(data: bytes) -> str | None:
     """The reason to refuse the text, or None. The cheap check comes first: a bomb must be refused without parsing."""
-    if may_have_more_tokens(data, MAX_TOKENS):
-        return f"too many values: more than {MAX_TOKENS} structural characters"
     try:
         if len(data) <= _SHORT:
             _decode(data)
+        elif may_have_more_tokens(data, MAX_TOKENS):
+            return f"too many values: more than {MAX_TOKENS} structural characters"
         else:
             _scan(data)
     except UnicodeDecodeError:

@@ -18,7 +18,17 @@ from msgspec import Raw, Struct
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Id
-from host.jsonrpc.raw import encode, encode_object, is_object, items, may_contain_word, members, string, value
+from host.jsonrpc.raw import (
+    EMPTY_OBJECT,
+    encode,
+    encode_object,
+    is_object,
+    items,
+    may_contain_word,
+    members,
+    string,
+    value,
+)
 from host.protocol.abilities import APPS_EXTENSION, TASKS_EXTENSION, Abilities, abilities_of
 from host.protocol.identity import implementation_info
 from host.protocol.log_levels import level_of
@@ -92,8 +102,8 @@ def version_of(params: Raw | Mapping[str, Raw] | None) -> str | None:
         return None
 
 
-def read_stated(params: Mapping[str, Raw]) -> StatedEnvelope:
-    """Read the envelope of a request.
+def take_stated(params: dict[str, Raw]) -> StatedEnvelope:
+    """Take the envelope of a request out of its params. Their `_meta` keeps what is passed on, and the progress token.
 
     Raises:
         InvalidParams: the revision or the capabilities are missing or of the wrong type.
@@ -115,6 +125,8 @@ def read_stated(params: Mapping[str, Raw]) -> StatedEnvelope:
         raise InvalidParams(f"{VERSION} is not a string") from None
     if not is_object(meta[CAPABILITIES]):
         raise InvalidParams(f"{CAPABILITIES} is not an object")
+    kept = {name: each for name, each in meta.items() if not name.startswith(HOP_PREFIX)}
+    params[META] = encode_object(kept) if kept else EMPTY_OBJECT
     return StatedEnvelope(version, meta[CAPABILITIES], meta.get(LEVEL))
 
 

@@ -39,12 +39,13 @@ class Resolver:
             TooManyRequests: too many requests of this owner wait.
         """
         kind, name = target_of(method, params)
-        endpoint, since = caller.endpoint, trio.current_time()
+        endpoint, since = caller.endpoint, None
         # A client without a session sends its first call at once, perhaps while the server starts. A URI that names no
         # server may belong to any.
         server = self._server_by_text(endpoint, kind, name)
         upstream = self._upstreams.by_id.get(server or "")
         if kind is Kind.RESOURCE or (upstream is not None and not upstream.listed.is_set()):
+            since = trio.current_time()
             await self._upstreams.wait_known(server, caller)
         return self.resolve_now(endpoint, kind, name, since)
 

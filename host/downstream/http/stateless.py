@@ -27,7 +27,7 @@ from host.jsonrpc.messages import Failure, Request, Success, write
 from host.memory import Budget, OverBudget, client_owner
 from host.protocol.methods import TOOLS_CALL
 from host.protocol.param_headers import check, check_params, check_version
-from host.protocol.stateless import Envelope, envelope, read_stated
+from host.protocol.stateless import Envelope, envelope, take_stated
 from host.protocol.subscriptions import LISTEN, Filter, listen_result
 from host.router.router import Router
 from host.wire.asgi import NO_HEADERS, cancel_on_disconnect, start_response, until_disconnect
@@ -81,7 +81,7 @@ class StatelessHttp:
         target = None
         try:
             params = params_of(request)
-            found = read_stated(params)
+            found = take_stated(params)
             check_version(found.version, http_request.headers.all)
             check(request.method, params, http_request.headers.all)
             stated = envelope(found)

@@ -28,9 +28,9 @@ from host.protocol.stateless import (
     freshness_of,
     has_envelope,
     read_discovery,
-    read_stated,
     result_type_of,
     strip_hop_fields,
+    take_stated,
     version_of,
     with_envelope,
     with_server_info,
@@ -110,30 +110,42 @@ def test_an_envelope_without_a_version_has_none() -> None:
 
 def test_a_request_says_what_it_is_and_who_it_is_from() -> None:
     meta = {**META, CLIENT: {"name": "desk", "version": "1.0"}, LEVEL: "warning", "progressToken": 1}
-    found = read_stated(params(_meta=meta, name="x"))
+    found = take_stated(params(_meta=meta, name="x"))
     assert found == StatedEnvelope(LATEST.name, Raw(b"{}"), Raw(b'"warning"'))
     opened = envelope(found)
     assert opened.level == "warning"
     assert opened.abilities == abilities_of(LATEST, Raw(b"{}"))
 
 
+def test_what_is_passed_on_stays_in_the_meta_of_a_request() -> None:
+    """The progress token stays too: the next connection gets another one in its place."""
+    kept = {"progressToken": 1, "vendor/key": {"a": "\ud800"}, "traceparent": "00-0"}
+    stated = params(_meta={**META, "traceparent": "00-0", LEVEL: "warning", f"{IO}new": 1, **kept}, name="x")
+    take_stated(stated)
+    assert json.loads(bytes(stated["_meta"])) == kept
+    assert stated["name"] == raw("x")
+    bare = params(_meta=META)
+    take_stated(bare)
+    assert bytes(bare["_meta"]) == b"{}"
+
+
 def test_what_a_request_may_be_asked_is_what_it_declares() -> None:
     """Earlier requests do not matter (rules 11, 26)."""
     declared: dict[str, object] = {"roots": {}, "elicitation": {}, "extensions": {f"{IO}tasks": {}}}
-    found = envelope(read_stated(params(_meta={**META, CAPABILITIES: declared}))).abilities
+    found = envelope(take_stated(params(_meta={**META, CAPABILITIES: declared}))).abilities
     assert (found.roots, found.form, found.url, found.sampling, found.tasks) == (True, True, False, False, True)
     assert found.retries
 
 
 def test_without_a_level_there_is_no_log() -> None:
     """(rule 83)"""
-    assert envelope(read_stated(params(_meta=META))).level is None
+    assert envelope(take_stated(params(_meta=META))).level is None
 
 
 @pytest.mark.parametrize("info", [None, 1, "desk", [], {}, {"name": 1}, {"name": "\ud800"}])
 def test_nobody_has_to_say_who_they_are(info: object) -> None:
     """`clientInfo` may also be invalid (rule 11)."""
-    assert read_stated(params(_meta={**META, CLIENT: info})) == read_stated(params(_meta=META))
+    assert take_stated(params(_meta={**META, CLIENT: info})) == take_stated(params(_meta=META))
 
 
 @pytest.mark.parametrize(
@@ -155,20 +167,20 @@ def test_nobody_has_to_say_who_they_are(info: object) -> None:
 )
 def test_an_envelope_that_lacks_something_is_the_callers_mistake(found: dict[str, object], why: str) -> None:
     with pytest.raises(InvalidParams, match=why):
-        read_stated(params(**found))
+        take_stated(params(**found))
 
 
 @pytest.mark.parametrize("version", ["2099-01-01", "", "2026-07-28 ", *LEGACY])
 def test_a_version_that_needs_a_handshake_or_is_not_known_is_not_served(version: str) -> None:
     with pytest.raises(UnsupportedVersion) as caught:
-        envelope(read_stated(params(_meta={**META, VERSION: version})))
+        envelope(take_stated(params(_meta={**META, VERSION: version})))
     assert caught.value.data is not None
     assert read(caught.value.data) == {"supported": list(SERVED), "requested": version}
 
 
 @pytest.mark.parametrize("level", ["trace", "INFO", "", 1, None, ["info"]])
 def test_a_level_that_there_is_not_is_the_callers_mistake(level: object) -> None:
-    found = read_stated(params(_meta={**META, LEVEL: level}))
+    found = take_stated(params(_meta={**META, LEVEL: level}))
     with pytest.raises(InvalidParams, match="'level' is not one of"):
         envelope(found)
 
@@ -251,7 +263,7 @@ def test_what_we_send_is_what_we_would_take(meta: dict[str, int], escaped: bool)
     sent = with_envelope(members(text), LATEST, {}, level="error", client_version="1", token=5)
     assert has_envelope(sent)
     assert has_envelope(encode_object(sent))
-    opened = envelope(read_stated(sent))
+    opened = envelope(take_stated(sent))
     assert opened.level == "error"
     kept = {name: each for name, each in meta.items() if name in ("b", "é", "\ud800")}
     assert {name: each for name, each in read(sent["_meta"]).items() if name in ("b", "é", "\ud800")} == kept
