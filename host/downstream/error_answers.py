@@ -17,9 +17,10 @@ def params_of(request: Request) -> dict[str, Raw]:
     Raises:
         InvalidParams: they are no object.
     """
-    if request.params_members is None:
+    found = request.params_members
+    if found is None:
         raise InvalidParams("params is not an object")
-    return dict(request.params_members)
+    return dict(found)
 
 
 def error_body(error: ColonnadeError) -> ErrorBody:

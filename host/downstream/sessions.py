@@ -11,6 +11,7 @@ import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import trio
 from msgspec import Raw
@@ -305,9 +306,7 @@ class Session:
         try:
             with scope:
                 await trio.lowlevel.checkpoint_if_cancelled()
-                answer = await errors_as_answers(
-                    request, lambda request: self._result(request, handle), self._journal, self._name
-                )
+                answer = await errors_as_answers(request, partial(self._result, handle), self._journal, self._name)
             return answer
         finally:
             del self._streams[scope]
@@ -419,7 +418,7 @@ class Session:
             lists_tasks=self.identity is not None,
         )
 
-    async def _result(self, request: Request, handle: _RequestHandle) -> Raw:
+    async def _result(self, handle: _RequestHandle, request: Request) -> Raw:
         if request.method == PING:
             return EMPTY_OBJECT
         if request.method == INITIALIZE:

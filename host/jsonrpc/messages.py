@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from host.errors import TOO_LARGE
 from host.jsonrpc.raw import (
@@ -38,6 +38,7 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 
 # Limits of one message (docs/operations.md lists them). The structural limits for clients are in strict.py.
+MIN_ID, MAX_ID = -(2**63), 2**63 - 1
 MAX_ID_BYTES = 256
 MAX_BATCH = 100
 MAX_OTHER_TOKENS = 10_000
@@ -129,11 +130,15 @@ class _Envelope(Struct):
     error: Raw = _ABSENT
 
 
+_UsualId: TypeAlias = Annotated[int, Meta(ge=MIN_ID, le=MAX_ID)] | Annotated[str, Meta(max_length=MAX_ID_BYTES // 4)]
+"""Ids that are certainly valid: a character has at most four bytes."""
+
+
 class _UsualEnvelope(Struct):
     """An envelope with an id and a method of the right types."""
 
     jsonrpc: Raw = _ABSENT
-    id: Id | UnsetType = UNSET
+    id: _UsualId | UnsetType = UNSET
     method: str | UnsetType = UNSET
     params: Raw = _ABSENT
     result: Raw = _ABSENT
@@ -215,7 +220,7 @@ def _read_usual(data: bytes) -> Message | None:
     except DECODE_ERRORS:
         return None
     id, method, result = envelope.id, envelope.method, envelope.result
-    if envelope.jsonrpc != _VERSION or envelope.error is not _ABSENT or not (id is UNSET or _is_valid_id(id)):
+    if envelope.jsonrpc != _VERSION or envelope.error is not _ABSENT:
         return None
     if method is UNSET:
         return None if result is _ABSENT or id is UNSET else Success(id, result)
@@ -481,4 +486,4 @@ def _unreadable_id(envelope: _Envelope) -> Message | Malformed:
 def _is_valid_id(id: Id) -> bool:
     if isinstance(id, str):
         return len(id.encode()) <= MAX_ID_BYTES
-    return -(2**63) <= id < 2**63
+    return MIN_ID <= id <= MAX_ID

@@ -35,7 +35,7 @@ def why_unreadable_result(result: bytes | Raw) -> str | None:
     data = bytes(result)
     if data.count(b"{") + data.count(b"[") > MAX_RESULT_DEPTH and _is_deeper(data, MAX_RESULT_DEPTH):
         return f"nested deeper than {MAX_RESULT_DEPTH} levels"
-    if _TOO_LONG in data.translate(_ZEROS) and _has_long_number(data):
+    if len(data) > MAX_DIGITS and _TOO_LONG in data.translate(_ZEROS) and _has_long_number(data):
         return f"a number has more than {MAX_DIGITS} digits"
     return _lone_surrogate(data)
 

@@ -39,7 +39,8 @@ class _Flaw(ValueError):
 
 def is_heavy(data: bytes | Raw) -> bool:
     """Whether checking the text (`flaw`) or decoding it may take more than a few milliseconds."""
-    return len(data) > LIGHT_BYTES or may_have_more_tokens(data, LIGHT_TOKENS)  # long text is not copied
+    # A short text is not looked at, and a long one not copied.
+    return len(data) > LIGHT_TOKENS and (len(data) > LIGHT_BYTES or count_tokens(bytes(data)) > LIGHT_TOKENS)
 
 
 def count_tokens(data: bytes) -> int:

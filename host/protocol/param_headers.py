@@ -67,7 +67,7 @@ def encode_header(text: str) -> str:
     Raises:
         ValueError: the text has a lone surrogate.
     """
-    plain = _is_plain(text) and text == text.strip(_BLANK)
+    plain = text.isascii() and text.isprintable() and text == text.strip(_BLANK)
     if plain and not (text.startswith(_OPENS) and text.endswith(_CLOSES)):
         return text
     return f"{_OPENS}{b64encode(text.encode()).decode()}{_CLOSES}"
@@ -81,7 +81,7 @@ def decode_header(header: str) -> str:
             UTF-8.
     """
     text = header.strip(_BLANK)  # RFC 9110, section 5.5: white space around a value does not belong to it
-    if not _is_plain(text):
+    if not (text.isascii() and text.isprintable()):
         raise ValueError("a header value that is not plain ASCII must be in base64")
     # A value with only one of the marks, or with both sharing one question mark, is plain text.
     if len(text) < len(_OPENS + _CLOSES) or not (text.startswith(_OPENS) and text.endswith(_CLOSES)):
@@ -92,10 +92,6 @@ def decode_header(header: str) -> str:
     if b64encode(decoded).decode() != payload:
         raise ValueError("the base64 is not canonical")
     return decoded.decode()
-
-
-def _is_plain(text: str) -> bool:
-    return text.isascii() and text.isprintable()
 
 
 # Annotations of a tool's parameters
@@ -288,7 +284,7 @@ def check_params(params: Mapping[str, Raw], param_headers: Sequence[ParamHeader]
         InvalidParams: an argument with a header cannot be encoded, or is in an object with a lone surrogate that is too
             large to be decoded.
     """
-    for param_header, argument in _arguments(params, param_headers) if param_headers else ():
+    for param_header, argument in _arguments(params, param_headers):
         expected = None if argument is None else _header_text(argument, param_header)
         if expected is not None:
             value = _decoded_header(param_header.spelling, _single_value(param_header.spelling, header))

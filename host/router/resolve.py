@@ -39,14 +39,17 @@ class Resolver:
             TooManyRequests: too many requests of this owner wait.
         """
         kind, name = target_of(method, params)
-        endpoint, since = caller.endpoint, None
-        # A client without a session sends its first call at once, perhaps while the server starts. A URI that names no
-        # server may belong to any.
-        server = self._server_by_text(endpoint, kind, name)
-        upstream = self._upstreams.by_id.get(server or "")
-        if kind is Kind.RESOURCE or (upstream is not None and not upstream.listed.is_set()):
-            since = trio.current_time()
-            await self._upstreams.wait_known(server, caller)
+        endpoint = caller.endpoint
+        if kind is Kind.RESOURCE:
+            server, _ = self._server_in_uri(endpoint, name) or (None, "")  # one that names no server may be of any
+        else:
+            target = self.resolve_now(endpoint, kind, name)
+            server = target.server
+            if server is None or server not in self._upstreams.by_id or self._upstreams.by_id[server].listed.is_set():
+                return target
+        # A client without a session sends its first call at once, perhaps while the server starts.
+        since = trio.current_time()
+        await self._upstreams.wait_known(server, caller)
         return self.resolve_now(endpoint, kind, name, since)
 
     def resolve_now(self, endpoint: str | None, kind: Kind, name: str, since: float | None = None) -> ResolvedName:
@@ -130,13 +133,6 @@ class Resolver:
             return endpoint, name, snapshot.by_inward.get((endpoint, name))
         (server, inward), entry = split_name(name), snapshot.by_outward.get(name)
         return (server, inward, None) if entry is None else (entry.server, entry.inward, entry)
-
-    def _server_by_text(self, endpoint: str | None, kind: Kind, name: str) -> str | None:
-        """The server named by the endpoint, or else by the text of the name or URI. It need not exist."""
-        if kind is Kind.RESOURCE:
-            server, _ = self._server_in_uri(endpoint, name) or (None, "")
-            return server
-        return split_name(name)[0] if endpoint is None else endpoint
 
     def _server_in_uri(self, endpoint: str | None, uri: str) -> tuple[str, str] | None:
         """The server named by the endpoint, or else by the URI, and the server's own URI."""

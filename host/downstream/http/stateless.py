@@ -88,7 +88,9 @@ class StatelessHttp:
             caller = client.caller(stated.abilities)
             if request.method == TOOLS_CALL.name:
                 target = await self._router.resolver.resolve(caller, TOOLS_CALL.name, params)
-                check_params(params, self._router.resolver.param_headers(target), http_request.headers.all)
+                param_headers = self._router.resolver.param_headers(target)
+                if param_headers:
+                    check_params(params, param_headers, http_request.headers.all)
         except ColonnadeError as error:
             raise Rejected(Refusal(400, error.message), error.code, request.id, error.data) from None
         return params, stated, caller, target
