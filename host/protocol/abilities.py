@@ -17,8 +17,8 @@ from host.protocol.versions import Revision
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
 APPS_EXTENSION = "io.modelcontextprotocol/ui"
 
-_CACHED_CLIENTS = 256
-_CACHED_BYTES = 2048
+CACHED_CLIENTS = 256
+CACHED_BYTES = 2048
 """Size of a declaration that is kept decoded: a stateless client repeats its declaration with every request."""
 
 
@@ -97,7 +97,7 @@ def abilities_of(revision: Revision, capabilities: Raw) -> Abilities:
     more than one that is refused. Capabilities that the revision does not have are ignored. Never raises.
     """
     text = bytes(capabilities)
-    return _read(revision, text) if len(text) > _CACHED_BYTES else _read_once(revision, text)
+    return _read(revision, text) if len(text) > CACHED_BYTES else _read_once(revision, text)
 
 
 def object_members(raw: bytes | Raw) -> dict[str, Raw]:
@@ -133,4 +133,4 @@ def _read(revision: Revision, capabilities: bytes) -> Abilities:
     )
 
 
-_read_once = lru_cache(maxsize=_CACHED_CLIENTS)(_read)
+_read_once = lru_cache(maxsize=CACHED_CLIENTS)(_read)

@@ -60,7 +60,9 @@ def era_over_http(
     if version not in SERVED:
         _check_same(envelope(), named)
         raise unsupported_version(version)
-    return Era.SESSION if _opens_session(method, envelope) else Era.STATELESS
+    # An `initialize` with an envelope opens no session: it is a stateless request for a method that 2026-07-28 does not
+    # have.
+    return Era.SESSION if method == INITIALIZE and envelope() is None else Era.STATELESS
 
 
 def _check_same(envelope: str | None, named: set[str]) -> None:
@@ -71,17 +73,11 @@ def _check_same(envelope: str | None, named: set[str]) -> None:
 def _era_without_version(
     method: str | None, session: bool, names_method: bool, envelope: Callable[[], str | None]
 ) -> Era:
-    if session or _opens_session(method, envelope):
+    if session or (method == INITIALIZE and envelope() is None):
         return Era.SESSION
     if names_method or envelope() is not None:
         raise HeaderMismatch("the MCP-Protocol-Version header is missing")
     return Era.SESSION
-
-
-def _opens_session(method: str | None, envelope: Callable[[], str | None]) -> bool:
-    """Whether a message opens a session. An `initialize` with an envelope does not: it is a stateless request for a
-    method that 2026-07-28 does not have."""
-    return method == INITIALIZE and envelope() is None
 
 
 def era_over_stdio(method: str, *, envelope: bool, initialized: bool) -> Era:

@@ -19,7 +19,6 @@ from msgspec import Raw, Struct
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Id
 from host.jsonrpc.raw import (
-    EMPTY_OBJECT,
     encode,
     encode_object,
     is_object,
@@ -29,7 +28,14 @@ from host.jsonrpc.raw import (
     string,
     value,
 )
-from host.protocol.abilities import APPS_EXTENSION, TASKS_EXTENSION, Abilities, abilities_of
+from host.protocol.abilities import (
+    APPS_EXTENSION,
+    CACHED_BYTES,
+    CACHED_CLIENTS,
+    TASKS_EXTENSION,
+    Abilities,
+    abilities_of,
+)
 from host.protocol.identity import implementation_info
 from host.protocol.log_levels import level_of
 from host.protocol.meta import HOP_PREFIX, META, PROGRESS_TOKEN, end_to_end_fields
@@ -112,8 +118,15 @@ def take_stated(params: dict[str, Raw]) -> StatedEnvelope:
         raise InvalidParams(
             f"a request needs {META} with {VERSION} and {CAPABILITIES}; supported versions: {', '.join(SERVED)}"
         )
+    text = bytes(params[META])
+    stated, params[META] = _divide(text) if len(text) > CACHED_BYTES else _divide_once(text)
+    return stated
+
+
+def _divide(text: bytes) -> tuple[StatedEnvelope, Raw]:
+    """The envelope in the `_meta` of a request, and the rest."""
     try:
-        meta = members(params[META])
+        meta = members(text)
     except ValueError:
         raise InvalidParams(f"{META} is not an object") from None
     for name in (VERSION, CAPABILITIES):
@@ -126,8 +139,10 @@ def take_stated(params: dict[str, Raw]) -> StatedEnvelope:
     if not is_object(meta[CAPABILITIES]):
         raise InvalidParams(f"{CAPABILITIES} is not an object")
     kept = {name: each for name, each in meta.items() if not name.startswith(HOP_PREFIX)}
-    params[META] = encode_object(kept) if kept else EMPTY_OBJECT
-    return StatedEnvelope(version, meta[CAPABILITIES], meta.get(LEVEL))
+    return StatedEnvelope(version, meta[CAPABILITIES], meta.get(LEVEL)), encode_object(kept)
+
+
+_divide_once = lru_cache(maxsize=CACHED_CLIENTS)(_divide)
 
 
 def envelope(found: StatedEnvelope) -> Envelope:
