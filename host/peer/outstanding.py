@@ -53,13 +53,15 @@ class _Waiter(Generic[T]):
     __slots__ = ("done", "outcome", "subject")
 
     def __init__(self, subject: T | None) -> None:
-        self.done = trio.Event()
+        self.done: trio.Event | None = None
+        """None while nothing waits: over HTTP the response comes before the exchange of the request ends."""
         self.outcome: Raw | Exception | None = None
         self.subject = subject
 
     def set_outcome(self, outcome: Raw | Exception) -> None:
         self.outcome = outcome
-        self.done.set()
+        if self.done is not None:
+            self.done.set()
 
 
 class OutstandingRequests(Generic[T]):
@@ -102,7 +104,9 @@ class OutstandingRequests(Generic[T]):
         assert isinstance(request.id, int)
         try:
             await send(request)
-            await waiter.done.wait()
+            if waiter.outcome is None:
+                waiter.done = trio.Event()
+                await waiter.done.wait()
         except trio.Cancelled as cancelled:
             notice = self._abandon(
                 request.id, subject, cancelled.reason or "the caller no longer waits", on_late_result

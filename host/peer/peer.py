@@ -119,21 +119,22 @@ class Peer(Generic[T]):
         self._refusal_count = 0
         self.ended = trio.Event()
         self.lost = LinkLost("the connection was closed")
-        self.last_received_at = trio.current_time()
+        self.has_received = False
+        """Set by each message of the other side; `keep_alive` of the upstream clears it."""
 
     @property
     def outstanding_count(self) -> int:
         """Number of our requests without a response."""
         return len(self._outstanding)
 
-    async def request(
+    def request(
         self,
         method: str,
         params: Raw | None = None,
         subject: T | None = None,
         headers: tuple[tuple[str, str], ...] = (),
         on_late_result: LateResultCallback | None = None,
-    ) -> Raw:
+    ) -> Awaitable[Raw]:
         """Send a request and wait for its result. Cancelling this cancels the request at the other side. `subject` is
         its purpose, which the handler gets with messages that belong to it. `headers` repeat parts of the request; see
         `Parcel`. A result after a cancellation goes to `on_late_result`.
@@ -145,7 +146,7 @@ class Peer(Generic[T]):
         def send(request: Request) -> Awaitable[None]:
             return self._link.send(Parcel(request, headers=headers))
 
-        return await self._outstanding.request(method, params, send, self._link.send_cancel, subject, on_late_result)
+        return self._outstanding.request(method, params, send, self._link.send_cancel, subject, on_late_result)
 
     async def notify(self, method: str, params: Raw | None = None, about: Id | None = None) -> None:
         """Send a notification.
@@ -178,7 +179,7 @@ class Peer(Generic[T]):
     def _on_message(self, received: ReceivedMessage) -> None:
         if self.ended.is_set():
             return
-        self.last_received_at = trio.current_time()
+        self.has_received = True
         message = received.message
         if isinstance(message, Success):
             self._on_response(message)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import trio
+from msgspec import Struct, field
 
 from host.exchange import Caller, ClientHandle, Exchange, NoClient
 from host.jsonrpc.messages import Request
@@ -24,10 +24,10 @@ class CallDeadline:
     for its client."""
 
     def __init__(self, seconds: float) -> None:
-        now = trio.current_time()
-        self.scope = trio.CancelScope(deadline=now + seconds)
+        self.began = began = trio.current_time()
+        self.scope = trio.CancelScope(deadline=began + seconds)
         self._seconds = seconds
-        self._ceiling = now + MAX_CALL_SECONDS
+        self._ceiling = began + MAX_CALL_SECONDS
         self._pauses = 0
         self._paused_at = self._remaining = 0.0
 
@@ -108,13 +108,13 @@ class PendingServerRequest:
             call.server_requests.discard(self)
 
 
-@dataclass(eq=False)
-class UpstreamCall:
+class UpstreamCall(Struct, eq=False):
     """An exchange at its server, from before it is sent until it ends."""
 
     exchange: Exchange
     deadline: CallDeadline
     server_requests: set[PendingServerRequest] = field(default_factory=set)
+    """If there are any, `close` must be called at the end."""
     missing_capabilities: Mapping[str, object] | None = None
     """Capabilities that the client lacks for a server request that was therefore refused."""
     listens: bool = False

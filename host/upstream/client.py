@@ -205,7 +205,6 @@ class Client:
         exchange = permit.exchange
         params = with_target(exchange.request.method, exchange.params, permit.target)
         token = progress_token(params)
-        started = trio.current_time()
         if permit.depends_on_definition and not self._lists.are_read(DEFINED_BY[permit.kind]):
             with trio.move_on_after(self._timeout) as waiting:
                 await self._lists.wait_until_read(DEFINED_BY[permit.kind])
@@ -221,13 +220,14 @@ class Client:
                 if self.negotiated.revision.stateless:
                     return await self._call_stateless(permit, params, upstream_call, upstream_token)
                 return await self._call_handshake(permit, params, upstream_call, upstream_token)
-            raise timed_out(self.server, trio.current_time() - started)
+            raise timed_out(self.server, trio.current_time() - upstream_call.deadline.began)
         finally:
             self._call_count -= 1
-            self._last_used = trio.current_time()
             if not self._call_count:
+                self._last_used = trio.current_time()
                 self._call_ended.unpark_all()
-            await upstream_call.close()
+            if upstream_call.server_requests:
+                await upstream_call.close()
 
     @contextmanager
     def _relaying_progress(self, token: Id, upstream_call: UpstreamCall) -> Iterator[Id]:

@@ -17,7 +17,7 @@ from host.jsonrpc.messages import Id, Malformed, Message, Notification
 from host.protocol.versions import Revision
 
 
-class Parcel(Struct, frozen=True):
+class Parcel(Struct, frozen=True, gc=False):
     """A message to the peer. `about`: the id of the request that it belongs to. `headers`: those that repeat
     parts of a stateless request; empty for every other message. The sender guarantees that they agree with the message
     and are valid HTTP.
@@ -28,7 +28,7 @@ class Parcel(Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-class ReceivedMessage(Struct, frozen=True):
+class ReceivedMessage(Struct, frozen=True, gc=False):
     """A message from the peer. `about`: the id of the request that it belongs to, if the transport knows it."""
 
     message: Message | Malformed
