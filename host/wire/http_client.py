@@ -88,7 +88,7 @@ class HttpLink:
         self._on_dropped = on_dropped
         self._deliver: Deliver = _deliver_before_run
         self._began = trio.Event()
-        self._exchanges = HttpExchanges()
+        self._exchanges = HttpExchanges(origin.abort)
         self._session: str | None = None
         self._revision: str | None = None
         self._batches = False
@@ -134,7 +134,7 @@ class HttpLink:
         if self._stateless and isinstance(message, Success | Failure):
             self._on_dropped("unexpected response", f"to {message.id!r:.80}, which a stateless server must not request")
             return
-        with self._exchanges.begin():
+        with self._exchanges:
             repeatable = isinstance(message, Request) and message.method in REPEATABLE_METHODS
             answer = await self._request("POST", self._headers_of(parcel), write(message), repeatable=repeatable)
             try:
@@ -300,7 +300,8 @@ class HttpLink:
         while not stream.answered:
             if self._stateless or not stream.resumable or left == 0:
                 raise LinkLost(_UNANSWERED)
-            await trio.sleep(stream.reconnect_delay)
+            with trio.move_on_after(stream.reconnect_delay):
+                await self._exchanges.closed.wait()
             before = stream.position
             await self._resume(stream)
             left = left - 1 if stream.position == before else MAX_RESUMES

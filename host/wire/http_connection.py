@@ -56,6 +56,7 @@ class PlainChannel:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self._socket = sock
+        self._is_closed = False
 
     async def send(self, data: bytes) -> None:
         try:
@@ -77,6 +78,8 @@ class PlainChannel:
 
     async def receive(self) -> bytes:
         while True:
+            if self._is_closed:  # trio must not get a descriptor of -1
+                raise trio.ClosedResourceError
             await trio.lowlevel.wait_readable(self._socket)
             try:
                 return self._socket.recv(MAX_READ)
@@ -93,7 +96,8 @@ class PlainChannel:
         return False
 
     def close(self) -> None:
-        if self._socket.fileno() >= 0:
+        if not self._is_closed:
+            self._is_closed = True
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
 

@@ -19,7 +19,15 @@ import certifi
 import trio
 
 from host.wire.http_connection import STREAM_ERRORS, Channel, Connection, PlainChannel, TlsChannel
-from host.wire.http_errors import CONNECT_TIMEOUT, Broken, ProxyRefused, Unreachable, bad_proxy, connect_failure
+from host.wire.http_errors import (
+    CONNECT_TIMEOUT,
+    CONNECTION_BROKE,
+    Broken,
+    ProxyRefused,
+    Unreachable,
+    bad_proxy,
+    connect_failure,
+)
 from host.wire.http_parser import BadResponse, ResponseParser
 from host.wire.link import LinkLost
 from host.wire.proxies import InvalidProxy, credentials_of, proxy_for
@@ -118,6 +126,8 @@ class Pool:
         self._connect = connect or open_channel
         self._idle: deque[Connection] = deque()
         self._busy: set[Connection] = set()
+        self._connecting: set[trio.CancelScope] = set()
+        self._is_aborted = False
         self._head: tuple[str, Url, Headers, bytes] | None = None
 
     async def request(
@@ -167,12 +177,19 @@ class Pool:
         while self._idle and self._is_expired(self._idle[0], now):
             self._idle.popleft().close()
 
-    async def aclose(self) -> None:
-        """Close all connections, also those in use."""
+    def abort(self) -> None:
+        """Close all connections, also those in use: whatever waits at one raises Broken or Unreachable, and every
+        further request Broken."""
+        self._is_aborted = True
+        for scope in self._connecting:
+            scope.cancel()
         while self._idle:
             self._idle.pop().close()
         while self._busy:
             self._busy.pop().close()
+
+    async def aclose(self) -> None:
+        self.abort()
 
     def _is_expired(self, longest: Connection, now: float) -> bool:
         """Whether to close the connection that has been idle longest."""
@@ -193,9 +210,15 @@ class Pool:
         return None
 
     async def _open(self, url: Url) -> Connection:
+        if self._is_aborted:
+            raise Broken(CONNECTION_BROKE)
         try:
-            with trio.fail_after(CONNECT_TIMEOUT):
-                return Connection(await self._connect(url), self._turns.turn())
+            with trio.fail_after(CONNECT_TIMEOUT) as timeout:
+                self._connecting.add(timeout)
+                try:
+                    return Connection(await self._connect(url), self._turns.turn())
+                finally:
+                    self._connecting.discard(timeout)
         except (*STREAM_ERRORS, trio.TooSlowError, UnicodeError) as problem:
             why, remedy = connect_failure(problem)
             raise Unreachable(f"it cannot be reached: {why}", remedy) from problem

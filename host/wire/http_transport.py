@@ -102,6 +102,9 @@ class Transport(Protocol):
             LinkLost: the connection broke, or a header cannot be sent.
         """
 
+    def abort(self) -> None:
+        """Close all connections at once. Whatever waits at one raises LinkLost, and so does every further request."""
+
     async def aclose(self) -> None:
         """Close all connections."""
 
@@ -331,6 +334,10 @@ class Origin:
         self._issuer: str | None = None
         self._did_find_issuer = False
 
+    def abort(self) -> None:
+        """See `Transport.abort`."""
+        self._transport.abort()
+
     def headers(self, ours: list[tuple[str, str]]) -> Headers:
         """The headers of one request: the configured ones, and `ours`."""
         return [*self._configured, (b"Accept-Encoding", b"identity"), *((n.encode(), v.encode()) for n, v in ours)]
@@ -447,59 +454,41 @@ class Origin:
 
 
 class HttpExchanges:
-    """The exchanges of one link. When the link ends, all of them end, `lost` is the reason, and `closed` is set."""
+    """Counts the exchanges of one link: each is a `with` block. When the link ends, `lost` is the reason, and `closed`
+    is set. The exchanges that wait at a connection then break, and fail with that reason.
 
-    def __init__(self) -> None:
+    Args:
+        abort: see `Transport.abort`.
+    """
+
+    def __init__(self, abort: Callable[[], None]) -> None:
         self.lost: LinkLost | None = None
         self.closed = trio.Event()
-        self._scopes: set[trio.CancelScope] = set()
+        self._abort = abort
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self._scopes)
+        return self._count
 
-    def begin(self) -> _Exchange:
-        """Count the `with` block as an exchange, and end it with the link.
+    def __enter__(self) -> None:
+        if self.lost is not None:
+            raise copy_of(self.lost)
+        self._count += 1
 
-        Raises:
-            LinkLost: the link has ended.
-        """
-        return _Exchange(self, self._scopes)
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._count -= 1
+        if self.lost is not None and isinstance(problem, LinkLost) and problem is not self.lost:
+            raise copy_of(self.lost) from None
 
     def connection_lost(self, lost: LinkLost) -> LinkLost:
         """End the link and its exchanges, unless it has already ended. Returns the reason for which it ended first."""
         if self.lost is None:
             self.lost = lost
             self.closed.set()
-            for scope in self._scopes:
-                scope.cancel()
+            self._abort()
         return self.lost
-
-
-class _Exchange:
-    """The block of one exchange. Not a generator, because every call passes through one."""
-
-    __slots__ = ("_exchanges", "_scope", "_scopes")
-
-    def __init__(self, exchanges: HttpExchanges, scopes: set[trio.CancelScope]) -> None:
-        self._exchanges = exchanges
-        self._scopes = scopes
-        self._scope = trio.CancelScope()
-
-    def __enter__(self) -> None:
-        if self._exchanges.lost is not None:
-            raise copy_of(self._exchanges.lost)
-        self._scope.__enter__()
-        self._scopes.add(self._scope)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        self._scopes.discard(self._scope)
-        caught = self._scope.__exit__(kind, problem, trace)
-        if self._scope.cancelled_caught:
-            assert self._exchanges.lost is not None
-            raise copy_of(self._exchanges.lost)
-        return caught
 
 
 @asynccontextmanager

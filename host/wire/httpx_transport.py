@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 
 import httpcore
 import httpx
@@ -52,17 +53,21 @@ class HttpxTransport:
     def __init__(self, turns: Turns, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._turns = turns
         self._transport = transport
+        self._waits = _Waits()
 
     async def request(
         self, method: str, url: Url, headers: Headers, body: bytes | None, *, repeatable: bool = False
     ) -> HttpxResponse:
         """Send a request once; see `http_transport.Transport`. httpx does not tell whether a connection that broke was
         a new one, so nothing is repeated."""
+        if self._waits.is_ended:
+            raise Broken(CONNECTION_BROKE)
         if self._transport is None:
             self._transport = _Pool(url, self._turns)
         request = httpx.Request(method, str(url), headers=headers, content=body, extensions=_TIMEOUTS)
         try:
-            return HttpxResponse(await self._transport.handle_async_request(request))
+            with self._waits.begin():
+                return HttpxResponse(await self._transport.handle_async_request(request), self._waits)
         except httpx.ProxyError as problem:
             why, remedy = connect_failure(ProxyRefused())
             raise Unreachable(f"it cannot be reached: {why}", remedy) from problem
@@ -73,17 +78,52 @@ class HttpxTransport:
         except httpx.HTTPError as problem:
             raise Broken(_broken_reason(problem)) from problem
 
+    def abort(self) -> None:
+        self._waits.end()
+
     async def aclose(self) -> None:
         if self._transport is not None:
             await self._transport.aclose()
 
 
+class _Waits:
+    """The waits for responses, which httpx cannot end by closing their connections at once."""
+
+    def __init__(self) -> None:
+        self._scopes: set[trio.CancelScope] = set()
+        self.is_ended = False
+
+    @contextmanager
+    def begin(self) -> Iterator[None]:
+        """Wait within the block.
+
+        Raises:
+            Broken: `end` was called.
+        """
+        with trio.CancelScope() as scope:
+            if self.is_ended:
+                scope.cancel()  # inside the wait, which closes the generators of httpx
+            self._scopes.add(scope)
+            try:
+                yield
+            finally:
+                self._scopes.discard(scope)
+        if scope.cancelled_caught:
+            raise Broken(CONNECTION_BROKE)
+
+    def end(self) -> None:
+        self.is_ended = True
+        for scope in self._scopes:
+            scope.cancel()
+
+
 class HttpxResponse:
     """A response whose head has been read."""
 
-    def __init__(self, response: httpx.Response) -> None:
+    def __init__(self, response: httpx.Response, waits: _Waits) -> None:
         assert isinstance(response.stream, httpx.AsyncByteStream)
         self._response = response
+        self._waits = waits
         self._pieces: AsyncIterator[bytes] = aiter(response.stream)
         self.status = response.status_code
         self.has_length = (
@@ -104,9 +144,10 @@ class HttpxResponse:
 
     async def read(self) -> bytes:
         try:
-            while True:
-                if piece := await anext(self._pieces):
-                    return piece
+            with self._waits.begin():
+                while not (piece := await anext(self._pieces)):
+                    continue
+                return piece
         except StopAsyncIteration:
             return b""
         except httpx.HTTPError as problem:

@@ -45,7 +45,7 @@ class SseLink:
     def __init__(self, origin: Origin, on_dropped: Callable[[str, str], None]) -> None:
         self._origin = origin
         self._on_dropped = on_dropped
-        self._exchanges = HttpExchanges()
+        self._exchanges = HttpExchanges(self._abort)
         self._endpoint: Url | None = None
         self._endpoint_known = trio.Event()
         self._batches = False
@@ -76,12 +76,16 @@ class SseLink:
             AuthNeeded, HttpRefused: the server did not accept the message.
             LinkLost: the link has ended, or this exchange broke.
         """
-        with self._exchanges.begin():
+        with self._exchanges:
             await self._endpoint_known.wait()
             answer = await self._origin.request("POST", self._post_headers, write(parcel.message), self._endpoint)
             await answer.discard()
             if not answer.is_success:
                 raise await self._origin.refusal(answer)
+
+    def _abort(self) -> None:
+        self._origin.abort()
+        self._endpoint_known.set()  # what waits for it finds the connections closed
 
     def settle(self, revision: Revision) -> None:
         """Set the negotiated revision. From now on POSTs name it, if it has a header for that."""

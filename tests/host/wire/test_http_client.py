@@ -1124,6 +1124,35 @@ async def test_an_answer_is_resumed_by_the_id_before_one_that_is_too_long(
         assert found.messages[-1] == success(7)
 
 
+async def test_the_pause_before_resuming_ends_with_the_link(autojump_clock: trio.testing.MockClock) -> None:
+    gone = trio.Event()
+
+    async def handle(request: httpx.Request) -> httpx.Response:
+        await trio.lowlevel.checkpoint()
+        if request.method == "GET":
+            return httpx.Response(405)
+        if (body := json.loads(request.content))["method"] == "initialize":
+            headers = {"mcp-session-id": "s", "content-type": JSON}
+            return httpx.Response(200, headers=headers, content=answer(body["id"]))
+        return streaming(b"retry: 30000\nid: 1\ndata:\n\n") if body["id"] == 7 else httpx.Response(404)
+
+    async def wait(link: HttpLink) -> None:
+        with pytest.raises(SessionEnded):
+            await link.send(ask(7))
+        gone.set()
+
+    async with linked("http://example.com/", in_memory(handle)) as found, trio.open_nursery() as nursery:
+        await found.link.send(ask(1, "initialize"))
+        nursery.start_soon(wait, found.link)
+        await trio.sleep(5)
+        assert not gone.is_set()
+        with pytest.raises(SessionEnded):
+            await found.link.send(ask(8))
+        before = trio.current_time()
+        await gone.wait()
+        assert trio.current_time() == before
+
+
 async def test_resuming_is_given_up_after_a_few_times_without_anything_new(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

@@ -495,6 +495,34 @@ async def answer_all(stream: trio.abc.Stream, number: int, heard: list[Heard] | 
 
 
 @BOTH_CLIENTS
+async def test_what_waits_over_tls_ends_when_all_connections_are_aborted(
+    tmp_path: Path, trusting: Callable[[Path], None]
+) -> None:
+    context, file = certificate(tmp_path, "127.0.0.1")
+    trusting(file)
+    begun, ended = trio.Event(), trio.Event()
+
+    async def serve(stream: trio.SocketStream) -> None:
+        await Wire(trio.SSLStream(stream, context, server_side=True, https_compatible=True), 1).hear()
+        begun.set()
+        await trio.sleep_forever()
+
+    async def wait(pool: Transport, url: str) -> None:
+        with pytest.raises(Broken):
+            await get(pool, url)
+        ended.set()
+
+    async with serving_tcp(serve) as port, trio.open_nursery() as nursery:
+        pool = transport()
+        nursery.start_soon(wait, pool, f"https://127.0.0.1:{port}/")
+        await begun.wait()
+        pool.abort()
+        with trio.fail_after(5):
+            await ended.wait()
+        await pool.aclose()
+
+
+@BOTH_CLIENTS
 async def test_calls_over_tls_on_one_connection(tmp_path: Path, trusting: Callable[[Path], None]) -> None:
     context, file = certificate(tmp_path, "127.0.0.1")
     trusting(file)
@@ -512,6 +540,69 @@ async def test_calls_over_tls_on_one_connection(tmp_path: Path, trusting: Callab
             assert (status, body[:2], len(body)) == (200, b"1x", 100_001)
         await pool.aclose()
     assert connections == 1
+
+
+@pytest.mark.parametrize(
+    ("client", "waits_for"),
+    [
+        ("built-in", "the response"),
+        ("httpx", "the response"),
+        ("built-in", "the rest of the body"),
+        ("httpx", "the rest of the body"),
+        ("built-in", "the request to be read"),  # httpx leaves its generator of the body open
+    ],
+    indirect=["client"],
+)
+async def test_what_waits_at_a_connection_ends_when_all_are_aborted(waits_for: str, client: str) -> None:
+    begun, ended = trio.Event(), trio.Event()
+
+    async def script(heard: Heard, wire: Wire) -> None:
+        if waits_for == "the rest of the body":
+            await wire.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbegun")
+        begun.set()
+        await trio.sleep_forever()
+
+    async def serve(stream: trio.SocketStream) -> None:
+        begun.set()
+        await trio.sleep_forever()
+
+    async def wait(pool: Transport, url: str) -> None:
+        with pytest.raises(Broken):
+            await get(pool, url, body=b"x" * 20_000_000 if waits_for == "the request to be read" else b"{}")
+        ended.set()
+
+    async with opened(script) as (pool, server), serving_tcp(serve) as deaf, trio.open_nursery() as nursery:
+        url = f"http://127.0.0.1:{deaf}/" if waits_for == "the request to be read" else server.url
+        nursery.start_soon(wait, pool, url)
+        await begun.wait()
+        await trio.sleep(0.05)
+        assert not ended.is_set()
+        pool.abort()
+        with pytest.raises(Broken):
+            await get(pool, server.url)
+        with trio.fail_after(5):
+            await ended.wait()
+        assert len(server.heard) <= 1
+
+
+@only("built-in")
+async def test_connecting_ends_when_all_connections_are_aborted(autojump_clock: MockClock) -> None:
+    async def connect(url: Url) -> Channel:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    pool = Pool(Turns(), connect)
+    async with trio.open_nursery() as nursery:
+
+        async def wait() -> None:
+            with pytest.raises(Unreachable):
+                await get(pool, "http://example.com/")
+
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        pool.abort()
+    assert trio.current_time() == began
 
 
 @BOTH_CLIENTS

@@ -16,7 +16,7 @@ from trio.testing import MockClock
 from host.jsonrpc.messages import Malformed
 from host.memory import Budget, Holding, Use, client_owner, server_owner
 from host.wire import http_transport
-from host.wire.http_errors import AuthNeeded, HttpRefused
+from host.wire.http_errors import AuthNeeded, Broken, HttpRefused
 from host.wire.http_transport import (
     LINGER,
     MAX_REDIRECTS,
@@ -363,13 +363,15 @@ async def test_what_is_not_wanted_is_read_for_a_moment(autojump_clock: MockClock
 
 
 async def test_exchanges_end_with_their_link_for_one_reason() -> None:
-    exchanges = HttpExchanges()
+    aborted = trio.Event()
+    exchanges = HttpExchanges(aborted.set)
     ended: list[str] = []
 
     async def work() -> None:
         try:
-            with exchanges.begin():
-                await trio.sleep_forever()
+            with exchanges:
+                await aborted.wait()
+                raise Broken("the connection was closed")
         except LinkLost as lost:
             ended.append(str(lost))
 
@@ -383,7 +385,7 @@ async def test_exchanges_end_with_their_link_for_one_reason() -> None:
     assert ended == ["first", "first"]
     assert len(exchanges) == 0
     with pytest.raises(LinkLost, match="first"):
-        with exchanges.begin():
+        with exchanges:
             raise AssertionError("nothing begins any more")
 
 
