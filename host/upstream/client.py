@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -82,8 +82,6 @@ DEFINED_BY = {
     Kind.TEMPLATE: (Kind.TEMPLATE,),
 }
 """The lists that have the definition of an entry of this kind."""
-_NO_PROGRESS: AbstractContextManager[None] = nullcontext()
-"""In the place of a progress token, for a caller that wants no progress."""
 ERA_CHECK_PAUSE = 5.0
 """Seconds between two checks of a server's era."""
 ERA_DOUBT_CODES = (UnsupportedVersion.code, INVALID_REQUEST, -32000, -32001)
@@ -215,11 +213,11 @@ class Client:
         upstream_call = UpstreamCall(exchange, CallDeadline(self._timeout))
         self._call_count += 1
         try:
-            relaying = _NO_PROGRESS if token is None else self._relaying_progress(token, upstream_call)
-            with upstream_call.deadline.scope, relaying as upstream_token:
-                if self.negotiated.revision.stateless:
-                    return await self._call_stateless(permit, params, upstream_call, upstream_token)
-                return await self._call_handshake(permit, params, upstream_call, upstream_token)
+            with upstream_call.deadline.scope:
+                if token is None:
+                    return await self._call_in_era(permit, params, upstream_call, None)
+                with self._relaying_progress(token, upstream_call) as upstream_token:
+                    return await self._call_in_era(permit, params, upstream_call, upstream_token)
             raise timed_out(self.server, trio.current_time() - upstream_call.deadline.began)
         finally:
             self._call_count -= 1
@@ -247,6 +245,12 @@ class Client:
         return await internal_request(
             self.peer, self.negotiated.revision, self._capabilities, method, params, subject=subject
         )
+
+    def _call_in_era(
+        self, permit: CallPermit, params: dict[str, Raw], upstream_call: UpstreamCall, token: Id | None
+    ) -> Awaitable[Answer]:
+        call = self._call_stateless if self.negotiated.revision.stateless else self._call_handshake
+        return call(permit, params, upstream_call, token)
 
     async def _call_handshake(
         self, permit: CallPermit, params: dict[str, Raw], upstream_call: UpstreamCall, token: Id | None

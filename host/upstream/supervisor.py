@@ -111,6 +111,7 @@ class Stopped:
 
 
 State = Connecting | Ready | Failed | Disabled | Held | Stopped
+_STARTING = Connecting, Stopped
 
 
 class Upstream:
@@ -192,7 +193,7 @@ class Upstream:
     @property
     def is_starting(self) -> bool:
         """Whether the server is connecting, or will be once it is used."""
-        return isinstance(self._state, Connecting | Stopped)
+        return isinstance(self._state, _STARTING)
 
     async def wait_started(self) -> None:
         """Wait while the server is connecting; start it if it is stopped. Afterwards it is ready, or will not be

@@ -264,8 +264,8 @@ class Upstreams:
         Raises:
             TooManyRequests: too many requests of this owner wait.
         """
-        servers = self.by_id if server is None else self.by_id.keys() & {server}
-        wanted = [self.by_id[each] for each in servers if not self.by_id[each].listed.is_set()]
+        upstreams = self.by_id.values() if server is None else (self.by_id[server],) if server in self.by_id else ()
+        wanted = [each for each in upstreams if not each.listed.is_set()]
         if wanted:
             with self._waiting_request(caller):
                 await self.wait_listed(server, at_most=min(each.spec.timeout for each in wanted))

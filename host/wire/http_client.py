@@ -89,6 +89,7 @@ class HttpLink:
         self._deliver: Deliver = _deliver_before_run
         self._began = trio.Event()
         self._exchanges = HttpExchanges(origin.abort)
+        self._turn = origin.turns.turn()
         self._session: str | None = None
         self._revision: str | None = None
         self._batches = False
@@ -229,9 +230,9 @@ class HttpLink:
         kind = answer.media_type
         if kind == JSON:
             body = await answer.body()
-            turn = self._origin.turns.turn()
+            self._turn.begin()
             answered = self._take(body, request.id, request.id)
-            turn.account()
+            self._turn.account()
             if not answered:
                 raise _NotAResponse("it responded with JSON that is not a response to the request")
         elif kind == EVENT_STREAM:

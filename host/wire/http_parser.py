@@ -104,7 +104,8 @@ class ResponseParser:
     @property
     def idle_time(self) -> float | None:
         """Seconds for which the server keeps the connection, as its `Keep-Alive` field says; None if it does not."""
-        found = _KEEP_ALIVE_TIMEOUT.search(self.fields.get(b"keep-alive", b""))
+        field = self.fields.get(b"keep-alive")
+        found = None if field is None else _KEEP_ALIVE_TIMEOUT.search(field)
         return float(found[1]) if found else None
 
     def _take_heads(self, data: bytes) -> bytes:

@@ -124,6 +124,7 @@ class Pool:
     def __init__(self, turns: Turns, connect: Callable[[Url], Awaitable[Channel]] | None = None) -> None:
         self._turns = turns
         self._connect = connect or open_channel
+        self._now = trio.lowlevel.current_clock().current_time  # in fewer steps than trio.current_time
         self._idle: deque[Connection] = deque()
         self._busy: set[Connection] = set()
         self._connecting: set[trio.CancelScope] = set()
@@ -168,7 +169,7 @@ class Pool:
             self._close(connection)
             return
         self._busy.discard(connection)
-        now = trio.current_time()
+        now = self._now()
         said = connection.parser.idle_time
         # The server counts from another moment, so a connection is given up a second before the server does.
         connection.expires_at = now + (IDLE_EXPIRY if said is None else min(max(said - 1.0, 0.0), IDLE_EXPIRY))
@@ -201,7 +202,7 @@ class Pool:
 
     def _take_idle(self) -> Connection | None:
         """The connection that was used last, if it is still open."""
-        now = trio.current_time()
+        now = self._now()
         while self._idle:
             connection = self._idle.pop()
             if connection.expires_at > now and connection.is_quiet():

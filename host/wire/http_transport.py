@@ -134,9 +134,11 @@ class HttpResponse:
     @property
     def media_type(self) -> str:
         """The media type in lower case; empty if the body is compressed although `Accept-Encoding` excludes it."""
-        if (self._response.header("content-encoding") or "identity").strip().lower() != "identity":
+        coding = self._response.header("content-encoding")
+        if coding is not None and coding.strip().lower() not in ("", "identity"):
             return ""
-        return (self._response.header("content-type") or "").partition(";")[0].strip().lower()
+        kind = self._response.header("content-type") or ""
+        return kind if kind == JSON else kind.partition(";")[0].strip().lower()
 
     def header(self, name: str) -> str | None:
         return self._response.header(name)
@@ -154,7 +156,10 @@ class HttpResponse:
             LinkLost: the connection broke.
         """
         if (whole := self._response.take_whole()) is not None:
-            return self._charged(whole)
+            # Of one read, and handled at once: like a whole line over stdio it is not charged.
+            if len(whole) > self._max_body:
+                raise self._over_limit()
+            return whole
         if not self._response.has_length:
             await self.discard()
             raise Broken("it did not say how long its response is, so a broken one could not be told from a whole one")
@@ -187,17 +192,6 @@ class HttpResponse:
         if size > self._max_body:
             raise self._over_limit()
         return b"".join(parts)
-
-    def _charged(self, body: bytes) -> bytes:
-        """This body, if it is within the limit and there is memory for it."""
-        if len(body) > self._max_body:
-            raise self._over_limit()
-        with self._hold(_keep) as held:
-            try:
-                held.grow(len(body))
-            except OverBudget:
-                raise NoMemory from None
-        return body
 
     def _over_limit(self) -> OverLimit:
         return OverLimit(f"it sent more than {self._max_body} bytes in one response (limits.message)")
@@ -377,7 +371,8 @@ class Origin:
         address = (self._redirects.get((method, at)) if self._redirects else None) or at or self._url
         hops = 0
         while True:
-            answer = await self._request_once(method, address, headers, body, repeatable=repeatable)
+            response = await self._transport.request(method, address, headers, body, repeatable=repeatable)
+            answer = HttpResponse(response, self.turns, self.max_message, self._hold)
             further = self._redirect_target(method, address, answer) if hops < MAX_REDIRECTS else None
             if further is None:
                 break
@@ -425,7 +420,8 @@ class Origin:
             return None
         headers = [(b"Accept", JSON.encode()), (b"Accept-Encoding", b"identity")]
         try:
-            answer = await self._request_once("GET", address, headers, None, MAX_METADATA, repeatable=True)
+            response = await self._transport.request("GET", address, headers, None, repeatable=True)
+            answer = HttpResponse(response, self.turns, MAX_METADATA, self._hold)
             if answer.status == 200 and answer.media_type == JSON:
                 return await answer.body()
             await answer.discard()
@@ -438,19 +434,6 @@ class Origin:
         followed = answer.status in _SAME_METHOD_REDIRECTS or (method == "GET" and answer.status in _GET_REDIRECTS)
         reference = answer.location() if followed else None
         return None if reference is None else self.locate(reference, address)
-
-    async def _request_once(
-        self,
-        method: str,
-        address: Url,
-        headers: Headers,
-        body: bytes | None,
-        max_body: int | None = None,
-        *,
-        repeatable: bool,
-    ) -> HttpResponse:
-        response = await self._transport.request(method, address, headers, body, repeatable=repeatable)
-        return HttpResponse(response, self.turns, max_body or self.max_message, self._hold)
 
 
 class HttpExchanges:
@@ -527,10 +510,6 @@ async def open_origin(
         yield Origin(target, common, used, turns, max_message, hold)
     finally:
         await used.aclose()
-
-
-def _keep() -> None:
-    """Give nothing up: what is held is released in the same step."""
 
 
 def _has(headers: Headers, wanted: bytes) -> bool:
