@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import lru_cache, partial
 
 import trio
 
@@ -59,6 +60,10 @@ STREAM_GRACE = 0.5
 """Seconds that `notifications/initialized` waits for the standalone stream to open. While it is not open, servers drop
 the messages for it, server requests included, and then wait for the responses."""
 MIN_RETRY_PAUSE = 1.0
+MAX_KEPT_HEADERS = 64
+"""Headers of stateless requests that are kept for the next request of the same method and name."""
+MAX_KEPT_FIELDS = 3
+"""Fields of a request whose headers are kept: revision, method and name. Values of arguments seldom come again."""
 
 _SESSION = "mcp-session-id"
 _SESSION_ID = re.compile(r"[\x21-\x7e]+")
@@ -190,11 +195,15 @@ class HttpLink:
             ("Accept", f"{JSON}, {EVENT_STREAM}"),
             ("Content-Type", JSON),
         )
+        self._with_fields = lru_cache(MAX_KEPT_HEADERS)(partial(_with_fields, self._post_headers))
 
     def _headers_of(self, parcel: Parcel) -> Headers:
-        if not parcel.headers:
+        fields = parcel.headers
+        if not fields:
             return self._post_headers
-        return [*self._post_headers, *((name.encode(), text.encode()) for name, text in parcel.headers)]
+        if len(fields) > MAX_KEPT_FIELDS:
+            return _with_fields(self._post_headers, fields)
+        return self._with_fields(fields)
 
     def _headers(self, *ours: tuple[str, str]) -> Headers:
         headers = list(ours)
@@ -454,6 +463,10 @@ async def open_http(
 
 def _deliver_before_run(received: ReceivedMessage) -> None:
     raise AssertionError("nothing can arrive before run")
+
+
+def _with_fields(headers: Headers, fields: tuple[tuple[str, str], ...]) -> Headers:
+    return [*headers, *((name.encode(), text.encode()) for name, text in fields)]
 
 
 def _is_response_to(message: Message | Malformed, id: Id) -> bool:

@@ -39,6 +39,8 @@ MAX_IDLE = 100
 are closed after `BURST_EXPIRY` seconds without use."""
 IDLE_EXPIRY = 60.0
 BURST_EXPIRY = 2.0
+MAX_HEADS = 64
+"""Heads of requests that are kept."""
 # Detects a vanished peer within a minute, also on a standalone stream, on which silence is normal.
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # not every platform has all of them
 SOCKET_OPTIONS = (
@@ -129,7 +131,8 @@ class Pool:
         self._busy: set[Connection] = set()
         self._connecting: set[trio.CancelScope] = set()
         self._is_aborted = False
-        self._head: tuple[str, Url, Headers, bytes] | None = None
+        self._heads: dict[int, tuple[Headers, Url, str, bytes]] = {}
+        """By the id of their headers, which are kept with them, so that no others can have it."""
 
     async def request(
         self, method: str, url: Url, headers: Headers, body: bytes | None, *, repeatable: bool = False
@@ -225,16 +228,18 @@ class Pool:
             raise Unreachable(f"it cannot be reached: {why}", remedy) from problem
 
     def _rendered(self, method: str, url: Url, headers: Headers) -> bytes:
-        """The head of a request, but for its length and its end. That of the last one is kept, because most requests
-        have the same one."""
-        last = self._head
-        if last is not None and last[2] is headers and last[1] is url and last[0] == method:
-            return last[3]
+        """The head of a request, but for its length and its end. Those of the last lists of headers are kept, because
+        most requests have one of them; their receiver does not change them."""
+        kept = self._heads.get(id(headers))
+        if kept is not None and kept[0] is headers and kept[1] is url and kept[2] == method:
+            return kept[3]
         fields = b"".join([b"%b: %b\r\n" % field for field in headers])
         if fields.count(b"\n") != len(headers) or not _FIELDS.fullmatch(fields):
             raise LinkLost("a header of the request has characters that it must not have")
         head = f"{method} {url.target} HTTP/1.1\r\nHost: {url.authority}\r\n".encode("ascii") + fields
-        self._head = method, url, headers, head
+        if len(self._heads) >= MAX_HEADS:
+            self._heads.clear()
+        self._heads[id(headers)] = headers, url, method, head
         return head
 
 

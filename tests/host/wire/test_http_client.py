@@ -796,6 +796,28 @@ async def test_the_headers_of_a_parcel_are_sent_with_it_and_with_nothing_else() 
         assert found.messages == [success(1), success(2), success(3)]
 
 
+async def test_every_stateless_request_has_its_own_headers() -> None:
+    """Also those that are kept for the next request of the same tool, after another session id and revision."""
+
+    async def post(heard: Heard, wire: Wire) -> None:
+        await wire.say(200, answer(json.loads(heard.body)["id"]))
+
+    def call(id: int) -> Parcel:
+        values = (("Mcp-Param-A", str(id)),) if id % 3 == 0 else ()
+        return Parcel(Request(id, "tools/call"), headers=(*MIRRORED[:2], ("Mcp-Name", f"t{id % 5}"), *values))
+
+    async with serving(scripted(post)) as server, linked(server.url) as found:
+        for id in range(30):
+            if id == 15:
+                found.link.settle(LATEST)
+            await found.link.send(call(id))
+        names = ["mcp-protocol-version", "mcp-method", "mcp-name", "mcp-param-a"]
+        for id, heard in enumerate(server.heard):
+            assert [heard.headers[name] for name in names if name in heard.headers] == [
+                text for _, text in call(id).headers
+            ]
+
+
 async def test_a_stateless_server_has_no_session_no_stream_and_no_farewell() -> None:
     """Even if the server sends a session id."""
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
+from itertools import product
 from pathlib import Path
 
 import httpx
@@ -22,7 +23,7 @@ from host.wire import http_pool
 from host.wire.http_client import open_http
 from host.wire.http_connection import Channel
 from host.wire.http_errors import Broken, Unreachable
-from host.wire.http_pool import BURST_EXPIRY, MAX_IDLE, Pool, tls_context
+from host.wire.http_pool import BURST_EXPIRY, MAX_HEADS, MAX_IDLE, Pool, tls_context
 from host.wire.http_transport import HttpResponse, Transport
 from host.wire.link import LinkLost
 from host.wire.turns import Turns
@@ -80,6 +81,21 @@ async def test_the_connection_that_was_used_last_is_used_first() -> None:
             await each.aclose()
         assert [(await get(pool, server.url))[1] for _ in range(3)] == [b"2"] * 3
         assert server.connections == 3
+
+
+@BOTH_CLIENTS
+async def test_each_request_has_its_own_head_however_many_there_were() -> None:
+    async def script(heard: Heard, wire: Wire) -> None:
+        await wire.say(200, f"{heard.method} {heard.target} {heard.headers['x']}".encode())
+
+    async with opened(script) as (pool, server):
+        lists = [[(b"X", b"%d" % number)] for number in range(2 * MAX_HEADS)]
+        urls = [Url.parse(f"{server.url}/{letter}") for letter in "ab"]
+        for _ in range(2):
+            for number, headers in enumerate(lists):
+                for method, url in product(("GET", "POST"), urls):
+                    response = HttpResponse(await pool.request(method, url, headers, b"{}"))
+                    assert await response.body() == f"{method} {url.target} {number}".encode()
 
 
 @pytest.mark.parametrize(
