@@ -50,7 +50,7 @@ def prepare_result(result: Raw, *, sanitizes: bool) -> tuple[str | None, bytes |
 
 
 def _has_too_many_tokens(result: bytes) -> bool:
-    if not has_more_tokens(result, MAX_UNSTRUCTURED_TOKENS):
+    if len(result) <= MAX_UNSTRUCTURED_TOKENS or not has_more_tokens(result, MAX_UNSTRUCTURED_TOKENS):
         return False
     structured = pick(result, _STRUCTURED).get("structuredContent", b"")
     return (

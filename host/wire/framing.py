@@ -103,6 +103,12 @@ class MessageSplitter(LineSplitter):
         """
         at = 0
         while at < len(data):
+            if not self._size and self.discarding is None:
+                end = data.find(b"\n", at)
+                if 0 < end <= at + self._limit and (line := data[at:end].rstrip(b"\r")):  # a whole one, as most are
+                    at = end + 1
+                    yield line
+                    continue
             at, part, ended = self._part(data, at)
             if self.discarding is None and not self._keep(part):
                 self.discarding = DiscardedMessage(self._limit, self._too_long())

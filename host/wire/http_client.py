@@ -148,8 +148,9 @@ class HttpLink:
                     await self._take_answer(answer, message)
                 else:
                     await self._take_receipt(answer)
-            finally:
+            except BaseException:  # otherwise its body has been read to the end
                 await answer.aclose()
+                raise
         if isinstance(message, Notification) and message.method == INITIALIZED:
             self._initialized = True
             self._listen_when_ready()
@@ -240,7 +241,7 @@ class HttpLink:
         if kind == JSON:
             body = await answer.body()
             self._turn.begin()
-            answered = self._take(body, request.id, request.id)
+            answered = self._take(read_each(body, self._batches), request.id, request.id)
             self._turn.account()
             if not answered:
                 raise _NotAResponse("it responded with JSON that is not a response to the request")
@@ -289,11 +290,8 @@ class HttpLink:
         self._session = session
         self._set_headers()
 
-    def _take(self, data: bytes, about: Id | None, wanted: Id | None) -> bool:
-        """Deliver the messages in `data`. Returns whether one of them is the response to the request `wanted`."""
-        return self._take_each(read_each(data, self._batches), about, wanted)
-
-    def _take_each(self, messages: Iterable[Message | Malformed], about: Id | None, wanted: Id | None) -> bool:
+    def _take(self, messages: Iterable[Message | Malformed], about: Id | None, wanted: Id | None) -> bool:
+        """Deliver the messages. Returns whether one of them is the response to the request `wanted`."""
         answered = False
         for message in messages:
             self._deliver(ReceivedMessage(message, about))
@@ -359,11 +357,12 @@ class HttpLink:
         def take(event: Event | Malformed) -> bool:
             stream.event_count += 1
             if isinstance(event, Malformed):
-                stream.answered = self._take_each((event,), stream.request_id, stream.request_id) or stream.answered
+                stream.answered = self._take((event,), stream.request_id, stream.request_id) or stream.answered
             elif event.event != "message":
                 self._on_dropped("unexpected event", f"{event.event[:80]!r:.80}")
             elif event.data:  # an event without data only sets the last event id
-                stream.answered = self._take(event.data, stream.request_id, stream.request_id) or stream.answered
+                messages = read_each(event.data, self._batches)
+                stream.answered = self._take(messages, stream.request_id, stream.request_id) or stream.answered
             return stream.answered
 
         await answer.read_events(stream.events, take)

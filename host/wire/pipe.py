@@ -48,15 +48,16 @@ class LineWriter:
         """
         if self._broken:
             raise PipeClosed("the pipe is closed")
-        data = memoryview(line + b"\n")
-        if self._is_too_much(len(data)):
-            raise PipeStalled(f"more than {MAX_BACKLOG} bytes wait to be read")
+        data = line + b"\n"
+        written = 0
         if not self._waiting:
-            data = data[self._write(data) :]
-            if not data:
+            written = self._write(data)
+            if written == len(data):
                 return
-        self._waiting.append(data)
-        self._size += len(data)
+        elif self._is_too_much(len(data)):
+            raise PipeStalled(f"more than {MAX_BACKLOG} bytes wait to be read")
+        self._waiting.append(memoryview(data)[written:])
+        self._size += len(data) - written
         self._wake.set()
 
     async def write_when_room(self, line: bytes) -> None:
@@ -97,7 +98,7 @@ class LineWriter:
             else:
                 self._waiting[0] = head[written:]
 
-    def _write(self, data: memoryview) -> int:
+    def _write(self, data: bytes | memoryview) -> int:
         try:
             return os.write(self._fd, data)
         except BlockingIOError:

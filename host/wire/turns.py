@@ -27,19 +27,17 @@ class Turns:
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
-        self._spent = 0.0
+        self.spent = 0.0
+        """Seconds of this pass."""
         self._renewals = 0
 
     def turn(self) -> Turn:
         """A turn for one reader, to be used by one task."""
         return Turn(self, self._clock)
 
-    def spend(self, seconds: float) -> None:
-        self._spent += seconds
-
     @property
     def used_up(self) -> bool:
-        return self._spent >= PASS_BUDGET
+        return self.spent >= PASS_BUDGET
 
     async def next_pass(self) -> None:
         """Let every other task run once, and renew the budget."""
@@ -58,7 +56,7 @@ class Turns:
         # Of several readers that yielded in the same pass, only the first one renews the budget.
         if self._renewals == renewals:
             self._renewals += 1
-            self._spent = 0.0
+            self.spent = 0.0
 
 
 class Turn:
@@ -77,7 +75,7 @@ class Turn:
     def account(self) -> None:
         """Account for the time since `begin` without yielding."""
         now = self._clock()
-        self._turns.spend(now - self._began)
+        self._turns.spent += now - self._began
         self._began = now
 
     async def yield_if_over(self) -> None:
