@@ -5,6 +5,7 @@
     │   ├── InvalidRequest       -32600  the message itself is not usable here
     │   ├── MethodNotFound       -32601  also: the server that it is for does not offer that
     │   ├── InvalidParams        -32602  members missing or of the wrong type, a bad cursor
+    │   │   └── UnknownState     -32602  what a retry brings back was not given out for it, or is over
     │   ├── UnknownEntry         -32602  no such tool or prompt (or policy hides it: the same words)
     │   ├── ResourceNotFound     -32002  no such resource (or policy hides it: the same words)
     │   ├── HeaderMismatch       -32020  the headers do not say what the body says
@@ -35,7 +36,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from msgspec import Raw
+from msgspec import Raw, json
 
 UNCONFIRMED = 408
 """Code for a confirmation that nobody answered in time."""
@@ -43,6 +44,8 @@ TOO_LARGE = 413
 """Code for a result, or a request of a server, that is longer than permitted."""
 TOO_MANY_REQUESTS = 429
 """Code for exceeded limits of number or rate, of any transport or link."""
+_MAX_METHOD = 80
+"""Characters of an unknown method that its error repeats."""
 INTERNAL_ERROR_MESSAGE = "Internal error in Colonnade; its log says more"
 """Message to a caller for an internal error."""
 
@@ -74,9 +77,22 @@ class InvalidRequest(CallerError):
 class MethodNotFound(CallerError):
     code = -32601
 
+    @classmethod
+    def of_method(cls, method: str) -> MethodNotFound:
+        """The error for a method that the revision of the request does not have, in the form of the official SDKs."""
+        return cls("Method not found", data=Raw(json.encode(method[:_MAX_METHOD])))
+
 
 class InvalidParams(CallerError):
     code = -32602
+
+
+class UnknownState(InvalidParams):
+    """The `requestState` is none that was given out for this request, or is over; in the form of the official SDKs."""
+
+    def __init__(self) -> None:
+        data = Raw(b'{"reason":"invalid_request_state"}')
+        super().__init__("Invalid or expired requestState; send the request again from the beginning", data=data)
 
 
 class UnknownEntry(CallerError):

@@ -29,12 +29,12 @@ from host.errors import (
     TooLarge,
     TooManyRequests,
     Unavailable,
+    UnknownState,
     copy_of,
 )
 from host.jsonrpc.messages import INTERNAL_ERROR, Id, Notification
 from host.memory import Budget, OverBudget, Use, client_owner
 from host.protocol.tasks import Task
-from host.router.router import EXPIRED_STATE_MESSAGE
 
 MAX_PARKED = 1000
 MAX_PARKED_PER_OWNER = 200
@@ -52,13 +52,6 @@ KEPT_OVERHEAD_BYTES = 8 * 1024
 
 T = TypeVar("T", bound=Hashable)
 Work: TypeAlias = Callable[[DetachedCall], Awaitable[Raw]]
-
-
-class UnknownState(InvalidParams):
-    """The state names no call, another owner's call, or a round that is over or never existed."""
-
-    def __init__(self) -> None:
-        super().__init__(EXPIRED_STATE_MESSAGE)
 
 
 class SupersededState(InvalidParams):

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Raw
 
-from host.errors import INTERNAL_ERROR_MESSAGE, ColonnadeError, InvalidParams
+from host.errors import INTERNAL_ERROR_MESSAGE, ColonnadeError, InvalidRequest
 from host.journal import InternalError, Journal
 from host.jsonrpc.messages import INTERNAL_ERROR, ErrorBody, Failure, Request, Success
 
@@ -15,11 +15,11 @@ def params_of(request: Request) -> dict[str, Raw]:
     """The members of a request's params.
 
     Raises:
-        InvalidParams: they are no object.
+        InvalidRequest: they are no object.
     """
     found = request.params_members
     if found is None:
-        raise InvalidParams("params is not an object")
+        raise InvalidRequest("params is not an object")
     return dict(found)
 
 

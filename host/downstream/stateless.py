@@ -24,7 +24,7 @@ from host.downstream.charge import COPIES
 from host.downstream.detached import PARKED_LIFETIME, DetachedCall, Outcome, ParkedCallState, RequestsToClient
 from host.downstream.error_answers import errors_as_answers
 from host.downstream.tasks import IN_EXTENSION, Tasks
-from host.errors import Forbidden, InvalidParams, MethodNotFound, MissingAbility, TooManyRequests
+from host.errors import Forbidden, MethodNotFound, MissingAbility, TooManyRequests, UnknownState
 from host.exchange import (
     Answer,
     Answered,
@@ -49,7 +49,7 @@ from host.protocol.mrtr import RETRIABLE_METHODS, Retry, input_required, retry_o
 from host.protocol.server_requests import ELICIT, ServerRequestRejected, adapt, server_request_of, stateless_form
 from host.protocol.stateless import Envelope, complete_result, discover_result, with_server_info
 from host.protocol.tasks import Task, created_in_extension
-from host.router.router import EXPIRED_STATE_MESSAGE, Router, failed_call
+from host.router.router import Router, failed_call
 from host.seal import InvalidSeal, Seal
 from host.version import VERSION
 from host.wire.link import LinkLost
@@ -154,7 +154,7 @@ class _SpentStates:
             del self._until[oldest]
             self._by_owner.drop(oldest)
         if id in self._until or not id.startswith(self._mark):
-            raise InvalidParams(EXPIRED_STATE_MESSAGE)
+            raise UnknownState
         if not self._by_owner.has_room(owner, max_total=MAX_SPENT, max_per_owner=MAX_SPENT_PER_OWNER):
             raise TooManyRequests("too many requests are repeated after visits to pages; wait some minutes")
         self._until[id] = now + PARKED_LIFETIME
@@ -208,7 +208,7 @@ class Stateless:
             found = discover_result(VERSION, self._router.instructions(caller.endpoint))
             return complete_result(DISCOVER, found, VERSION)
         if method not in SUPPORTED_METHODS:
-            raise MethodNotFound(f"there is no method {method[:80]!r} here")
+            raise MethodNotFound.of_method(method)
         if method in IN_EXTENSION:
             return with_server_info(self.tasks.answer_in_extension(request, params, caller), VERSION)
         turn = self._turn(request, params, caller) if method in RETRIABLE_METHODS else None
@@ -288,7 +288,7 @@ class Stateless:
         try:
             content = self._seal.unseal("state", bound.digest, retry.state)
         except InvalidSeal:
-            raise InvalidParams(EXPIRED_STATE_MESSAGE) from None
+            raise UnknownState from None
         kind, *rest = msgspec.json.decode(content)
         if kind == "parked":
             return ParkedCallState(*rest)

@@ -20,7 +20,9 @@ from host.errors import (
     MethodNotFound,
     MissingAbility,
     ProtocolViolation,
+    ResourceNotFound,
     ServerErrorResponse,
+    UnknownState,
     UpstreamError,
 )
 from host.exchange import Answer, Answered, Caller, Exchange, InputRequired, NoClient, ResolvedName
@@ -58,7 +60,6 @@ from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams
 
 NO_COMPLETION = Raw(b'{"completion":{"values":[],"total":0,"hasMore":false}}')
-EXPIRED_STATE_MESSAGE = "invalid or expired requestState: send the request again from the beginning"
 
 
 class Router:
@@ -97,7 +98,10 @@ class Router:
         if method in LIST_METHOD_BY_NAME:
             return await self.lists.answer(exchange, LIST_METHOD_BY_NAME[method])
         if method == COMPLETION_COMPLETE:
-            return await self._complete(exchange)
+            try:
+                return await self._complete(exchange)
+            except ResourceNotFound as error:  # what is completed is a parameter: "Completion / Error Handling"
+                raise InvalidParams(error.message, data=error.data) from None
         if method in (SUBSCRIBE, UNSUBSCRIBE, SET_LEVEL) and isinstance(exchange.caller.client, NoClient):
             raise InvalidRequest("this method needs a session; open one at /mcp or /sse")
         if method in (SUBSCRIBE, UNSUBSCRIBE):
@@ -105,7 +109,7 @@ class Router:
         if method == SET_LEVEL:
             self._log_levels.set_level(exchange.caller, level_of(exchange.params))
             return Answered(EMPTY_OBJECT)
-        raise MethodNotFound(f"there is no method {method[:80]!r} here")
+        raise MethodNotFound.of_method(method)
 
     def roots_changed(self, caller: Caller) -> None:
         """Report that the caller's roots have changed."""
@@ -164,7 +168,7 @@ class Router:
         try:
             async with self._gate.passage(exchange, server, kind, target.inward, exists=exists) as permit:
                 if exchange.round is not None and exchange.round.server not in (None, server):
-                    raise InvalidParams(EXPIRED_STATE_MESSAGE)  # the name belongs to another server by now
+                    raise UnknownState  # the name belongs to another server by now
                 # The server may have been stopped or restarted while a person was asked.
                 if self._upstreams.is_starting(server):
                     await self._upstreams.wait_started(server, caller)

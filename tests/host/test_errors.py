@@ -12,10 +12,12 @@ from host import errors
 from host.errors import (
     ColonnadeError,
     InvalidParams,
+    MethodNotFound,
     ProtocolViolation,
     ServerErrorResponse,
     TimedOut,
     Unavailable,
+    UnknownState,
     UpstreamError,
     first_exception,
 )
@@ -63,6 +65,15 @@ def test_an_error_keeps_what_it_was_given() -> None:
     error = InvalidParams("the cursor is bad", data=Raw(b"1"))
     assert (str(error), error.message, bytes(error.data or b"")) == ("the cursor is bad", "the cursor is bad", b"1")
     assert InvalidParams("the cursor is bad").data is None
+
+
+def test_refusals_have_the_form_of_the_official_sdks() -> None:
+    unknown = MethodNotFound.of_method("vendor/thing")
+    assert (unknown.message, bytes(unknown.data or b"")) == ("Method not found", b'"vendor/thing"')
+    assert bytes(MethodNotFound.of_method("x" * 1000).data or b"") == b'"' + b"x" * 80 + b'"'
+    state = UnknownState()
+    assert state.message.startswith("Invalid or expired requestState")
+    assert bytes(state.data or b"") == b'{"reason":"invalid_request_state"}'
 
 
 @pytest.mark.parametrize("kind", [Unavailable, ProtocolViolation, TimedOut])

@@ -125,7 +125,7 @@ class HttpSse:
     def _find(self, http_request: HttpRequest, named: list[str]) -> tuple[Session, DuplexSession]:
         found = self._open.get(named[0]) if len(named) == 1 else None
         if found is None or not found[0].belongs_to(http_request.endpoint, http_request.identity):
-            raise Rejected(Refusal(404, "unknown session id; it may have expired. Open a session with GET /sse"))
+            raise Rejected(Refusal(404, "Session not found; it may have expired. Open a session with GET /sse"))
         return found
 
     async def _answer_alone(self, http_request: HttpRequest) -> None:

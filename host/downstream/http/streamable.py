@@ -86,8 +86,7 @@ class StreamableHttp:
         elif http_request.method == "GET":
             await self._get(http_request)
         elif http_request.method == "DELETE":
-            if not http_request.headers.all(SESSION):
-                raise Rejected(Refusal(405, "DELETE needs an Mcp-Session-Id header", {"allow": "POST"}))
+            _check_method(http_request, "DELETE needs an Mcp-Session-Id header")
             id, _ = self._session(http_request, None)
             self._sessions.end(id)
             await http_request.respond(204)
@@ -200,9 +199,7 @@ class StreamableHttp:
         refusal = refuse_accept(http_request.headers, "text/event-stream")
         if refusal is not None:
             raise Rejected(refusal)
-        if not http_request.headers.all(SESSION):
-            why = "GET needs an Mcp-Session-Id header: a stream belongs to a session"
-            raise Rejected(Refusal(405, why, {"allow": "POST"}))
+        _check_method(http_request, "GET needs an Mcp-Session-Id header: a stream belongs to a session")
         id, session = self._session(http_request, None)
         if not http_request.headers.all("last-event-id"):
             await self._stand(http_request, session, id, None)
@@ -288,7 +285,7 @@ class StreamableHttp:
             raise Rejected(Refusal(400, why), id=id)
         session = self._sessions.find(session_id, http_request.endpoint, http_request.identity)
         if session is None or session.opening is None:
-            why = "unknown session id; it may have expired. Send initialize to open a new session"
+            why = "Session not found; it may have expired. Send initialize to open a new session"
             raise Rejected(Refusal(404, why), id=id)
         _check_version(http_request.headers, session.opening.revision.name, id)
         return session_id, session
@@ -318,6 +315,14 @@ def _era_of(http_request: HttpRequest, message: Message | Malformed) -> Era:
     except ColonnadeError as error:
         id = message.id if isinstance(message, Request) else None
         raise Rejected(Refusal(400, error.message), error.code, id, error.data) from None
+
+
+def _check_method(http_request: HttpRequest, why: str) -> None:
+    """Refuse GET and DELETE where they do not exist: in a stateless revision, or in none, without a session. In the
+    handshake revisions they lack the session (2025-11-25, "Session Management"), which is not said here."""
+    headers = http_request.headers
+    if not headers.all(SESSION) and not any(version in LEGACY for version in headers.all(VERSION)):
+        raise Rejected(Refusal(405, why, {"allow": "POST"}))
 
 
 def _check_version(headers: Headers, settled: str, id: Id | None) -> None:

@@ -22,7 +22,6 @@ from host.downstream.call_store import (
     KeptResults,
     MemoryNeeded,
     SupersededState,
-    UnknownState,
     fit_to_keep,
     size_of,
 )
@@ -43,6 +42,7 @@ from host.errors import (
     TimedOut,
     TooManyRequests,
     UnknownEntry,
+    UnknownState,
     copy_of,
 )
 from host.exchange import ClientHandle
@@ -827,13 +827,13 @@ async def test_a_round_that_never_was_is_gone(
     number: int, store: CallStore, client: Client, autojump_clock: MockClock
 ) -> None:
     asked = await client.begin(Asks(ELICIT)).questions()
-    with pytest.raises(UnknownState, match="invalid or expired requestState"):
+    with pytest.raises(UnknownState, match="Invalid or expired requestState"):
         await store.resume(ME, ParkedCallState(asked.state.call_id, number), {}, quiet)
     assert store.parked == 1
 
 
 async def test_an_unknown_call_is_gone(store: CallStore, autojump_clock: MockClock) -> None:
-    with pytest.raises(UnknownState, match="invalid or expired requestState"):
+    with pytest.raises(UnknownState, match="Invalid or expired requestState"):
         await store.resume(ME, ParkedCallState("", 1), {}, quiet)
 
 
@@ -843,7 +843,7 @@ async def test_a_strangers_call_is_gone_and_goes_on(
     """A stranger hears the same as of an unknown call, and changes nothing."""
     work = Asks(ELICIT)
     asked = await client.begin(work).questions()
-    with pytest.raises(UnknownState, match="invalid or expired requestState"):
+    with pytest.raises(UnknownState, match="Invalid or expired requestState"):
         await store.resume("stranger", asked.state, {only_key(asked): YES}, quiet)
     assert work.answers == []
     assert await client.resume(asked.state, {only_key(asked): YES}).end() == DONE

@@ -20,7 +20,6 @@ from host.downstream.call_store import (
     MAX_TASKS_PER_OWNER,
     CallStore,
     InternalFailure,
-    UnknownState,
     UnknownTask,
     open_call_store,
 )
@@ -33,7 +32,7 @@ from host.downstream.detached import (
     Outcome,
     TaskOptions,
 )
-from host.errors import ColonnadeError, InvalidParams, ServerErrorResponse, TimedOut, TooManyRequests
+from host.errors import ColonnadeError, InvalidParams, ServerErrorResponse, TimedOut, TooManyRequests, UnknownState
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.jsonrpc.raw import encode, items
 from host.memory import Budget

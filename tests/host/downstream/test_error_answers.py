@@ -7,7 +7,7 @@ import trio
 from msgspec import Raw
 
 from host.downstream.error_answers import error_body, errors_as_answers, params_of
-from host.errors import InvalidParams, ResourceNotFound, Unavailable
+from host.errors import InvalidRequest, ResourceNotFound, Unavailable
 from host.journal import Event, InternalError, Journal
 from host.jsonrpc.messages import ErrorBody, Failure, Request, Success
 from host.jsonrpc.raw import encode
@@ -35,7 +35,7 @@ def test_params_are_the_members_or_none() -> None:
 
 @pytest.mark.parametrize("params", [b"[]", b"null", b"1", b'"x"'])
 def test_params_that_are_no_object_are_refused(params: bytes) -> None:
-    with pytest.raises(InvalidParams):
+    with pytest.raises(InvalidRequest):
         params_of(Request(1, "ping", Raw(params)))
 
 

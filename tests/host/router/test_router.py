@@ -87,7 +87,7 @@ async def test_uris_in_results_are_ones_the_client_can_bring_back() -> None:
         ("prompts/get", {"name": "a__secret"}, -32602),
         ("resources/read", {"uri": "a+secret:x"}, -32002),
         ("completion/complete", {"ref": {"type": "ref/prompt", "name": "a__secret"}, "argument": {}}, -32602),
-        ("completion/complete", {"ref": {"type": "ref/resource", "uri": "a+secret:x"}, "argument": {}}, -32002),
+        ("completion/complete", {"ref": {"type": "ref/resource", "uri": "a+secret:x"}, "argument": {}}, -32602),
     ],
 )
 async def test_what_is_denied_answers_like_what_does_not_exist_and_no_server_is_asked(
@@ -443,7 +443,6 @@ async def test_completion_goes_to_the_owner_and_is_empty_where_none_is_offered()
         ("resources/read", {"uri": ["x"]}),
         ("completion/complete", {"ref": {"type": "ref/other", "name": "x"}}),
         ("completion/complete", {"ref": 7}),
-        ("tools/list", []),
     ],
 )
 async def test_params_that_do_not_fit_are_refused_and_no_server_is_asked(method: str, params: object) -> None:
@@ -452,6 +451,16 @@ async def test_params_that_do_not_fit_are_refused_and_no_server_is_asked(method:
         client = await world.client()
         with pytest.raises(Refusal, match="-32602"):
             await client.request(method, params)
+        server.hears_nothing_more()
+
+
+@pytest.mark.parametrize("method", ["tools/list", "tools/call", "resources/subscribe", "logging/setLevel"])
+async def test_params_that_are_no_object_make_no_request(method: str) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world:
+        client = await world.client()
+        with pytest.raises(Refusal, match="-32600 params is not an object"):
+            await client.request(method, [])
         server.hears_nothing_more()
 
 
@@ -719,7 +728,6 @@ WATCHABLE = {"resources": {"subscribe": True}}
     [
         ({}, -32602),
         ({"uri": 5}, -32602),
-        ([], -32602),
         ({"uri": ""}, -32002),
         ({"uri": "nobodys:1"}, -32002),
         ({"uri": "b+memo:1"}, -32002),
@@ -856,7 +864,7 @@ async def test_what_only_a_session_can_keep_is_refused_without_one(method: str, 
         assert method not in server.asked
 
 
-@pytest.mark.parametrize("params", [{}, {"level": "loud"}, {"level": "DEBUG"}, {"level": 3}, {"level": None}, []])
+@pytest.mark.parametrize("params", [{}, {"level": "loud"}, {"level": "DEBUG"}, {"level": 3}, {"level": None}])
 async def test_a_level_that_is_none_is_refused_and_changes_nothing(params: object) -> None:
     """(rule 82)"""
     server = ScriptedServer("a", tools=["x"], capabilities={"tools": {}, "logging": {}})

@@ -1075,12 +1075,20 @@ async def test_a_question_that_belongs_to_no_call_goes_to_the_standing_stream(au
         assert await question.comes() == {"action": "decline"}
 
 
-async def test_a_stream_needs_a_session() -> None:
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_a_stream_needs_a_session(method: str) -> None:
+    """405 says that there is no such method, as in 2026-07-28. A client of a handshake revision has one, and lacks the
+    session."""
     async with open_http_app() as (_, connection):
-        answer = await connection.get("GET")
-        assert (answer.status, answer.headers["allow"]) == (405, "POST")
+        for header in (None, "2026-07-28"):
+            answer = await connection.get(method, headers={"mcp-protocol-version": header})
+            assert (answer.status, answer.headers["allow"]) == (405, "POST")
+        answer = await connection.get(method, headers={"mcp-protocol-version": "2025-06-18"})
+        assert answer.status == 400
         connection.session = "never-was"
-        assert (await connection.get("GET")).status == 404
+        answer = await connection.get(method)
+        assert answer.status == 404
+        assert answer.messages()[0]["error"]["message"].startswith("Session not found")
 
 
 async def test_the_standing_stream_goes_on_where_it_was(autojump_clock: MockClock) -> None:
