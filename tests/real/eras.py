@@ -1,7 +1,8 @@
 """The four servers of `test_both_eras.py` behind one endpoint, and clients that npm has to fetch: `make eras`.
 
 The official TypeScript SDK's client answers the questions in the middle of a call, in either era, over HTTP and over
-standard input and output. The Inspector's command line, which cannot answer any, lists and calls.
+standard input and output. The Inspector's command line, which cannot answer any, lists and calls. The SDK's server is
+held against the table of refusals.
 
 It owns `build/eras`: the packages that `typescript/package.json` pins, a Node that is new enough for them, and what the
 Inspector would otherwise keep in the home directory. Where npm is missing, or its registry, this fails and says so: it
@@ -22,7 +23,8 @@ import pytest
 
 from tests.conformance.suite import NODE_VERSION, node_package
 
-from .running import COLONNADE, ROOT
+from .refusals import SESSION, STATELESS, expected, refused
+from .running import COLONNADE, ROOT, listening
 from .test_both_eras import FOUR, PROGRAM, SAME_ERA, VERSIONS, Setting, at_urls, questions, serving_four
 
 pytestmark = pytest.mark.timeout(400)  # the first test may have to install a few hundred megabytes
@@ -40,7 +42,7 @@ each_mode = pytest.mark.parametrize("mode", VERSIONS)
 
 @pytest.fixture(scope="session")
 def clients() -> Path:
-    """The folder with the packages, and with the driver that needs to lie beside them."""
+    """The folder with the packages, and with the programs that need to lie beside them."""
     pins = json.loads((SOURCE / "package.json").read_text())["dependencies"] | {node_package(): NODE_VERSION}
     BUILD.mkdir(parents=True, exist_ok=True)
     done = BUILD / ".installed"  # written last: an install that was interrupted is begun again
@@ -48,7 +50,8 @@ def clients() -> Path:
     if not done.is_file() or done.read_text() != wanted:
         install([f"{package}@{version}" for package, version in pins.items()])
         done.write_text(wanted)
-    shutil.copy(SOURCE / "driver.mjs", BUILD)
+    for program in SOURCE.glob("*.mjs"):
+        shutil.copy(program, BUILD)
     return BUILD
 
 
@@ -177,3 +180,14 @@ def test_the_inspector_is_told_that_it_cannot_be_asked(clients: Path, here: Sett
     said = json.dumps(found)
     assert "error" in found or found["result"]["isError"], said
     assert "does not support elicitation" in said or "capability that the request does not declare" in said
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The TypeScript SDK's server
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", [SESSION, STATELESS])
+def test_the_typescript_sdk_refuses_as_the_table_says(clients: Path, revision: str) -> None:
+    with listening(str(NODE), str(clients / "server.mjs"), folder=clients) as (_, url):
+        assert refused(url, revision) == expected("typescript", revision)
