@@ -31,7 +31,7 @@ test-slow: $(INSTALLED_DEV)  ## the tests that `make test` leaves out, but those
 
 test-all: test test-slow  ## every test but those in a browser
 
-conformance: $(INSTALLED_DEV)  ## the official suite in two revisions, for servers and for clients
+conformance: $(INSTALLED_DEV)  ## the official suite in three revisions, for servers and for clients
 	$(BIN)/python -m tests.conformance.run
 
 matrix: $(INSTALLED_DEV)  ## every revision and transport against every other, through Colonnade: docs/matrix.md

@@ -3,12 +3,15 @@
     python examples/servers/everything.py                          # over stdio
     python examples/servers/everything.py --http 127.0.0.1:8931    # over HTTP, at /mcp; port 0 takes a free one
     python examples/servers/everything.py --handshake-only ...     # as a server that has never heard of 2026-07-28
+    python examples/servers/everything.py --push ...               # with tools that ask as they did before 2026-07-28
 
 Over HTTP it prints the address it listens on, as the first line on stdout.
 
 It knows the fixed names, texts and URIs which the suite looks for, and speaks both the session-based revisions up to
 2025-11-25 and, unless it is told not to, the session-less 2026-07-28. Its tools ask the same in both: with a session by
-real requests in the middle of the call, without one by giving the questions back as the result. It refuses to know
+real requests in the middle of the call, without one by giving the questions back as the result. With `--push`, those
+that are older than that revision know the first way only, as most tools do that were written before it: they serve
+clients with a session, and fail without one. It refuses to know
 anything about Colonnade: a gateway in front of it has to give the same answers as the server itself, so nothing here
 may bend towards the gateway. It owns the state of the sessions it serves (log levels, subscriptions, the replay log),
 all of it in memory.
@@ -63,6 +66,9 @@ SILENCE_WAV = base64.b64encode(
     b"RIFF\x26\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\x40\x1f\x00\x00\x80\x3e\x00\x00\x02\x00\x10\x00"
     b"data\x02\x00\x00\x00\x00\x00"
 ).decode()
+
+pushes = False
+"""Whether the tools that are older than 2026-07-28 ask by requests alone."""
 
 Params = types.CallToolRequestParams | types.GetPromptRequestParams
 Context = ServerRequestContext[Any, Any]
@@ -144,6 +150,15 @@ async def ask(
     if not complete or (state is not None and params.request_state is None):
         raise InputNeeded(types.InputRequiredResult(input_requests=wanted, request_state=state))
     return {key: given[key] for key in wanted}
+
+
+async def ask_as_before(
+    ctx: Context, params: types.CallToolRequestParams, key: str, request: types.InputRequest
+) -> Any:
+    """The client's answer, for a tool that is older than 2026-07-28. With `--push` that revision gets no question, and
+    the SDK raises `MCPError`."""
+    asked = {key: request}
+    return (await (send_requests(ctx, asked) if pushes else ask(ctx, params, asked)))[key]
 
 
 async def send_requests(ctx: Context, wanted: dict[str, types.InputRequest]) -> dict[str, Any]:
@@ -427,8 +442,8 @@ async def test_reconnection(ctx: Context, params: types.CallToolRequestParams) -
 @tool(string_schema("prompt", "The prompt to send to the LLM"))
 async def test_sampling(ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
     """Asks the client's model."""
-    answers = await ask(ctx, params, {"answer": sampling(argument(params, "prompt"), 100)})
-    content = answers["answer"].content
+    answer = await ask_as_before(ctx, params, "answer", sampling(argument(params, "prompt"), 100))
+    content = answer.content
     return text(f"LLM response: {content.text if isinstance(content, types.TextContent) else content}")
 
 
@@ -439,8 +454,8 @@ async def test_elicitation(ctx: Context, params: types.CallToolRequestParams) ->
         "username": {"type": "string", "description": "User's response"},
         "email": {"type": "string", "description": "User's email address"},
     }
-    answers = await ask(ctx, params, {"user": form(argument(params, "message"), properties)})
-    return text(f"User response: {said(answers['user'])}")
+    answer = await ask_as_before(ctx, params, "user", form(argument(params, "message"), properties))
+    return text(f"User response: {said(answer)}")
 
 
 @tool()
@@ -453,8 +468,8 @@ async def test_elicitation_sep1034_defaults(ctx: Context, params: types.CallTool
         "status": {"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
         "verified": {"type": "boolean", "description": "Verification status", "default": True},
     }
-    answers = await ask(ctx, params, {"user": form("Please review the form", properties, required=[])})
-    return text(f"Elicitation completed: {said(answers['user'])}")
+    answer = await ask_as_before(ctx, params, "user", form("Please review the form", properties, required=[]))
+    return text(f"Elicitation completed: {said(answer)}")
 
 
 @tool()
@@ -476,8 +491,8 @@ async def test_elicitation_sep1330_enums(ctx: Context, params: types.CallToolReq
         "untitledMulti": {"type": "array", "items": {"type": "string", "enum": plain}},
         "titledMulti": {"type": "array", "items": {"anyOf": titled}},
     }
-    answers = await ask(ctx, params, {"user": form("Please choose", properties, required=[])})
-    return text(f"Elicitation completed: {said(answers['user'])}")
+    answer = await ask_as_before(ctx, params, "user", form("Please choose", properties, required=[]))
+    return text(f"Elicitation completed: {said(answer)}")
 
 
 @tool()
@@ -955,10 +970,13 @@ def serve_http(host: str, port: int, handshake_only: bool) -> None:
 
 def main(arguments: list[str]) -> None:
     """Read the command line and serve."""
+    global pushes
     parser = argparse.ArgumentParser(description="A reference MCP server with one of everything, for tests.")
     parser.add_argument("--http", metavar="HOST:PORT", help="serve over HTTP (port 0: any free one) and not over stdio")
     parser.add_argument("--handshake-only", action="store_true", help="speak no revision later than 2025-11-25")
+    parser.add_argument("--push", action="store_true", help="older tools ask by requests alone, in every revision")
     options = parser.parse_args(arguments)
+    pushes = options.push
     if options.http is None:
         anyio.run(serve_stdio, options.handshake_only)
         return

@@ -9,7 +9,8 @@ client only makes it talk, through `/mcp/suite`, where names are the server's ow
 
 It knows what each scenario wants done (`STEPS`). It refuses to know what the suite looks for in it. It owns the host it
 starts, which has ended when this ends. The exit status is 0 when the steps could be done, the server was never given up
-meanwhile, and the host ended cleanly; `FOLDER` then has the configuration, and what the host wrote to standard error.
+meanwhile, and the host ended cleanly; `FOLDER` then has the configuration, what the host wrote to standard error, and
+in SENT the messages that it sent to either side.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,11 @@ from mcp.client.context import ClientRequestContext
 from mcp.types import CallToolResult, ElicitRequestFormParams, ElicitRequestParams, ElicitResult, TextContent
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from tests.conformance.tap import open_tap
 from tests.real.running import serving, write_config
 
 SERVER = "suite"
+SENT = "sent.json"
 STEPS_SECONDS = 15.0  # the slowest scenario makes its client wait for half a second
 
 
@@ -184,6 +188,25 @@ async def walk(steps: Steps, way: str, url: str) -> None:
             await steps(client, user)
 
 
+async def walk_through_colonnade(steps: Steps, way: str, folder: Path, url: str) -> None:
+    """Do the steps with Colonnade before `url`, and a tap on either side of it."""
+    scenario = folder.name
+    async with open_tap(url, "server", f"{scenario}, {way}") as (server, to_server):
+        host = serving(write_config(folder, {SERVER: {"url": server, "trust": "trusted"}}), SERVER)
+        # In a thread, since the tap has to be there for the host that is waited for.
+        running = await trio.to_thread.run_sync(host.__enter__)
+        try:
+            async with open_tap(f"{running.url}/{SERVER}", "client", f"{scenario}, {way}") as (url, to_client):
+                await walk(steps, way, url)
+            # The suite cannot tell a client that goes on from one that gives up, and is started anew.
+            assert not (failed := running.state_lines(SERVER, "failed")), failed
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(host.__exit__, *sys.exc_info())
+    sent = [asdict(each) for each in (*to_server.sent, *to_client.sent)]
+    (folder / SENT).write_text(json.dumps(sent), encoding="utf-8")
+
+
 def main(way: str, folder: Path, url: str) -> int:
     """Do what the scenario wants done; the exit status."""
     scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
@@ -193,11 +216,8 @@ def main(way: str, folder: Path, url: str) -> int:
         return 2
     if way.startswith("direct-"):
         trio.run(walk, steps, way, url)
-        return 0
-    with serving(write_config(folder, {SERVER: {"url": url, "trust": "trusted"}}), SERVER) as host:
-        trio.run(walk, steps, way, f"{host.url}/{SERVER}")
-        # The suite cannot tell a client that goes on from one that gives up, and is started anew.
-        assert not (failed := host.state_lines(SERVER, "failed")), failed
+    else:
+        trio.run(walk_through_colonnade, steps, way, folder, url)
     return 0
 
 

@@ -1,21 +1,25 @@
-"""Hold Colonnade against the official MCP conformance suite, as a server and as a client, in two revisions.
+"""Hold Colonnade against the official MCP conformance suite, as a server and as a client, in three revisions.
 
     python -m tests.conformance.run [--only SCENARIO] [--direct-only] [--spec-version 2026-07-28]
 
 As a server: each scenario runs against `examples/servers/everything.py` itself, against the same server through
 `colonnade serve`, at the mount that keeps its names (`/mcp/everything`), and once more through Colonnade before a
-server that speaks the handshake revisions only (`everything.py --handshake-only`). What passes directly has to pass
-through Colonnade too, but for the few that cannot (`CANNOT`, with the reasons). As a client: the suite is the server,
-and `client.py` puts Colonnade before it, and a client of either era before that. What is not run stands in `NOT_RUN`,
-what is wrong in the suite itself in `KNOWN_FAULTS`, each with the reason.
+server that speaks the handshake revisions only (`everything.py --handshake-only`). Then the same with a server of both
+eras whose tools push (`everything.py --push`): itself, at its mount, and at the address of all servers, with the others
+beside it, where `shim.py` undoes the prefixes. What passes directly has to pass through Colonnade too, but for the few
+that cannot (`CANNOT`, with the reasons). As a client: the suite is the server, and `client.py` puts Colonnade before
+it, and a client of either era before that. What is not run stands in `NOT_RUN`, what is wrong in the suite itself in
+`KNOWN_FAULTS`, each with the reason. Taps on both sides of Colonnade write down every message that it sends, and each
+is held against the schema of its revision (`schemas.py`).
 
 It knows how the suite is run and read. It refuses to know what a scenario asks: the verdicts are the suite's, made
 stricter in one point (see `judge`). It owns `build/conformance/results`: every check as the suite wrote it and what the
 servers printed.
 
 The last lines sum up each revision, and the very last reads `N passed, M failed`: the scenarios that pass directly,
-counted as they end through Colonnade, once for either server, and those for clients, once for either client. The exit
-status is 0 when M is 0 and every scenario passes directly, 1 when not, and 2 when there was nothing to judge.
+counted as they end through Colonnade, once for each place, and those for clients, once for either client. The exit
+status is 0 when M is 0, every scenario passes directly and every message is what its schema has, 1 when not, and 2 when
+there was nothing to judge.
 """
 
 from __future__ import annotations
@@ -36,7 +40,11 @@ from typing import Any
 
 import trio
 
+from tests.conformance.client import SENT
+from tests.conformance.schemas import Receiver, Sent, hold, load
+from tests.conformance.shim import open_shim
 from tests.conformance.suite import BUILD, ROOT, CannotRun, Suite, install_suite
+from tests.conformance.tap import Conversations, open_tap
 
 RESULTS = BUILD / "results"
 EVERYTHING = ROOT / "examples" / "servers" / "everything.py"
@@ -48,7 +56,7 @@ CLIENT_SECONDS = 60  # more than `client.py` allows itself, so that it always en
 START_SECONDS = 30  # Python's imports on a busy machine
 STOP_SECONDS = 5
 
-VERSIONS = ("2025-11-25", "2026-07-28")
+VERSIONS = ("2025-06-18", "2025-11-25", "2026-07-28")
 STATELESS_SINCE = "2026-07-28"
 """From this revision on there is no handshake."""
 
@@ -71,7 +79,18 @@ class Cannot:
 
 NOTHING_SHOWN = "nothing of what the scenario looks for was to be seen"
 
+NO_WAY_BACK = Cannot(
+    "there is one connection to a server, of 2026-07-28 where it has that: a tool that pushes has no way back there",
+    "this transport context has no back-channel for server-initiated requests",
+)
+PUSHED = ("tools-call-sampling", "tools-call-elicitation", "elicitation-sep1034-defaults", "elicitation-sep1330-enums")
+
 CANNOT = {
+    **{
+        (version, place): dict.fromkeys(PUSHED, NO_WAY_BACK)
+        for version in ("2025-06-18", "2025-11-25")
+        for place in ("pushing", "pushing-among-others")
+    },
     ("2026-07-28", "older"): {
         "input-required-result-basic-elicitation": Cannot(
             "it looks for the question under the key `user_name`, which the server chooses; a question that is a "
@@ -261,6 +280,14 @@ class Place:
     url: str
 
 
+@dataclass
+class Group:
+    """A reference server: where it is itself, then where it is behind Colonnade. Scenarios of these revisions."""
+
+    versions: tuple[str, ...]
+    places: list[Place]
+
+
 def open_everything(name: str, *options: str) -> contextlib.AbstractAsyncContextManager[str]:
     """The reference server, on a free port."""
     return open_server(name, [sys.executable, str(EVERYTHING), "--http", "127.0.0.1:0", *options], ADDRESS)
@@ -285,21 +312,41 @@ def open_colonnade(upstreams: Mapping[str, str]) -> contextlib.AbstractAsyncCont
 
 
 @contextlib.asynccontextmanager
-async def open_places(direct_only: bool) -> AsyncIterator[list[Place]]:
-    """Every server there is to test. The first of them is the reference server itself."""
-    async with contextlib.AsyncExitStack() as servers:
-        everything = await servers.enter_async_context(open_everything("everything"))
-        direct = Place("directly", "direct", everything)
-        if direct_only:
-            yield [direct]
-            return
-        older = await servers.enter_async_context(open_everything("handshake-only", "--handshake-only"))
-        colonnade = await servers.enter_async_context(open_colonnade({"everything": everything, "older": older}))
-        yield [
-            direct,
-            Place("through Colonnade", "through", f"{colonnade}/everything"),
-            Place("before an older server", "older", f"{colonnade}/older"),
+async def open_groups(direct_only: bool) -> AsyncIterator[tuple[list[Group], list[Conversations]]]:
+    """Every server there is to test, and what the taps around Colonnade write down."""
+    taps: list[Conversations] = []
+    async with contextlib.AsyncExitStack() as stack:
+        everything = await stack.enter_async_context(open_everything("everything"))
+        pushing = await stack.enter_async_context(open_everything("pushing", "--push"))
+        groups = [
+            Group(VERSIONS[1:], [Place("directly", "direct", everything)]),
+            Group(VERSIONS, [Place("pushing, directly", "pushing-direct", pushing)]),
         ]
+        if direct_only:
+            yield groups, taps
+            return
+
+        async def tapped(url: str, receiver: Receiver, where: str) -> str:
+            url, conversations = await stack.enter_async_context(open_tap(url, receiver, where))
+            taps.append(conversations)
+            return url
+
+        older = await stack.enter_async_context(open_everything("handshake-only", "--handshake-only"))
+        servers = {"everything": everything, "older": older, "pushing": pushing}
+        servers = {id: await tapped(url, "server", id) for id, url in servers.items()}
+        colonnade = await stack.enter_async_context(open_colonnade(servers))
+        everywhere = await stack.enter_async_context(
+            open_shim(await tapped(colonnade, "client", "at the address of all servers"), "pushing")
+        )
+        groups[0].places += [
+            Place("through Colonnade", "through", await tapped(f"{colonnade}/everything", "client", "everything")),
+            Place("before an older server", "older", await tapped(f"{colonnade}/older", "client", "older")),
+        ]
+        groups[1].places += [
+            Place("at its mount", "pushing", await tapped(f"{colonnade}/pushing", "client", "pushing")),
+            Place("among others", "pushing-among-others", everywhere),
+        ]
+        yield groups, taps
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -479,33 +526,46 @@ async def run_client_side(suite: Suite, plan: Plan, direct_only: bool) -> Count:
     return report_client(plan.client, columns, folder)
 
 
-async def run_plan(suite: Suite, plan: Plan, places: list[Place]) -> dict[str, Count]:
+async def run_plan(suite: Suite, plan: Plan, groups: list[Group], direct_only: bool) -> dict[str, Count]:
     """Run and report everything of one revision; how it ended, by what it was."""
     print(f"\n{plan.version}\n{'=' * len(plan.version)}", flush=True)
     ends: dict[str, Count] = {}
-    if plan.server:
-        counts = await run_server_side(suite, plan, places)
-        ends |= {f"as a server, {place.title}": found for place, found in zip(places, counts, strict=True)}
+    for group in groups if plan.server else []:
+        if plan.version in group.versions:
+            counts = await run_server_side(suite, plan, group.places)
+            ends |= {f"as a server, {place.title}": found for place, found in zip(group.places, counts, strict=True)}
     if plan.client:
-        ends["as a client"] = await run_client_side(suite, plan, direct_only=len(places) == 1)
+        ends["as a client"] = await run_client_side(suite, plan, direct_only)
     report_left_out(plan.left_out)
     return ends
 
 
 async def run_plans(suite: Suite, plans: list[Plan], direct_only: bool) -> int:
     """Run and report everything; the exit status."""
-    async with open_places(direct_only) as places:
-        found = {plan.version: await run_plan(suite, plan, places) for plan in plans}
+    schemas = {} if direct_only else load()
+    async with open_groups(direct_only) as (groups, taps):
+        found = {plan.version: await run_plan(suite, plan, groups, direct_only) for plan in plans}
     print()
+    directly = {f"as a server, {group.places[0].title}" for group in groups}
     total = Count()
     for version, ends in found.items():
         for what, ended in ends.items():
             print(f"{version} {what}: {ended}")
             # What passes directly only shows what is to be held against Colonnade, unless that is all that was run.
-            evaluated = (what == f"as a server, {places[0].title}") == direct_only
+            evaluated = (what in directly) == direct_only
             total += ended if evaluated else Count(broken=ended.broken)
+    held = hold([*(each for tap in taps for each in tap.sent), *sent_for_clients()], schemas)
+    if not direct_only:
+        print(held.report())
     print(total)
-    return 1 if total.failed or total.broken else 0
+    return 1 if total.failed or total.broken or not (held.is_sound or direct_only) else 0
+
+
+def sent_for_clients() -> list[Sent]:
+    """The messages of Colonnade in the scenarios for clients."""
+    return [
+        Sent(**each) for file in sorted(RESULTS.glob(f"*/client/*/*/{SENT}")) for each in json.loads(file.read_text())
+    ]
 
 
 def make_plan(suite: Suite, version: str, only: list[str] | None) -> Plan:

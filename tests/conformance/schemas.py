@@ -37,6 +37,7 @@ OLD_SDK = "1.5.0"
 BATCHES_IN = "2025-03-26"
 EXTENSION_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel", "notifications/tasks"})
 """Those of the extension for tasks, in revisions that do not have tasks themselves."""
+HAVE_FRACTIONS = ("NumberSchema", "ElicitResult")
 EXTENSION_RESULTS = frozenset({"task"})
 MOST_SHOWN = 20
 
@@ -258,10 +259,32 @@ def hold(sent: Iterable[Sent], schemas: Mapping[str, Schema]) -> Held:
     return held
 
 
+def with_fractions(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema with `number` where forms have `integer`: it was made from TypeScript's types, which tell no integers
+    apart. The suite corrects the first of these definitions before it uses it."""
+    key = "$defs" if "$defs" in document else "definitions"
+    corrected = {name: _numbers(document[key][name]) for name in HAVE_FRACTIONS if name in document[key]}
+    return {**document, key: {**document[key], **corrected}}
+
+
+def _numbers(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_numbers(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: _numbers(each) for name, each in schema.items()}
+    if "integer" in (kinds := found.get("type", ())):
+        found["type"] = [
+            *(kind for kind in ([kinds] if isinstance(kinds, str) else kinds) if kind != "integer"),
+            "number",
+        ]
+    return found
+
+
 def load() -> dict[str, Schema]:
     """The schema of each revision. Raises `CannotRun` when one cannot be had."""
     documents = {OLDEST: read_old_sdk(), **read_suite(install_suite())}
-    return {revision: Schema(revision, document) for revision, document in documents.items()}
+    return {revision: Schema(revision, with_fractions(document)) for revision, document in documents.items()}
 
 
 def read_suite(suite: Suite) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.schemas import OLDEST, Receiver, Schema, Sent, hold, without_null
+from tests.conformance.schemas import OLDEST, Receiver, Schema, Sent, hold, with_fractions, without_null
 
 REVISION = "2025-03-26"
 MESSAGE = {"jsonrpc": {"const": "2.0"}}
@@ -127,3 +127,18 @@ def test_a_run_without_messages_has_failed() -> None:
 def test_a_member_that_may_be_absent_may_not_be_null() -> None:
     member = {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}
     assert without_null({"properties": {"name": member}}) == {"properties": {"name": {"anyOf": [{"type": "string"}]}}}
+
+
+def test_a_form_may_have_fractions() -> None:
+    other = {"type": "integer"}
+    kind = {"enum": ["integer", "number"], "type": "string"}
+    definitions = {
+        "ElicitResult": {"anyOf": [{"type": ["integer", "string"]}]},
+        "NumberSchema": {"properties": {"type": kind, "default": {"type": "integer"}}},
+        "Other": other,
+    }
+    assert with_fractions({"definitions": definitions})["definitions"] == {
+        "ElicitResult": {"anyOf": [{"type": ["string", "number"]}]},
+        "NumberSchema": {"properties": {"type": kind, "default": {"type": ["number"]}}},
+        "Other": other,
+    }
