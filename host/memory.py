@@ -110,12 +110,10 @@ class Holding:
         Raises:
             OverBudget: they do not fit; the size stays as it was.
         """
-        if self.dropped:
-            if more > 0:
-                raise OverBudget
-            return
-        self._budget._charge(self, more)
-        self.touched_at = self._budget.now()
+        if not self.dropped:
+            self._budget._charge(self, more)
+        elif more > 0:
+            raise OverBudget
 
     def touch(self) -> None:
         """Record movement: its reader took a part of it."""
@@ -205,6 +203,7 @@ class Budget:
         elif holding.firm or self.used + more > self.total or self._firm > self.total // 2:
             self._make_room(holding, more)
         account = holding._account
+        holding.touched_at = self.now()
         holding.size += more
         account.used += more
         self.used += more
@@ -215,7 +214,7 @@ class Budget:
 
     def _release(self, holding: Holding) -> None:
         account = holding._account
-        if holding in account.holdings:
+        if not holding.dropped:
             self._charge(holding, -holding.size)
             holding.dropped = True
             # The holder and its holding refer to each other; without this they would wait for the garbage collector

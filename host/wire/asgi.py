@@ -202,10 +202,10 @@ async def cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
 
 
 async def start_response(send: Send, status: int, headers: Mapping[str, str]) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": _encode(headers)})
+    await send({"type": "http.response.start", "status": status, "headers": encode_headers(headers)})
 
 
-def _encode(headers: Mapping[str, str]) -> RawHeaders:
+def encode_headers(headers: Mapping[str, str]) -> RawHeaders:
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
 
 
@@ -231,17 +231,3 @@ async def respond(
     """One whole HTTP answer."""
     await start_response(send, status, {**headers, "content-length": str(len(data))})
     await send_body(send, data, more=False, moves=moves)
-
-
-def begin_response(
-    at_once: Immediate | None,
-    send: Send,
-    status: int,
-    headers: Mapping[str, str],
-    data: bytes,
-    moves: Callable[[], None],
-) -> Awaitable[None] | None:
-    """Send one whole HTTP answer; see `Immediate.begin_response`. For `moves` see `send_body`."""
-    if at_once is None or len(data) > CHUNK:
-        return respond(send, status, headers, data, moves)
-    return at_once.begin_response(status, _encode({**headers, "content-length": str(len(data))}), data)

@@ -95,6 +95,7 @@ class _Server:
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self.acceptor = Acceptor(app, limits, partial(Connection, self))
         self.clock = Clock()
+        self.now = trio.lowlevel.current_clock().current_time  # as trio.current_time, which looks the clock up
         self.portions = Portions()
         self._second = -1
         self._date = b""
@@ -166,7 +167,7 @@ class Connection(Timed):
             self._extensions = {}  # it refers to this object: no cycle is left to the garbage collector
 
     def _claim(self, owner: Hashable, *, reserved: bool) -> bool:
-        return self._server.acceptor.slots.claim(self, owner, trio.current_time(), reserved=reserved)
+        return self._server.acceptor.slots.claim(self, owner, self._server.now(), reserved=reserved)
 
     # Heads
 
@@ -241,7 +242,7 @@ class Connection(Timed):
         """Have the app answer a request. False if the connection has ended with it."""
         acceptor = self._server.acceptor
         self._busy, self.deadline = True, math.inf
-        acceptor.slots.set_phase(self, Phase.REQUEST, trio.current_time())
+        acceptor.slots.set_phase(self, Phase.REQUEST, self._server.now())
         try:
             request = self._request = _Request(self, head)
         except BadChunk:
@@ -286,7 +287,7 @@ class Connection(Timed):
 
     def _become_idle(self) -> None:
         acceptor = self._server.acceptor
-        now = trio.current_time()
+        now = self._server.now()
         self._busy = False
         self._in_head = bool(self.buffer)
         if self._in_head:

@@ -17,6 +17,7 @@ from host.jsonrpc.strict import is_heavy
 from host.memory import OverBudget
 from host.wire.asgi import (
     BODY_TIMEOUT,
+    CHUNK,
     NO_HEADERS,
     BodyTooLarge,
     ClientGone,
@@ -24,7 +25,7 @@ from host.wire.asgi import (
     Immediate,
     Receive,
     Send,
-    begin_response,
+    encode_headers,
     read_body_untimed,
     respond,
 )
@@ -70,9 +71,12 @@ class HttpRequest(Struct, frozen=True):
         return self.head.cors_headers
 
     def begin_response(self, status: int, headers: Mapping[str, str], data: bytes) -> Awaitable[None] | None:
-        """See `asgi.begin_response`."""
-        headers = {**self.cors_headers, **headers}
-        return begin_response(self.at_once, self.send, status, headers, data, self.charge.touch)
+        """Send a whole response; see `asgi.Immediate.begin_response`."""
+        if self.at_once is None or len(data) > CHUNK:  # the listener would hold a long one a second time
+            return respond(self.send, status, {**self.cors_headers, **headers}, data, self.charge.touch)
+        length = str(len(data))
+        raw = encode_headers({**self.head.cors_headers, **headers, "content-length": length})
+        return self.at_once.begin_response(status, raw, data)
 
     async def respond(self, status: int, headers: Mapping[str, str] = NO_HEADERS, data: bytes = b"") -> None:
         await respond(self.send, status, {**self.cors_headers, **headers}, data)

@@ -178,12 +178,6 @@ class StreamableHttp:
             await http_request.respond(200, {**JSON, SESSION: session_id}, write(refusal))
             return
         reply = self._replies.begin(http_request, {SESSION: session_id}, session.begin_stream)
-        # The answer gets no name here: while its client reads it, nothing else may keep the server's buffer.
-        await reply.finish(await self._outcome(http_request, session, request, reply))
-
-    async def _outcome(
-        self, http_request: HttpRequest, session: Session, request: Request, reply: Reply
-    ) -> Success | Failure | None:
         scope = session.begin(request)
         http_request.charge.cancel_on_drop(scope)
         try:
@@ -191,7 +185,11 @@ class StreamableHttp:
         finally:
             # Before it is sent: a client that reads an answer slowly is not waiting for one.
             self._replies.end(reply)
-        return memory_cancelled(request.id) if answer is None and http_request.charge.dropped else answer
+        if answer is None and http_request.charge.dropped:
+            answer = memory_cancelled(request.id)
+        finishing = reply.finish(answer)
+        del answer  # while the client reads it, nothing else may keep the server's buffer
+        await finishing
 
     # GET
 
@@ -303,7 +301,7 @@ def _era_of(http_request: HttpRequest, message: Message | Malformed) -> Era:
             raise _malformed(message)
         return Era.SESSION
     call = None if isinstance(message, Success | Failure) else message
-    headers = http_request.headers
+    headers = http_request.head.headers
     try:
         return era_over_http(
             None if call is None else call.method,

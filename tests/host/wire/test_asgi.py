@@ -9,16 +9,13 @@ import trio
 from trio.testing import MockClock
 
 from host.wire.asgi import (
-    CHUNK,
     CLAIM,
     FINDINGS,
     PEER,
     BodyTooLarge,
     Event,
     Headers,
-    RawHeaders,
     Scope,
-    begin_response,
     cancel_when,
     claim,
     examine_sender,
@@ -79,30 +76,6 @@ async def test_a_block_that_is_done_does_not_wait_for_the_client(autojump_clock:
 def test_a_listener_without_the_extension_does_nothing_at_once() -> None:
     assert immediate({"type": "http"}) is None
     assert immediate({"type": "http", "extensions": {}}) is None
-
-
-@pytest.mark.parametrize(("size", "is_immediate"), [(CHUNK, True), (CHUNK + 1, False)])
-async def test_only_a_short_answer_is_sent_at_once(size: int, is_immediate: bool) -> None:
-    """A longer one would be held a second time, until the client has taken it."""
-    given: list[object] = []
-
-    class Listener:
-        def take_body(self, limit: int) -> bytes | None:
-            raise AssertionError
-
-        def begin_response(self, status: int, headers: RawHeaders, body: bytes) -> None:
-            given.append((status, list(headers), len(body)))
-
-    async def send(event: Event) -> None:
-        await trio.lowlevel.checkpoint()
-        given.append(event["type"])
-
-    rest = begin_response(Listener(), send, 201, {"a": "b"}, b"x" * size, lambda: None)
-    if rest is not None:
-        await rest
-    headers = [(b"a", b"b"), (b"content-length", b"%d" % size)]
-    body = "http.response.body"
-    assert given == ([(201, headers, size)] if is_immediate else ["http.response.start", body, body])
 
 
 def test_what_a_head_says_is_found_once_while_the_listener_remembers_the_head() -> None:

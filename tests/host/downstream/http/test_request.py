@@ -14,18 +14,24 @@ from host.errors import TooManyRequests
 from host.journal import InternalError
 from host.jsonrpc.messages import ParsedInput
 from host.memory import Budget, client_owner
-from host.wire.asgi import BODY_TIMEOUT, ClientGone, Event, Headers, Receive
+from host.wire.asgi import BODY_TIMEOUT, CHUNK, ClientGone, Event, Headers, Immediate, RawHeaders, Receive, Send
 from tests.kit.asgi import open_http_app
 from tests.kit.bodies import call
 from tests.kit.world import ScriptedServer
 
 
-def _request(receive: Receive) -> HttpRequest:
-    async def send(event: Event) -> None:
-        raise AssertionError
-
+def _request(receive: Receive, send: Send, at_once: Immediate | None = None) -> HttpRequest:
+    head = CheckedHead(Headers([]), {"c": "d"})
     charge = RequestCharge(Budget(), client_owner(None))
-    return HttpRequest("POST", None, "", CheckedHead(Headers([]), {}), None, receive, send, charge)
+    return HttpRequest("POST", None, "", head, None, receive, send, charge, at_once)
+
+
+async def _nothing() -> Event:
+    raise AssertionError
+
+
+async def _unsent(event: Event) -> None:
+    raise AssertionError
 
 
 async def test_a_body_over_the_limit_is_refused_while_it_comes() -> None:
@@ -138,7 +144,7 @@ async def test_a_client_that_leaves_ends_the_reading_of_its_message() -> None:
 
         async def read() -> None:
             with pytest.raises(ClientGone):
-                await read_message(_request(receive), Endless())
+                await read_message(_request(receive, _unsent), Endless())
 
         nursery.start_soon(read)
         await wait_all_tasks_blocked()
@@ -158,5 +164,29 @@ async def test_too_many_large_messages_are_refused_with_a_status(autojump_clock:
         return events.pop(0)
 
     with pytest.raises(Rejected) as caught:
-        await read_message(_request(receive), Full())
+        await read_message(_request(receive, _unsent), Full())
     assert (caught.value.refusal.status, caught.value.code) == (503, 429)
+
+
+@pytest.mark.parametrize(("size", "is_immediate"), [(CHUNK, True), (CHUNK + 1, False)])
+async def test_only_a_short_answer_is_sent_at_once(size: int, is_immediate: bool) -> None:
+    """A longer one would be held a second time, until the client has taken it."""
+    given: list[object] = []
+
+    class Listener:
+        def take_body(self, limit: int) -> bytes | None:
+            raise AssertionError
+
+        def begin_response(self, status: int, headers: RawHeaders, body: bytes) -> None:
+            given.append((status, list(headers), len(body)))
+
+    async def send(event: Event) -> None:
+        await trio.lowlevel.checkpoint()
+        given.append(event["type"])
+
+    rest = _request(_nothing, send, Listener()).begin_response(201, {"a": "b"}, b"x" * size)
+    if rest is not None:
+        await rest
+    headers = [(b"c", b"d"), (b"a", b"b"), (b"content-length", b"%d" % size)]
+    body = "http.response.body"
+    assert given == ([(201, headers, size)] if is_immediate else ["http.response.start", body, body])
