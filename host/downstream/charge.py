@@ -8,7 +8,8 @@ and the request gets an error that says how far it came.
 from __future__ import annotations
 
 import math
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import trio
 
@@ -85,14 +86,21 @@ class RequestCharge:
         """Record that the client has taken a part of the response."""
         self._held.touch()
 
-    def droppable(self, deadline: float = math.inf) -> _Droppable:
+    @contextmanager
+    def droppable(self, deadline: float = math.inf) -> Iterator[trio.CancelScope]:
         """Context manager whose block is cancelled when the memory is needed elsewhere, or at the deadline. Its value
-        is the block's cancel scope; `dropped` tells which of the two it was."""
-        return _Droppable(self, deadline)
+        is the block's cancel scope; `dropped` tells which of the two it was. For work that waits for the client."""
+        before = self._scope
+        with trio.CancelScope(deadline=deadline) as scope:
+            self.cancel_on_drop(scope)
+            try:
+                yield scope
+            finally:
+                self._scope = before
 
     def cancel_on_drop(self, scope: trio.CancelScope) -> None:
         """Have a cancel scope that the request has anyway cancelled when the memory is needed elsewhere, in place of a
-        `droppable` block; `dropped` tells whether it was."""
+        `droppable` block, which costs more; `dropped` tells whether it was."""
         self._scope = scope
         if self.dropped:
             scope.cancel(NEEDED_ELSEWHERE)
@@ -114,26 +122,3 @@ class RequestCharge:
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-
-class _Droppable:
-    """The block of `RequestCharge.droppable`. Two of them run for each request, and a generator would cost more."""
-
-    __slots__ = ("_before", "_charge", "_scope")
-
-    def __init__(self, charge: RequestCharge, deadline: float) -> None:
-        self._charge = charge
-        self._scope = trio.CancelScope(deadline=deadline)
-        self._before: trio.CancelScope | None = None
-
-    def __enter__(self) -> trio.CancelScope:
-        if self._charge.dropped:
-            self._scope.cancel(NEEDED_ELSEWHERE)
-        self._before, self._charge._scope = self._charge._scope, self._scope
-        return self._scope.__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        self._charge._scope = self._before
-        return self._scope.__exit__(kind, problem, trace)

@@ -121,7 +121,8 @@ class DuplexSession:
     async def _answer_stateless(
         self, request: Request, scope: trio.CancelScope, stateless: StatelessStdio, charge: RequestCharge
     ) -> None:
-        with charge, charge.droppable() as dropping:
+        with charge, trio.CancelScope() as dropping:
+            charge.cancel_on_drop(dropping)
             await stateless.answer(request, scope, self._enqueue, self._send)
         if dropping.cancelled_caught:
             await self._send(memory_cancelled(request.id))

@@ -105,9 +105,8 @@ class StatelessHttp:
         target: ResolvedName | None,
     ) -> None:
         answer: Success | Failure | None = None
-        scope = trio.CancelScope()
-        http_request.charge.cancel_on_drop(scope)
-        with scope:
+        with trio.CancelScope() as scope:
+            http_request.charge.cancel_on_drop(scope)
             leaving = partial(cancel_on_disconnect, http_request.receive, scope)
             stream = partial(self._stream, http_request)
             reply = self._replies.begin(http_request, NO_HEADERS, stream, STREAM_DEADLINE, leaving)
