@@ -231,8 +231,11 @@ class EventStream:
         while turn == self._readers:
             while turn == self._readers and self._at < self._first + len(self._events):
                 with self._taking() as data:
-                    await send_body(send, data, more=True, moves=self._held.touch)
+                    last = self.ended_at is not None and self._at == self._first + len(self._events)
+                    await send_body(send, data, more=not last, moves=self._held.touch)
                 self._mark_idle()
+                if last:  # in one write with the end of the response
+                    return
             if self.ended_at is not None:
                 break
             with trio.move_on_after(HEARTBEAT_INTERVAL) as silence:
