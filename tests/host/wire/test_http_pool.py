@@ -670,6 +670,71 @@ async def test_a_tls_connection_that_the_server_closed_is_replaced(
         await pool.aclose()
 
 
+class Held(trio.abc.Stream):
+    """A stream that sends everything in one piece when it is told to."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self.held: bytearray | None = None
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        if self.held is None:
+            await self._stream.send_all(data)
+        else:
+            self.held += data
+
+    async def release(self) -> None:
+        assert self.held is not None
+        data, self.held = self.held, None
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        return await self._stream.receive_some(max_bytes)
+
+    async def aclose(self) -> None:
+        return
+
+
+@only("built-in")
+@pytest.mark.parametrize("what", ["nothing", "a response", "the end of TLS"])
+async def test_a_tls_connection_with_unread_records_is_not_used(
+    what: str, tmp_path: Path, trusting: Callable[[Path], None]
+) -> None:
+    """Something came with the last record of the response, and its bytes were read from the socket together: a response
+    to no request would be taken for that to the next one."""
+    context, file = certificate(tmp_path, "127.0.0.1")
+    trusting(file)
+    connections = 0
+
+    async def serve(stream: trio.SocketStream) -> None:
+        nonlocal connections
+        connections += 1
+        number, held = connections, Held(stream)
+        secured = trio.SSLStream(held, context, server_side=True)
+        wire = Wire(secured, number)
+        while await wire.hear() is not None:
+            held.held = bytearray()
+            await wire.say(200, b"%d" % number)
+            if what == "a response":
+                await wire.say(408, b"nobody asked")
+            elif what == "the end of TLS":
+                await secured.aclose()  # its end only: the stream below is open
+            await held.release()
+            if what == "the end of TLS":
+                await trio.sleep_forever()
+
+    async with serving_tcp(serve) as port:
+        with trio.fail_after(4):
+            pool = transport()
+            assert await get(pool, f"https://127.0.0.1:{port}/") == (200, b"1")
+            expected = b"1" if what == "nothing" else b"2"
+            assert await get(pool, f"https://127.0.0.1:{port}/") == (200, expected)
+            await pool.aclose()
+
+
 @BOTH_CLIENTS
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_a_tunnel_through_a_proxy(
