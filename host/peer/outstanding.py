@@ -50,18 +50,28 @@ class AnswerTooLong(BrokenAnswer):
 
 
 class _Waiter(Generic[T]):
-    __slots__ = ("done", "outcome", "subject")
+    __slots__ = ("_task", "outcome", "subject")
 
     def __init__(self, subject: T | None) -> None:
-        self.done: trio.Event | None = None
-        """None while nothing waits: over HTTP the response comes before the exchange of the request ends."""
         self.outcome: Raw | Exception | None = None
         self.subject = subject
+        self._task: trio.lowlevel.Task | None = None
+        """The task that waits. An event for it would cost a tenth of a call over stdio."""
 
     def set_outcome(self, outcome: Raw | Exception) -> None:
         self.outcome = outcome
-        if self.done is not None:
-            self.done.set()
+        task, self._task = self._task, None
+        if task is not None:
+            trio.lowlevel.reschedule(task)
+
+    async def wait(self) -> None:
+        """Wait until the outcome is set."""
+        self._task = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._abort)
+
+    def _abort(self, raise_cancel: object) -> trio.lowlevel.Abort:
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED
 
 
 class OutstandingRequests(Generic[T]):
@@ -104,9 +114,8 @@ class OutstandingRequests(Generic[T]):
         assert isinstance(request.id, int)
         try:
             await send(request)
-            if waiter.outcome is None:
-                waiter.done = trio.Event()
-                await waiter.done.wait()
+            if waiter.outcome is None:  # over HTTP it comes before the exchange ends
+                await waiter.wait()
         except trio.Cancelled as cancelled:
             notice = self._abandon(
                 request.id, subject, cancelled.reason or "the caller no longer waits", on_late_result

@@ -101,9 +101,10 @@ class CatalogSync:
 
     def are_read(self, kinds: Iterable[Kind]) -> bool:
         """Whether `wait_until_read` would return at once."""
-        return self._is_closed or all(
-            self._reads_finished[kind] >= self._reads_started[kind] + (kind in self._marked) for kind in kinds
-        )
+        for kind in kinds:  # no generator: every call asks
+            if self._reads_finished[kind] < self._reads_started[kind] + (kind in self._marked):
+                return self._is_closed
+        return True
 
     async def wait_until_read(self, kinds: Iterable[Kind]) -> None:
         """Wait until the lists that are marked now have been read: no request may be evaluated with an outdated

@@ -111,7 +111,6 @@ class Stopped:
 
 
 State = Connecting | Ready | Failed | Disabled | Held | Stopped
-_STARTING = Connecting, Stopped
 
 
 class Upstream:
@@ -142,6 +141,8 @@ class Upstream:
         self.settled = trio.Event()
         self.created_at = trio.current_time()
         self._state: State = Connecting(self.created_at, None)
+        self.is_starting = True
+        """Whether the server is connecting, or will be once it is used."""
         self._state_changed = trio.lowlevel.ParkingLot()
         self.watches = ResourceWatches(
             spec.id, spec.timeout, partial(runtime.gate.definitions.is_visible, spec.id, Kind.RESOURCE)
@@ -184,16 +185,12 @@ class Upstream:
     @state.setter
     def state(self, state: State) -> None:
         self._state = state
+        self.is_starting = isinstance(state, Connecting | Stopped)
         if not isinstance(state, Connecting):
             self.listed.set()
             self.settled.set()
             self._has_unsaved.set()
         self._state_changed.unpark_all()
-
-    @property
-    def is_starting(self) -> bool:
-        """Whether the server is connecting, or will be once it is used."""
-        return isinstance(self._state, _STARTING)
 
     async def wait_started(self) -> None:
         """Wait while the server is connecting; start it if it is stopped. Afterwards it is ready, or will not be
@@ -209,7 +206,7 @@ class Upstream:
         Raises:
             Unavailable: the server is not connected; the text says why, and when the next attempt is.
         """
-        state = self.state
+        state = self._state
         if isinstance(state, Ready):
             return state.client
         # The reason may contain text of the server, which only the owner of an untrusted server should see.

@@ -264,8 +264,10 @@ class Upstreams:
         Raises:
             TooManyRequests: too many requests of this owner wait.
         """
-        upstreams = self.by_id.values() if server is None else (self.by_id[server],) if server in self.by_id else ()
-        wanted = [each for each in upstreams if not each.listed.is_set()]
+        if server is not None and server in self.by_id and self.by_id[server].listed.is_set():
+            return
+        servers = self.by_id if server is None else self.by_id.keys() & {server}
+        wanted = [self.by_id[each] for each in servers if not self.by_id[each].listed.is_set()]
         if wanted:
             with self._waiting_request(caller):
                 await self.wait_listed(server, at_most=min(each.spec.timeout for each in wanted))
@@ -280,7 +282,7 @@ class Upstreams:
             TimedOut: that took as long as its calls may take.
             TooManyRequests: too many requests of this owner wait.
         """
-        if not self.is_starting(server):
+        if server not in self.by_id or not self.by_id[server].is_starting:
             return False
         timeout = self.by_id[server].spec.timeout
         with self._waiting_request(caller):
