@@ -100,6 +100,10 @@ class _Server:
         self._second = -1
         self._date = b""
 
+    def ends_after_answer(self, connection: Connection) -> bool:
+        """Whether the connection is closed after its current response, to make room for others or to stop."""
+        return self.acceptor.stopping or self.acceptor.slots.ends_after_answer(connection)
+
     def date(self) -> bytes:
         """The present date, for the header of a response."""
         second = int(time.time())
@@ -124,17 +128,17 @@ class Connection(Timed):
         "_known_bytes",
         "_overfull",
         "_request",
-        "_server",
         "_socket",
         "_writing",
         "buffer",
+        "server",
     )
 
     def __init__(self, server: _Server, accepted: socket.socket) -> None:
         super().__init__(server.clock, trio.current_time() + server.acceptor.limits.head_timeout)
         self.buffer = b""
         """Bytes that were received and belong to no head or body yet."""
-        self._server = server
+        self.server = server
         self._socket = accepted
         self._fd = accepted.fileno()
         self._writing = trio.Lock()
@@ -167,7 +171,7 @@ class Connection(Timed):
             self._extensions = {}  # it refers to this object: no cycle is left to the garbage collector
 
     def _claim(self, owner: Hashable, *, reserved: bool) -> bool:
-        return self._server.acceptor.slots.claim(self, owner, self._server.now(), reserved=reserved)
+        return self.server.acceptor.slots.claim(self, owner, self.server.now(), reserved=reserved)
 
     # Heads
 
@@ -213,11 +217,11 @@ class Connection(Timed):
 
     def _wait_for_rest_of_head(self) -> None:
         now = trio.current_time()
-        slots, deadline = self._server.acceptor.slots, self.deadline
+        slots, deadline = self.server.acceptor.slots, self.deadline
         slots.set_phase(self, Phase.HEAD, now)
         if not self._in_head:
             self._in_head = True
-            deadline = now + self._server.acceptor.limits.head_timeout
+            deadline = now + self.server.acceptor.limits.head_timeout
         if slots.incomplete_heads > MANY_HEADS:
             deadline = min(deadline, now + INCOMPLETE_TIMEOUT + random.random() * RESUME_SPREAD)
         self.deadline = deadline
@@ -231,18 +235,18 @@ class Connection(Timed):
         text = refusal.why.encode() + b"\n"
         lines = [b"content-type: text/plain\r\n", b"content-length: %d\r\n" % len(text)]
         if refusal.status == 426:
-            head = response_head(426, [*lines, b"upgrade: HTTP/1.1\r\n"], self.date, b"upgrade, close")
+            head = response_head(426, [*lines, b"upgrade: HTTP/1.1\r\n"], self.server.date(), b"upgrade, close")
         else:
-            head = response_head(refusal.status, lines, self.date, b"close")
+            head = response_head(refusal.status, lines, self.server.date(), b"close")
         await self.write(head + text)
 
     # Requests
 
     async def _answer(self, head: RequestHead) -> bool:
         """Have the app answer a request. False if the connection has ended with it."""
-        acceptor = self._server.acceptor
+        acceptor = self.server.acceptor
         self._busy, self.deadline = True, math.inf
-        acceptor.slots.set_phase(self, Phase.REQUEST, self._server.now())
+        acceptor.slots.set_phase(self, Phase.REQUEST, self.server.now())
         try:
             request = self._request = _Request(self, head)
         except BadChunk:
@@ -262,7 +266,7 @@ class Connection(Timed):
         if request.is_refused:
             pass
         elif response.is_unsent:
-            await self.write(response_head(500, [b"content-length: 0\r\n"], self.date, b"close"))
+            await self.write(response_head(500, [b"content-length: 0\r\n"], self.server.date(), b"close"))
         elif response.is_cut:
             self.abort()
         await self._end(whole=request.is_whole)
@@ -286,8 +290,8 @@ class Connection(Timed):
         }
 
     def _become_idle(self) -> None:
-        acceptor = self._server.acceptor
-        now = self._server.now()
+        acceptor = self.server.acceptor
+        now = self.server.now()
         self._busy = False
         self._in_head = bool(self.buffer)
         if self._in_head:
@@ -296,16 +300,6 @@ class Connection(Timed):
         else:
             acceptor.slots.set_phase(self, Phase.IDLE, now)
             self.deadline = now + acceptor.limits.idle_timeout
-
-    @property
-    def date(self) -> bytes:
-        return self._server.date()
-
-    @property
-    def ends_after_answer(self) -> bool:
-        """Whether the connection is closed after the current response, to make room for others or to stop."""
-        acceptor = self._server.acceptor
-        return acceptor.stopping or acceptor.slots.ends_after_answer(self)
 
     # Reading
 
@@ -330,7 +324,7 @@ class Connection(Timed):
                     size = request.wanted
                 await trio.lowlevel.wait_readable(self._fd)
                 if request is not None and not request.is_whole:
-                    size = min(size, await self._server.portions.acquire(self._unread))
+                    size = min(size, await self.server.portions.acquire(self._unread))
                 if request is not None and request.is_ended:
                     return b""
                 data = self._socket.recv(size)
@@ -341,7 +335,7 @@ class Connection(Timed):
             except OSError:
                 self.close()
                 return b""
-            if not data and len(self._server.acceptor.slots) > MANY_CONNECTIONS:
+            if not data and len(self.server.acceptor.slots) > MANY_CONNECTIONS:
                 await trio.sleep(random.random() * RESUME_SPREAD)
             return data
         await trio.lowlevel.checkpoint()
@@ -385,7 +379,7 @@ class Connection(Timed):
             async with self._writing:
                 view = memoryview(data)
                 for start in range(0, len(data), _CHUNK):
-                    with trio.fail_after(self._server.acceptor.limits.write_timeout):
+                    with trio.fail_after(self.server.acceptor.limits.write_timeout):
                         await self._write_all(view[start : start + _CHUNK])
             written = True
         except (trio.TooSlowError, trio.ClosedResourceError):
@@ -445,7 +439,7 @@ class Connection(Timed):
             self.abort()
             return
         self._busy = True
-        self._server.acceptor.slots.set_phase(self, Phase.ENDING, trio.current_time())
+        self.server.acceptor.slots.set_phase(self, Phase.ENDING, trio.current_time())
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError:
@@ -588,9 +582,10 @@ class _Request:
 
     def _begin(self, status: int, headers: RawHeaders) -> bytes:
         """Begin the response; returns the bytes to write now."""
+        connection, server = self._connection, self._connection.server
         # The client must know with this response that the connection will be closed.
-        closes = not self.keeps_alive or not self.is_whole or self._connection.ends_after_answer
-        data = self.response.begin(status, headers, self._connection.date, closes=closes)
+        ends = not (self.keeps_alive and self.is_whole) or server.ends_after_answer(connection)
+        data = self.response.begin(status, headers, server.date(), closes=ends)
         self.keeps_alive = not self.response.closes
         return data
 
