@@ -110,10 +110,12 @@ class Holding:
         Raises:
             OverBudget: they do not fit; the size stays as it was.
         """
-        if not self.dropped:
-            self._budget._charge(self, more)
-        elif more > 0:
-            raise OverBudget
+        if self.dropped:
+            if more > 0:
+                raise OverBudget
+            return
+        self._budget._charge(self, more)
+        self.touched_at = self._budget.now()
 
     def touch(self) -> None:
         """Record movement: its reader took a part of it."""
@@ -121,7 +123,15 @@ class Holding:
 
     def release(self) -> None:
         """Release everything; further calls have no effect."""
-        self._budget._release(self)
+        account = self._account
+        if self in account.holdings:
+            self._budget._charge(self, -self.size)
+            self.dropped = True
+            # The holder and its holding refer to each other; without this they would wait for the garbage collector
+            self.drop = None
+            account.holdings.discard(self)
+            if not account.holdings:
+                del self._budget._accounts[account.owner]
 
     def __enter__(self) -> Holding:
         return self
@@ -185,7 +195,7 @@ class Budget:
             if size:
                 self._charge(holding, size)
         except OverBudget:
-            self._release(holding)
+            holding.release()
             raise
         return holding
 
@@ -203,7 +213,6 @@ class Budget:
         elif holding.firm or self.used + more > self.total or self._firm > self.total // 2:
             self._make_room(holding, more)
         account = holding._account
-        holding.touched_at = self.now()
         holding.size += more
         account.used += more
         self.used += more
@@ -211,17 +220,6 @@ class Budget:
         if holding.firm:
             account.firm += more
             self._firm += more
-
-    def _release(self, holding: Holding) -> None:
-        account = holding._account
-        if not holding.dropped:
-            self._charge(holding, -holding.size)
-            holding.dropped = True
-            # The holder and its holding refer to each other; without this they would wait for the garbage collector
-            holding.drop = None
-            account.holdings.discard(holding)
-            if not account.holdings:
-                del self._accounts[account.owner]
 
     def _make_room(self, asker: Holding, more: int) -> None:
         if asker.firm and asker._account.firm + more > self.total // 4:

@@ -78,7 +78,7 @@ class RequestCharge:
         Raises:
             OverBudget: it does not fit.
         """
-        if self.dropped:
+        if self._held.dropped:
             self._held = self._hold()
         self._held.resize(self._body + size)
 
@@ -121,4 +121,4 @@ class RequestCharge:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.release()
+        self._held.release()

@@ -209,17 +209,16 @@ def encode_object(found: Mapping[str, Raw]) -> Raw:
 
 
 def is_object(raw: bytes | Raw) -> bool:
-    return _first(raw) == b"{"
+    return _OBJECT.match(raw) is not None
 
 
 def is_array(raw: bytes | Raw) -> bool:
-    return _first(raw) == b"["
+    return _ARRAY.match(raw) is not None
 
 
-def _first(raw: bytes | Raw) -> bytes:
-    """The first character that is not white space."""
-    head = bytes(memoryview(raw)[:64]).lstrip(b" \t\r\n")  # a long text is not copied to look at one character
-    return (head or bytes(raw).lstrip(b" \t\r\n"))[:1]
+# A long text is not copied to look at one character.
+_OBJECT = re.compile(rb"[ \t\r\n]*+\{")
+_ARRAY = re.compile(rb"[ \t\r\n]*+\[")
 
 
 def may_contain_word(raw: bytes | Raw, *words: str) -> bool:

@@ -14,11 +14,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from msgspec import Raw, Struct
+import msgspec
+from msgspec import Raw, Struct, field
 
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Id
 from host.jsonrpc.raw import (
+    DECODE_ERRORS,
     encode,
     encode_object,
     is_object,
@@ -279,8 +281,22 @@ def with_server_info(result: Raw, version: str) -> Raw:
     return _insert_head(_server_info_head(version), result)
 
 
+class _Typed(Struct):
+    type: str = field(name=RESULT_TYPE, default=COMPLETE)
+
+
+_typed = msgspec.json.Decoder(_Typed)
+
+
 def result_type_of(result: Raw) -> str:
     """The `resultType` of a server's result: "complete" if it is missing, empty if it is not a string. Never raises."""
+    try:
+        return _typed.decode(result).type
+    except DECODE_ERRORS:
+        return _unusual_result_type(result)
+
+
+def _unusual_result_type(result: Raw) -> str:
     try:
         result_type = members(result).get(RESULT_TYPE)
     except ValueError:
