@@ -295,7 +295,7 @@ async def open_host(
 
     tune()
     seal = _open_seal(state, config.source)
-    memory = Budget(config.memory, trio.current_time)
+    memory = Budget(config.memory)
     with (
         announce_host(state.hosts, config.source),
         open_audit(state.audit, full=config.audit.arguments is AuditDetail.FULL) as audit,
