@@ -102,7 +102,7 @@ class Holding:
         Raises:
             OverBudget: they do not fit; the size stays as it was.
         """
-        self.grow(size - self.size)
+        self._budget._charge(self, size - self.size)
 
     def grow(self, more: int) -> None:
         """Change the size by so many bytes, which counts as movement.
@@ -110,12 +110,7 @@ class Holding:
         Raises:
             OverBudget: they do not fit; the size stays as it was.
         """
-        if self.dropped:
-            if more > 0:
-                raise OverBudget
-            return
         self._budget._charge(self, more)
-        self.touched_at = self._budget.now()
 
     def touch(self) -> None:
         """Record movement: its reader took a part of it."""
@@ -208,6 +203,10 @@ class Budget:
         return {owner: account.used for owner, account in self._accounts.items()}
 
     def _charge(self, holding: Holding, more: int) -> None:
+        if holding.dropped:
+            if more > 0:
+                raise OverBudget
+            return
         if more <= 0:
             self.released -= more
         elif holding.firm or self.used + more > self.total or self._firm > self.total // 2:
@@ -217,6 +216,7 @@ class Budget:
         account.used += more
         self.used += more
         self._uses[holding.use] += more
+        holding.touched_at = self.now()
         if holding.firm:
             account.firm += more
             self._firm += more
