@@ -21,6 +21,7 @@ from host.errors import InvalidParams
 from host.jsonrpc.messages import Id
 from host.jsonrpc.raw import (
     DECODE_ERRORS,
+    EMPTY_OBJECT,
     encode,
     encode_object,
     is_object,
@@ -182,18 +183,22 @@ def with_envelope(
     Raises:
         InvalidParams: `_meta` is not an object.
     """
-    meta = {**_own_members(revision, client_version), CAPABILITIES: encode(capabilities)}
+    head = _head_of_meta(revision, client_version)
+    rest = {CAPABILITIES: encode(capabilities)}
     if level is not None:
-        meta[LEVEL] = encode(level)
+        rest[LEVEL] = encode(level)
     if token is not None:
-        meta[PROGRESS_TOKEN] = encode(token)
-    return {**params, META: encode_object({**meta, **end_to_end_fields(params)})}
+        rest[PROGRESS_TOKEN] = encode(token)
+    if params.get(META, EMPTY_OBJECT) != EMPTY_OBJECT:
+        rest |= end_to_end_fields(params)
+    return {**params, META: Raw(head + bytes(encode_object(rest))[1:])}
 
 
 @lru_cache(maxsize=len(MODERN))
-def _own_members(revision: Revision, client_version: str) -> Mapping[str, Raw]:
-    """The members of the envelope that are the same in all requests."""
-    return {VERSION: encode(revision.name), CLIENT: encode(implementation_info(client_version))}
+def _head_of_meta(revision: Revision, client_version: str) -> bytes:
+    """The members of the envelope that are the same in all requests, without the closing brace."""
+    own = {VERSION: encode(revision.name), CLIENT: encode(implementation_info(client_version))}
+    return bytes(encode_object(own))[:-1] + b","
 
 
 _VERSION_WORD = VERSION.rpartition("/")[2]
