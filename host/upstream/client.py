@@ -213,11 +213,12 @@ class Client:
         upstream_call = UpstreamCall(exchange, CallDeadline(self._timeout))
         self._call_count += 1
         try:
+            call = self._call_stateless if self.negotiated.revision.stateless else self._call_handshake
             with upstream_call.deadline.scope:
                 if token is None:
-                    return await self._call_in_era(permit, params, upstream_call, None)
+                    return await call(permit, params, upstream_call, None)
                 with self._relaying_progress(token, upstream_call) as upstream_token:
-                    return await self._call_in_era(permit, params, upstream_call, upstream_token)
+                    return await call(permit, params, upstream_call, upstream_token)
             raise timed_out(self.server, trio.current_time() - upstream_call.deadline.began)
         finally:
             self._call_count -= 1
@@ -245,12 +246,6 @@ class Client:
         return await internal_request(
             self.peer, self.negotiated.revision, self._capabilities, method, params, subject=subject
         )
-
-    def _call_in_era(
-        self, permit: CallPermit, params: dict[str, Raw], upstream_call: UpstreamCall, token: Id | None
-    ) -> Awaitable[Answer]:
-        call = self._call_stateless if self.negotiated.revision.stateless else self._call_handshake
-        return call(permit, params, upstream_call, token)
 
     async def _call_handshake(
         self, permit: CallPermit, params: dict[str, Raw], upstream_call: UpstreamCall, token: Id | None
