@@ -170,6 +170,13 @@ class Catalog:
         if hint is not None:
             self._hints[server, kind] = FreshnessHint(STALE, hint.asked_at)
 
+    def renew_hint(self, server: str, kind: Kind, hint: FreshnessHint) -> bool:
+        """Put the hint of a list that was read again and is the same. False if the list is not kept any more."""
+        if server not in self._snapshots[kind].parts:
+            return False
+        self._hints[server, kind] = hint
+        return True
+
     def charge(
         self, server: str, kind: Kind, size: int, on_displaced: Callable[[], None] = lambda: None
     ) -> Holding | None:

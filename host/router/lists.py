@@ -92,6 +92,8 @@ class Lists:
         """
         caller = exchange.caller
         await self._upstreams.wait_listed(caller.endpoint)
+        if "cursor" not in exchange.params and self._upstreams.are_old(caller.endpoint):
+            await self._upstreams.reread(caller.endpoint)
         view, start = await self.view(caller, listing.kind), 0
         freshness = self._freshness(caller.endpoint, listing.kind)
         if "cursor" in exchange.params:
@@ -193,8 +195,8 @@ class Lists:
         return _RenderedPart(tuple(entries), tuple(definitions), digest.digest())
 
     def _freshness(self, endpoint: str | None, kind: Kind) -> Freshness:
-        """The shortest freshness that a server gave for its list; none if a server gave no hint or has not listed yet.
-        Expired lists are read again."""
+        """The shortest freshness that a server gave for its list; none if a server gave no hint or has not listed
+        yet."""
         now = trio.current_time()
         hints: list[Freshness] = []
         whole = True
@@ -208,10 +210,7 @@ class Lists:
             hint = self._catalog.hint(server, kind)
             if hint is None:
                 continue
-            left = hint.remaining(now)
-            if not left.ttl_ms:
-                upstream.on_hint_expired(kind)
-            hints.append(left)
+            hints.append(hint.remaining(now))
         common = common_freshness(hints) if whole else STALE
         return Freshness(min(common.ttl_ms, MAX_LIST_TTL), common.public)
 

@@ -16,8 +16,9 @@ from host.errors import ColonnadeError, ResourceNotFound, UnknownEntry
 from host.exchange import Caller, ResolvedName
 from host.jsonrpc.raw import encode
 from host.names import inward_uri, matching_templates, split_name
-from host.protocol.methods import Kind, target_of
+from host.protocol.methods import COMPLETION_COMPLETE, Kind, target_of
 from host.protocol.param_headers import ParamHeader
+from host.upstream.client import DEFINED_BY
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams
 
@@ -32,7 +33,7 @@ class Resolver:
 
     async def resolve(self, caller: Caller, method: str, params: Mapping[str, Raw]) -> ResolvedName:
         """Resolve the name in the params of a request of `method`. Waits for the lists of its server, if they are not
-        known yet; see `Upstreams.wait_known`.
+        known yet (`Upstreams.wait_known`) or may be old, or if the name is in none of them (`Upstreams.reread`).
 
         Raises:
             InvalidParams: the params name nothing.
@@ -45,12 +46,28 @@ class Resolver:
         else:
             target = self.resolve_now(endpoint, kind, name)
             server = target.server
-            if server is None or server not in self._upstreams.by_id or self._upstreams.by_id[server].listed.is_set():
+            upstream = None if server is None else self._upstreams.by_id.get(server)
+            if upstream is None or not (
+                self._is_missing(target, method) or upstream.has_old_lists or not upstream.listed.is_set()
+            ):
                 return target
         # A client without a session sends its first call at once, perhaps while the server starts.
         since = trio.current_time()
         await self._upstreams.wait_known(server, caller)
-        return self.resolve_now(endpoint, kind, name, since)
+        target = self.resolve_now(endpoint, kind, name, since)
+        missed = DEFINED_BY[kind] if self._is_missing(target, method) else ()
+        if (missed or self._upstreams.are_old(server)) and await self._upstreams.reread(server, missed):
+            return self.resolve_now(endpoint, kind, name, since)
+        return target
+
+    def _is_missing(self, target: ResolvedName, method: str) -> bool:
+        """Whether a list might have the name that does not show it: it lacks the name, or hides it, which must take the
+        same time. A resource need not be listed, if its URI names its server."""
+        entry, server = target.entry, target.server
+        if target.kind is Kind.RESOURCE:
+            return server is None or (method == COMPLETION_COMPLETE and not self.is_offered(server, target))
+        parts = self._catalog.snapshot(target.kind).parts
+        return entry is None or entry.outward in parts[entry.server].hidden
 
     def resolve_now(self, endpoint: str | None, kind: Kind, name: str, since: float | None = None) -> ResolvedName:
         """Resolve a name without waiting. `since`: see `ResolvedName`."""
@@ -103,16 +120,14 @@ class Resolver:
         entry = self.visible(tool)
         return entry.server if entry is not None and entry.may_be_task else None
 
-    def refresh_and_not_found(self, server: str, kind: Kind, name: str) -> ColonnadeError:
-        """The error for a name under which a server lists nothing that the caller may know. The list may be out of
-        date: it is read again after this response, so that the response time reveals nothing.
+    def not_listed(self, server: str, kind: Kind, name: str) -> ColonnadeError:
+        """The error for a name under which a server lists nothing that the caller may know.
 
         Raises:
             Unavailable: the server's list could never be read.
         """
         if server not in self._catalog.snapshot(kind).by_server:
             self._upstreams.ready_client(server)
-        self._upstreams.by_id[server].refresh(kind)
         return not_found(kind, name)
 
     def is_listed(self, server: str, uri: str) -> bool:

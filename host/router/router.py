@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import trio
 from msgspec import Raw
 
 from config.globs import MAX_LENGTH
@@ -169,9 +170,11 @@ class Router:
             async with self._gate.passage(exchange, server, kind, target.inward, exists=exists) as permit:
                 if exchange.round is not None and exchange.round.server not in (None, server):
                     raise UnknownState  # the name belongs to another server by now
-                # The server may have been stopped or restarted while a person was asked.
+                # The server may have been stopped or restarted, and its lists got old, while a person was asked.
                 if self._upstreams.is_starting(server):
                     await self._upstreams.wait_started(server, caller)
+                if permit.admission.access is not None and self._upstreams.are_old(server):
+                    await self._upstreams.reread(server)
                 async with self._upstreams.lease(server, exchange) as lease:
                     if method.capability not in lease.client.negotiated.capabilities:
                         raise not_found(kind, asked)
@@ -190,7 +193,7 @@ class Router:
         except NotVisible:
             if kind is Kind.RESOURCE:
                 raise not_found(kind, asked) from None
-            raise self.resolver.refresh_and_not_found(server, kind, asked) from None
+            raise self.resolver.not_listed(server, kind, asked) from None
         try:
             if not self._gate.policies.shows_apps(server):
                 result = without_pages(result, method.links)
@@ -250,7 +253,7 @@ class Router:
         except ConfirmationRequired:  # no person is asked about every letter that a user types
             return Answered(NO_COMPLETION)
         except NotVisible:
-            raise self.resolver.refresh_and_not_found(server, kind, name) from None
+            raise self.resolver.not_listed(server, kind, name) from None
 
     def _translate_error(
         self, refusal: ServerErrorResponse, permit: CallPermit | WatchPermit, name: str

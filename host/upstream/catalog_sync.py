@@ -1,12 +1,14 @@
 """Synchronisation of a server's lists with the catalog: all lists are read at the start, and a list again when it may
 have changed.
 
-Marking a list as changed is synchronous; several marks cause one reading. All pages are read, within limits. Entries
-beyond them, and entries that cannot be exported, are left out and named in the journal.
+Marking a list as changed is synchronous; several marks cause one reading. A list whose changes the server does not
+announce gets old, and is then read again for the next client that lists or calls. All pages are read, within limits.
+Entries beyond them, and entries that cannot be exported, are left out and named in the journal.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
@@ -28,7 +30,7 @@ from host.protocol.methods import LIST_METHODS, Kind, ListMethod
 from host.protocol.stateless import STALE, Freshness, common_freshness, freshness_of
 from host.protocol.tasks import Support, task_support
 from host.slices import Steps, in_worker
-from host.upstream.backoff import Pace
+from host.upstream.backoff import READ_SHARE, Pace
 from host.upstream.client import Client
 from host.upstream.results import split_page
 from host.upstream.runtime import Runtime
@@ -48,6 +50,8 @@ READ_TIMEOUT = 30.0
 INITIAL_RETRY_DELAY = 2.0
 MAX_RETRY_DELAY = 60.0
 """First and longest delay, in seconds, before a list that could not be read is tried again."""
+MAX_AGE = 5.0
+"""Seconds after which a list whose changes are not announced is old, and that lie between two readings of old lists."""
 
 
 class CatalogSync:
@@ -85,6 +89,19 @@ class CatalogSync:
         self._read_now = trio.Event()
         self._read_waiters = trio.lowlevel.ParkingLot()
         self._pace = pace
+        self._old_at = math.inf
+        """Time from which on a list is old whose changes the server does not announce, and may be read."""
+        self._fresh_until: dict[Kind, float] = {}
+        """Times at which such lists get old."""
+        self._missed: set[Kind] = set()
+        """Lists in which a name was missing since the last reading of old lists."""
+        self._rereading: trio.Event | None = None
+        """Set at the end of the reading of old lists that was requested or is in progress."""
+        self._next_rereading = -math.inf
+        self._reread = trio.Event()
+        self._locks = {kind: trio.Lock() for kind in Kind}
+        self._published: dict[Kind, tuple[bytes, int]] = {}
+        """Digest of the definitions that were published, and the epoch of the policy then."""
         self.left_out: dict[Kind, list[str]] = {}
         """Descriptions of the definitions that clients could not parse, with the reason."""
 
@@ -117,6 +134,56 @@ class CatalogSync:
                     self._read_now.set()
                 await self._read_waiters.park()
 
+    @property
+    def has_old_lists(self) -> bool:
+        """Whether a list is old whose changes the server does not announce."""
+        return self._old_at < math.inf and self._old_at <= trio.current_time()
+
+    def read_if_old(self, missed: Iterable[Kind] = ()) -> trio.Event | None:
+        """Have the old lists read, and those in `missed`, in which a client looked for a name that is not there. There
+        is one such reading at a time, and at most one in MAX_AGE seconds; a server that takes long to list is read less
+        often.
+
+        Returns an event that is set at the end of the reading in progress; None if there is none.
+        """
+        self._missed.update(kind for kind in missed if self._negotiated.has_capability(kind))
+        if self._rereading is None and not self._is_closed:
+            now = trio.current_time()
+            if now >= self._next_rereading and (self._missed - self._failed or now >= self._old_at):
+                self._rereading = trio.Event()
+                self._reread.set()
+        return self._rereading
+
+    async def _read_old(self) -> None:
+        """Read lists as `read_if_old` requests, until cancelled."""
+        try:
+            while True:
+                await self._reread.wait()
+                self._reread = trio.Event()
+                began = trio.current_time()
+                # Also those that will be old before the next reading may begin.
+                old = {kind for kind, until in self._fresh_until.items() if until < began + MAX_AGE}
+                due, self._missed = (old | self._missed) - self._failed, set()
+                async with trio.open_nursery() as nursery:
+                    for kind in due:
+                        nursery.start_soon(self.read, kind)
+                if due & self._failed:
+                    self._wake.set()
+                self._next_rereading = began + max(MAX_AGE, (trio.current_time() - began) * READ_SHARE)
+                self._end_rereading()
+        finally:
+            self._end_rereading()
+
+    def _end_rereading(self) -> None:
+        ended, self._rereading = self._rereading, None
+        self._update_old_at()
+        if ended is not None:
+            ended.set()
+
+    def _update_old_at(self) -> None:
+        old_at = min((at for kind, at in self._fresh_until.items() if kind not in self._failed), default=math.inf)
+        self._old_at = max(old_at, self._next_rereading)
+
     async def read_all(self) -> None:
         """Read all lists once, concurrently. If the lists of the server keep changing, they are only marked, and read
         when the pace permits: the entries of the former connection stay, and `wait_until_read` waits for the
@@ -137,6 +204,12 @@ class CatalogSync:
             self._pace.on_read(trio.current_time(), changed=any(changed))
 
     async def run(self) -> None:
+        """Read lists again, until cancelled: those that are marked, are old, or could not be read."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._read_old)
+            await self._read_marked()
+
+    async def _read_marked(self) -> None:
         """Read marked lists, and lists that could not be read, until cancelled."""
         took, retry_delay = 0.0, INITIAL_RETRY_DELAY
         try:
@@ -170,10 +243,12 @@ class CatalogSync:
     async def read(self, kind: Kind) -> bool:
         """Read one list and publish it. Returns whether it has changed. If it cannot be read, the former entries stay,
         and the reading is tried again."""
-        changed = await self._read(kind)
+        async with self._locks[kind]:  # otherwise the older of two lists might be published last
+            changed = await self._read(kind)
         if changed is None:
             self._failed.add(kind)
             self._catalog.expire_hint(self._server, kind)
+        self._update_old_at()
         return bool(changed)
 
     async def _read(self, kind: Kind) -> bool | None:
@@ -217,15 +292,31 @@ class CatalogSync:
                 self._report_problem(f"{listing.method} failed: {lost}")
             return None
         if not reading.cancel_called:
-            definitions = await self._catalog.slices.run(self._usable_definitions(listing, raw_definitions))
-            hint = common_freshness(hints) if stateless else STALE
-            changed = await self._publish(kind, definitions, FreshnessHint(hint, began))
+            hint = FreshnessHint(common_freshness(hints) if stateless else STALE, began)
+            changed = await self._publish_if_changed(listing, raw_definitions, hint)
             if changed is not None:
+                if listing.capability not in self._negotiated.list_changed:
+                    self._fresh_until[kind] = began + max(hint.freshness.ttl_ms / 1000, MAX_AGE)
                 return changed
         is_listed = self._server in self._catalog.snapshot(kind).by_server
         listed = "the former entries stay" if is_listed else "none of its entries is listed"
         self._report_problem(f"{listing.method} needs more memory than there is (memory); {listed}")
         return None
+
+    async def _publish_if_changed(
+        self, listing: ListMethod, raw_definitions: list[Raw], hint: FreshnessHint
+    ) -> bool | None:
+        """Publish a list that was read. One that is the same as before, under the same policy, only gets its hint."""
+        kind, policies = listing.kind, self._gate.policies
+        digest = await self._catalog.slices.run(_digest(raw_definitions))
+        is_same = self._published.get(kind) == (digest, policies.epoch)
+        if is_same and self._catalog.renew_hint(self._server, kind, hint):
+            return False
+        definitions = await self._catalog.slices.run(self._usable_definitions(listing, raw_definitions))
+        changed = await self._publish(kind, definitions, hint)
+        if changed is not None:
+            self._published[kind] = digest, policies.epoch
+        return changed
 
     async def _publish(self, kind: Kind, definitions: list[Definition], hint: FreshnessHint | None) -> bool | None:
         on_displaced = partial(self._on_displaced, kind)
@@ -382,6 +473,15 @@ def _why_unusable(definition: bytes) -> Steps[str | None]:
     if (yield from in_worker(has_more_tokens, definition, MAX_DEFINITION_TOKENS)):
         return f"it has more than {MAX_DEFINITION_TOKENS} structural characters"
     return (yield from in_worker(why_unreadable, definition))
+
+
+def _digest(raw_definitions: Iterable[Raw]) -> Steps[bytes]:
+    digest = hashlib.blake2b()
+    for raw in raw_definitions:
+        yield None
+        digest.update(b"%d:" % len(raw))
+        digest.update(raw)
+    return digest.digest()
 
 
 def _definition_name(definition: Raw, key: str) -> str | None:

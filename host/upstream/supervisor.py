@@ -36,7 +36,7 @@ from host.memory import Use, server_owner
 from host.policy.fingerprint import launch_of
 from host.protocol.abilities import ALL_ABILITIES
 from host.protocol.handshake import UnsupportedRevision
-from host.protocol.methods import LIST_METHODS, Kind
+from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.stateless import STALE
 from host.sanitize import without_directories
@@ -252,14 +252,14 @@ class Upstream:
             [] if catalog_sync is None else [each for kind in Kind for each in catalog_sync.left_out.get(kind, ())]
         )
 
-    def on_hint_expired(self, kind: Kind) -> None:
-        """Handle the use of a list whose caching hint has expired: read it again, unless the server announces its
-        changes."""
-        state = self.state
-        if isinstance(state, Ready):
-            negotiated = state.client.negotiated
-            if negotiated.revision.stateless and LIST_METHODS[kind].capability not in negotiated.list_changed:
-                self.refresh(kind)
+    @property
+    def has_old_lists(self) -> bool:
+        """Whether a list is old whose changes the server does not announce. Never of a server that is not connected."""
+        return self._catalog_sync is not None and self._catalog_sync.has_old_lists
+
+    def read_if_old(self, missed: Iterable[Kind] = ()) -> trio.Event | None:
+        """Have old lists read; see `CatalogSync.read_if_old`."""
+        return None if self._catalog_sync is None else self._catalog_sync.read_if_old(missed)
 
     def refresh(self, kind: Kind) -> None:
         """Have a list read again that may be outdated."""

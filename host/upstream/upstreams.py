@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Container, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import partial
 
@@ -33,6 +33,8 @@ DRAIN_TIMEOUT = 10.0
 
 MAX_WAITING_REQUESTS = 100
 """Requests of one owner that may wait at once for servers that are starting."""
+REREAD_WAIT = 1.0
+"""Longest wait, in seconds, of a request for the reading of old lists."""
 
 
 class Upstreams:
@@ -271,6 +273,20 @@ class Upstreams:
         if wanted:
             with self._waiting_request(caller):
                 await self.wait_listed(server, at_most=min(each.spec.timeout for each in wanted))
+
+    def are_old(self, server: str | None) -> bool:
+        """Whether a list of the server (None: of any server) is old whose changes are not announced."""
+        return any(upstream.has_old_lists for id, upstream in self.by_id.items() if server in (None, id))
+
+    async def reread(self, server: str | None, missed: Collection[Kind] = ()) -> bool:
+        """Have the old lists of the server (None: of all servers) read, and those in `missed`, in which a name is
+        missing. Waits for that, but no longer than REREAD_WAIT. Returns whether there was anything to wait for."""
+        upstreams = [each for id, each in self.by_id.items() if server in (None, id)]
+        readings = [reading for each in upstreams if (reading := each.read_if_old(missed)) is not None]
+        with trio.move_on_after(REREAD_WAIT):
+            for reading in readings:
+                await reading.wait()
+        return bool(readings)
 
     async def wait_started(self, server: str, caller: Caller, since: float | None = None) -> bool:
         """Wait until the server has started. Returns whether it had not: its lists may be other ones now.

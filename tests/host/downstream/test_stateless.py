@@ -757,8 +757,8 @@ class Visiting:
 
     @property
     def heard(self) -> list[str]:
-        """What the server was asked, but for whether it is still there."""
-        return [method for method in self.server.asked if method != "ping"]
+        """What the server was asked, but for whether it is still there, and for lists that lack a name."""
+        return [method for method in self.server.asked if method != "ping" and not method.endswith("/list")]
 
     async def ask(self, params: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         more = {"capabilities": ALL, **more}
