@@ -3,18 +3,19 @@ sends its messages and decides when it ends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 
 import trio
 from msgspec import Raw
 
-from host.downstream.list_changes import track_changes
+from host.downstream.list_changes import SPACING, track_changes
 from host.downstream.stateless import StatelessClient
 from host.downstream.tasks import Tasks, check_declared
 from host.errors import ColonnadeError
 from host.exchange import Caller, Exchange, NoClient, ProgressCallback
 from host.jsonrpc.messages import Id, Notification, Request
-from host.jsonrpc.raw import encode
+from host.jsonrpc.raw import encode, encode_object
 from host.protocol.abilities import Abilities
 from host.protocol.methods import RESOURCE_UPDATED, SUBSCRIBE
 from host.protocol.subscriptions import Filter, acknowledgement, filter_of, with_subscription_id
@@ -24,6 +25,11 @@ from host.wire.link import LinkLost
 
 AGREEMENT_TIMEOUT = 0.5
 """Seconds in which servers may accept resource subscriptions before the acknowledgement is sent without them."""
+
+INITIAL_RETRY_DELAY = 1.0
+MAX_RETRY_DELAY = 60.0
+"""First and longest delay, in seconds, before resources that could not be watched are tried again. A change of any list
+has them tried at once."""
 
 Enqueue = Callable[[Notification], bool]
 """Puts a notification on the stream without waiting; False if its client does not read."""
@@ -79,18 +85,26 @@ async def listen(
     stop: trio.Event,
 ) -> None:
     """Send the client of request `id` the notifications of its filter, until `stop` is set or the client reads too
-    slowly: it must then list again to find missed changes. Cancelling this ends the stream without a final message."""
+    slowly: it must then list again to find missed changes. Cancelling this ends the stream without a final message.
+
+    While servers start, the acknowledgement waits for them as lists do. Resources that cannot be watched then are added
+    to the stream when they can.
+    """
     listener = _ListenHandle(id, enqueue)
     caller = client.caller(abilities, listener)
     changes = await track_changes(router, caller)
     watched_tasks = tasks.watch(caller, requested.tasks, listener.forward)
     try:
         async with trio.open_nursery() as nursery:
-            watches = _StreamWatches(router, caller, requested.uris)
-            nursery.start_soon(watches.run)
-            with trio.move_on_after(AGREEMENT_TIMEOUT):
-                await watches.settled.wait()
-            listener.acknowledge(Filter(requested.lists, watches.agreed_uris(), watched_tasks))
+            watches = _StreamWatches(router, caller, requested.uris, listener)
+            with trio.CancelScope() as waiting:
+                nursery.start_soon(cancel_when, stop, waiting)
+                if requested.uris:
+                    await router.wait_listed(caller.endpoint)
+                nursery.start_soon(watches.run)
+                with trio.move_on_after(AGREEMENT_TIMEOUT):
+                    await watches.settled.wait()
+            listener.acknowledge(Filter(requested.lists, watches.grant(), watched_tasks))
             nursery.start_soon(changes.notify_changes, listener.send, requested.lists)
             nursery.start_soon(cancel_when, listener.overflowed, nursery.cancel_scope)
             await stop.wait()
@@ -114,36 +128,64 @@ def requested_filter(params: Mapping[str, Raw], abilities: Abilities) -> Filter:
 
 
 class _StreamWatches:
-    """The resources that one subscription names, each subscribed at its server."""
+    """The resources that one subscription names, each subscribed at its server, as soon as that is possible."""
 
-    def __init__(self, router: Router, caller: Caller, uris: tuple[str, ...]) -> None:
+    def __init__(self, router: Router, caller: Caller, uris: tuple[str, ...], listener: _ListenHandle) -> None:
         self._router = router
         self._caller = caller
+        self._listener = listener
         self._agreed: dict[str, bool | None] = dict.fromkeys(uris)
+        self._granted = frozenset(uris)
+        """Resources whose watching goes without saying: all before the acknowledgement, then those that it names."""
         self.settled = trio.Event()
 
     async def run(self) -> None:
-        async with trio.open_nursery() as nursery:
-            for uri in self._agreed:
-                nursery.start_soon(self._watch, uri)
+        """Subscribe to all resources, and again to those that were refused or hidden meanwhile, until cancelled."""
+        version = self._router.catalog.version
+        await self._watch_all(self._agreed)
         self.settled.set()
+        delay = INITIAL_RETRY_DELAY
+        while self._agreed:
+            with trio.move_on_after(math.inf if all(self._agreed.values()) else delay):
+                version = await self._router.catalog.wait_for_change(version)
+            delay = min(2 * delay, MAX_RETRY_DELAY)
+            await self._watch_all([uri for uri in self._agreed if await self._is_due(uri)])
+            await trio.sleep(SPACING)
 
-    def agreed_uris(self) -> tuple[str, ...]:
-        """The resources whose server has accepted, or has not answered yet but declares that it supports
-        subscriptions."""
-        return tuple(
+    async def _is_due(self, uri: str) -> bool:
+        """Whether a resource that is not watched can be watched by now."""
+        await trio.lowlevel.checkpoint()  # each is a pass of its own: there may be many
+        is_watchable = self._router.is_watchable(self._exchange(uri))
+        if self._agreed[uri] and not is_watchable:  # the watch may have been dropped
+            self._agreed[uri], self._granted = False, self._granted - {uri}
+        return is_watchable and not self._agreed[uri]
+
+    def grant(self) -> tuple[str, ...]:
+        """The resources to be acknowledged: those whose server has accepted, or has not answered yet but declares that
+        it supports subscriptions."""
+        granted = tuple(
             uri
             for uri, agreed in self._agreed.items()
             if agreed or (agreed is None and self._router.is_watchable(self._exchange(uri)))
         )
+        self._granted = frozenset(granted)
+        return granted
+
+    async def _watch_all(self, uris: Iterable[str]) -> None:
+        async with trio.open_nursery() as nursery:
+            for uri in uris:
+                nursery.start_soon(self._watch, uri)
 
     async def _watch(self, uri: str) -> None:
         try:
             await self._router.answer(self._exchange(uri))
         except ColonnadeError:
             self._agreed[uri] = False
-        else:
-            self._agreed[uri] = True
+            return
+        self._agreed[uri] = True
+        if uri not in self._granted:  # changes of it were not notified until now
+            self._granted |= {uri}
+            self._listener.notify(Notification(RESOURCE_UPDATED, encode_object({"uri": encode(uri)})))
 
     def _exchange(self, uri: str) -> Exchange:
         return Exchange(Request(0, SUBSCRIBE), {"uri": encode(uri)}, self._caller, NoClient())

@@ -7,9 +7,9 @@ and missing entries share it too, and get the same error. Sessions, transports a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-import trio
 from msgspec import Raw
 
 from config.globs import MAX_LENGTH
@@ -149,7 +149,7 @@ class Router:
 
     # Listing
 
-    async def wait_listed(self, endpoint: str | None, *, at_most: float) -> None:
+    async def wait_listed(self, endpoint: str | None, *, at_most: float = math.inf) -> None:
         """Wait at most so many seconds for servers that were never seen; see `Upstreams.wait_listed`."""
         await self._upstreams.wait_listed(endpoint, at_most=at_most)
 
@@ -280,9 +280,8 @@ class Router:
         _, name = target_of(method, exchange.params)
         if method == UNSUBSCRIBE:
             return self._unwatch(exchange, name)
-        await self._wait_started(
-            self.resolver.resolve_now(exchange.caller.endpoint, Kind.RESOURCE, name), exchange.caller
-        )
+        target = await self.resolver.resolve(exchange.caller, method, exchange.params)
+        await self._wait_started(target, exchange.caller)
         permit = self._permit_to_watch(exchange, name)
 
         def changed(uri: str, notice: dict[str, Raw]) -> None:

@@ -298,11 +298,14 @@ async def open_http_app(
     status: bytes = b"{}",
     key: bytes | None = None,
     console: ASGIApp | None = None,
+    settled: bool = True,
 ) -> AsyncIterator[tuple[World, Connection]]:
-    """The HTTP face with scripted servers behind it, and a client of it; for `key` see `open_world`."""
+    """The HTTP face with scripted servers behind it, which have been started if `settled`, and a client of it; for
+    `key` see `open_world`."""
     async with trio.open_nursery() as nursery:
         async with open_world(*(servers or (ScriptedServer("a", tools=["x"]),)), key=key) as world:
-            await world.settled()
+            if settled:
+                await world.settled()
             stop = trio.Event()
             async with (
                 open_stateless(world) as stateless,

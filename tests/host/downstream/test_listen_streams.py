@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from host.downstream.listen_streams import AGREEMENT_TIMEOUT
 from host.jsonrpc.messages import ErrorBody
 from host.jsonrpc.raw import encode
 from host.peer.outstanding import PeerError
+from host.slices import run_inline
 from host.wire.asgi import HEARTBEAT_INTERVAL
 from tests.kit.asgi import IO, LATEST, Connection, Response, open_http_app
 from tests.kit.gates import kind
@@ -175,6 +177,121 @@ async def test_at_a_servers_own_endpoint_its_own_uris_count(autojump_clock: Mock
         await server.notifies(UPDATED, {"uri": "x://y"})
         await answer.wait_messages(2)
         assert told(answer)[1] == (UPDATED, {"uri": "x://y"})
+
+
+# While servers start, and later
+
+
+def starting(seconds: float, **more: Any) -> ScriptedServer:
+    async def initialize(params: dict[str, Any]) -> object:
+        await trio.sleep(seconds)
+        return {"protocolVersion": "2025-11-25", "capabilities": SUBSCRIBABLE, "serverInfo": {}}
+
+    return watched_server(answers={"initialize": initialize, **more})
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/a"])
+async def test_during_the_start_the_acknowledgement_waits_as_lists_do(path: str, autojump_clock: MockClock) -> None:
+    uri = "a+x://y" if path == "/mcp" else "x://y"
+    async with open_http_app(starting(2), settled=False) as (_, connection):
+        lists = listens(connection, 1, path, **ALL_LISTS)
+        answer = listens(connection, 2, path, resourceSubscriptions=[uri])
+        assert await acknowledged(lists) == ALL_LISTS  # these are granted whatever comes
+        assert trio.current_time() < 1
+        assert await acknowledged(answer, 2) == {"resourceSubscriptions": [uri]}
+        assert trio.current_time() == pytest.approx(2, abs=0.1)
+
+
+async def test_a_server_that_starts_after_the_grace_is_added(autojump_clock: MockClock) -> None:
+    """What the client does not know to be watched is told of as changed."""
+    server = starting(10)
+    async with open_http_app(server, settled=False) as (_, connection):
+        answer = listens(connection, resourceSubscriptions=["a+x://y"])
+        assert await acknowledged(answer) == {}
+        assert trio.current_time() == pytest.approx(3 + AGREEMENT_TIMEOUT, abs=0.2)
+        await trio.sleep_until(9.9)
+        assert len(told(answer)) == 1
+        await trio.sleep_until(10.1)
+        assert len(told(answer)) == 2
+        await server.notifies(UPDATED, {"uri": "x://y", "more": 1})
+        await answer.wait_messages(3)
+        assert told(answer)[1:] == [(UPDATED, {"uri": "a+x://y"}), (UPDATED, {"uri": "a+x://y", "more": 1})]
+        await trio.sleep(300)
+        assert len(told(answer)) == 3
+        assert server.asked.count("resources/subscribe") == 1
+
+
+async def test_a_server_that_comes_back_without_news_is_added(autojump_clock: MockClock) -> None:
+    """It lists what it listed before, so nothing else tells of it."""
+    server = watched_server()
+    async with open_http_app(server) as (world, connection):
+        fails = True
+
+        async def initialize(params: dict[str, Any]) -> object:
+            if fails:
+                raise PeerError(ErrorBody(-32000, "not now"))
+            return {"protocolVersion": "2025-11-25", "capabilities": SUBSCRIBABLE, "serverInfo": {}}
+
+        server.answers["initialize"] = initialize
+        server.dies()
+        await trio.sleep(30)
+        answer = listens(connection, resourceSubscriptions=["a+x://y"])
+        assert await acknowledged(answer) == {}
+        version = world.catalog.version
+        await trio.sleep(100)
+        fails = False
+        await trio.sleep(200)
+        assert world.catalog.version == version
+        assert told(answer)[1:] == [(UPDATED, {"uri": "a+x://y"})]
+
+
+async def test_what_is_hidden_and_shown_again_is_watched_again(autojump_clock: MockClock) -> None:
+    server = watched_server("a", "x://y", "x://z")
+    async with open_http_app(server) as (world, connection):
+        definitions = world.gate.definitions
+        (pin,) = [each for each in definitions.pins.pinned() if each.name == "x://y"]
+        answer = listens(connection, resourceSubscriptions=["a+x://y", "a+x://z"])
+        assert len((await acknowledged(answer))["resourceSubscriptions"]) == 2
+        run_inline(definitions.revoke("a", pin.kind, pin.name, pin.fingerprint, "console"))
+        await trio.sleep(5)
+        await server.notifies(UPDATED, {"uri": "x://y"})
+        await trio.sleep(5)
+        assert len(told(answer)) == 1
+        run_inline(definitions.approve("a", pin.kind, pin.name, pin.fingerprint, "console"))
+        await trio.sleep(5)
+        await server.notifies(UPDATED, {"uri": "x://y", "more": 1})
+        await trio.sleep(5)
+        assert told(answer)[1:] == [(UPDATED, {"uri": "a+x://y"}), (UPDATED, {"uri": "a+x://y", "more": 1})]
+
+
+async def test_a_server_that_refuses_is_asked_again_at_growing_intervals(autojump_clock: MockClock) -> None:
+    asked: list[float] = []
+
+    async def refuse(_: dict[str, Any]) -> object:
+        asked.append(trio.current_time())
+        if len(asked) < 10:
+            raise PeerError(ErrorBody(-32000, "too many"))
+        return {}
+
+    server = watched_server(answers={"resources/subscribe": refuse})
+    async with open_http_app(server) as (_, connection):
+        answer = listens(connection, resourceSubscriptions=["a+x://y"])
+        assert await acknowledged(answer) == {}
+        await trio.sleep(600)
+        pauses = [after - before for before, after in pairwise(asked[:10])]
+        assert pauses[-1] > 30
+        assert pauses == sorted(pauses)
+        assert (UPDATED, {"uri": "a+x://y"}) in told(answer)
+
+
+async def test_when_the_host_stops_it_waits_for_no_start(autojump_clock: MockClock) -> None:
+    async with open_http_app(starting(100), settled=False) as (_, connection):
+        answer = listens(connection, resourceSubscriptions=["a+x://y"], **ALL_LISTS)
+        await trio.sleep(1)
+        connection.stop.set()
+        await answer.complete.wait()
+        assert trio.current_time() < 1.5
+        assert told(answer) == [(ACK, {"notifications": ALL_LISTS}), ("end", {})]
 
 
 # What is told
