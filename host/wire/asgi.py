@@ -102,7 +102,8 @@ def immediate(scope: Scope) -> Immediate | None:
 
 
 def of_head(scope: Scope, find: Callable[[Scope], T]) -> T:
-    """`find(scope)`, or what that returned for an equal head on the same connection. It may look at nothing else."""
+    """`find(scope)`, or what that returned for an equal head on the same connection. It may look at nothing else, and
+    must say the same for every Content-Length below a million."""
     findings: dict[object, T] | None = scope.get("extensions", {}).get(FINDINGS)
     if findings is None:
         return find(scope)

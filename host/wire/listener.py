@@ -52,7 +52,7 @@ from .deadlines import Clock, Timed
 from .descent import examine_peer
 from .head import MAX_HEAD, Refusal
 from .portions import Portions
-from .request_head import INVALID, RequestHead, find_head, parse_head
+from .request_head import INVALID, KnownHead, RequestHead, find_head, parse_head
 from .response import Response, response_head
 from .slots import INCOMPLETE_TIMEOUT, MANY_HEADS, Phase
 
@@ -125,7 +125,6 @@ class Connection(Timed):
         "_here",
         "_in_head",
         "_known",
-        "_known_bytes",
         "_overfull",
         "_request",
         "_socket",
@@ -144,8 +143,7 @@ class Connection(Timed):
         self._writing = trio.Lock()
         self._request: _Request | None = None
         self._extensions: dict[str, object] = {}
-        self._known: RequestHead | None = None  # the last head, and its bytes: most clients repeat theirs
-        self._known_bytes = b""
+        self._known: KnownHead | None = None
         self._overfull: trio.Event | None = None
         self._in_head = True
         self._busy = False
@@ -201,9 +199,10 @@ class Connection(Timed):
     def _take_head(self, searched: int) -> RequestHead | Refusal | None:
         """The head at the start of the buffer, if it is complete, or why it is refused. `searched` bytes of it were
         here before."""
-        if self._known is not None and self.buffer.startswith(self._known_bytes):
-            self.buffer = self.buffer[len(self._known_bytes) :]
-            return self._known
+        known = None if self._known is None else self._known.take(self.buffer)
+        if known is not None:
+            self.buffer = self.buffer[known[1] :]
+            return known[0]
         size = find_head(self.buffer, searched)
         if not isinstance(size, int):
             return size
@@ -212,7 +211,7 @@ class Connection(Timed):
         if isinstance(parsed, RequestHead):
             self.buffer = self.buffer[size:]
             if size <= _LONGEST_KNOWN_HEAD:
-                self._known, self._known_bytes = parsed, head
+                self._known = KnownHead(head, parsed)
         return parsed
 
     def _wait_for_rest_of_head(self) -> None:

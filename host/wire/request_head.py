@@ -6,10 +6,12 @@ Either may refuse. httptools alone accepts much that must not be served: several
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
 from urllib.parse import unquote
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from .head import MAX_HEAD, Refusal, check_head, head_end
 
@@ -18,10 +20,11 @@ INVALID = Refusal(400, "the request is not valid HTTP/1.1")
 TOO_LONG = Refusal(431, f"the request head has more than {MAX_HEAD} bytes")
 
 _FIRST_VISIBLE = 0x21
+_DIGITS = re.compile(rb"[0-9]{1,6}")
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,6})(?=[ \t]*\r\n)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHead:
+class RequestHead(Struct, frozen=True):
     """The head of a request that both judges accept."""
 
     method: str
@@ -37,8 +40,39 @@ class RequestHead:
     """Whether another request may follow on the connection."""
     expects_continue: bool
     """Whether the client waits for 100 (Continue) before it sends the body."""
-    findings: dict[object, object] = field(default_factory=dict, compare=False)
+    findings: dict[object, object] = field(default_factory=dict)
     """What the app has found out from it; see `asgi.of_head`."""
+
+
+class KnownHead:
+    """A head that its client may send again, perhaps with another Content-Length: a client's requests hardly ever
+    differ in anything else. Only lengths of up to six digits are exchanged, which no app refuses.
+
+    Args:
+        head: its bytes.
+        parsed: what they mean.
+    """
+
+    def __init__(self, head: bytes, parsed: RequestHead) -> None:
+        self._head = head
+        self._parsed = parsed
+        length = _LENGTH.search(head)
+        self._before, self._after = (b"", b"") if length is None else (head[: length.start(1)], head[length.end(1) :])
+
+    def take(self, received: bytes) -> tuple[RequestHead, int] | None:
+        """This head and its number of bytes, if `received` begins with it."""
+        if not received.startswith(self._head):
+            if not self._before or not received.startswith(self._before):
+                return None
+            digits = _DIGITS.match(received, len(self._before))
+            if digits is None or not received.startswith(self._after, digits.end()):
+                return None
+            headers = [
+                (name, digits[0] if name == b"content-length" else value) for name, value in self._parsed.headers
+            ]
+            self._parsed = replace(self._parsed, headers=headers, length=int(digits[0]))
+            self._head = received[: digits.end() + len(self._after)]
+        return self._parsed, len(self._head)
 
 
 def find_head(received: bytes, searched: int) -> int | Refusal | None:

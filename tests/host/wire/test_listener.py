@@ -752,6 +752,10 @@ async def test_heads_that_are_repeated_are_read_like_others() -> None:
             await read_to(stream, b"got    3")
             await stream.send_all(b"abc")
             await read_to(stream, b"got    3")
+        await stream.send_all(head.replace(b"Length: 3", b"Length: 4321") + b"x" * 4321)
+        await read_to(stream, b"got 4321")
+    assert dict(scopes.pop()["headers"])[b"content-length"] == b"4321"
+    assert found.pop() is found[-1], "a repeated head, but for the length"
     read = [find(scope) for scope in scopes]
     expected = [("/a", b"1"), ("/a", b"1"), ("/b", b"1"), ("/a", None), ("/a", b"12"), ("/a", b"1")]
     assert read == found == [each for each in expected for _ in range(2)]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from host.wire.head import MAX_HEAD, Refusal
-from host.wire.request_head import INVALID, TOO_LONG, RequestHead, find_head, parse_head
+from host.wire.request_head import INVALID, TOO_LONG, KnownHead, RequestHead, find_head, parse_head
 
 HOST = b"Host: localhost\r\n"
 
@@ -118,3 +120,40 @@ def test_the_end_of_a_head_is_found_as_it_comes_in_parts() -> None:
 )
 def test_bytes_that_cannot_become_a_head_are_refused_before_its_end(received: bytes, refusal: Refusal) -> None:
     assert find_head(received, 0) == refusal
+
+
+# Heads that are repeated
+
+LENGTHS = st.sampled_from([b"0", b"7", b"007", b"12", b"999999", b"1000000", b"", b"-1", b"1e1", b"1 2", b"12,12"])
+NAMES = st.sampled_from([b"Content-Length: ", b"content-length:", b"CONTENT-LENGTH:\t", b"X: a\r\nContent-length:  "])
+AFTER = st.sampled_from(
+    [b"", b" ", b"\r\nX: b", b"\r\nContent-Length: 5", b"\r\nTransfer-Encoding: chunked", b"\r\n y"]
+)
+HEADS = st.builds(lambda name, length, after: head(name + length + after), NAMES, LENGTHS, AFTER)
+
+
+@given(HEADS, st.lists(HEADS, min_size=1), st.binary(max_size=8))
+def test_a_known_head_is_what_it_would_be_if_it_were_read_again(first: bytes, later: list[bytes], more: bytes) -> None:
+    parsed = parse_head(first)
+    if isinstance(parsed, Refusal):
+        return
+    known = KnownHead(first, parsed)
+    for each in [first, *later, first]:
+        found = known.take(each + more)
+        if found is not None:
+            assert found == (parse_head(each), len(each))
+            assert found[0].findings is parsed.findings
+        for cut in range(1, len(each)):
+            assert known.take(each[:cut]) is None
+
+
+def test_a_known_head_is_recognized_whatever_length_it_announces() -> None:
+    first, other = (head(b"Content-Length: %b" % length, b"X: a") for length in (b"5", b"123456"))
+    known = KnownHead(first, accepted(first))
+    for each in (first, other, other, first):
+        assert known.take(each + each) == (accepted(each), len(each))
+    for unlike in (head(b"Content-Length: 1234567", b"X: a"), head(b"Content-Length: 5", b"X: b"), head(b"X: a")):
+        assert known.take(unlike) is None
+    without = head(b"X: a")
+    assert KnownHead(without, accepted(without)).take(without) == (accepted(without), len(without))
+    assert KnownHead(without, accepted(without)).take(first) is None
