@@ -38,7 +38,7 @@ def prepare_result(result: Raw, *, sanitizes: bool) -> tuple[str | None, bytes |
         The reason why the result cannot be passed on, or None; and the changed result, or None if it is unchanged.
     """
     why = why_unreadable_result(result)
-    if why is None and _has_too_many_tokens(bytes(result)):
+    if why is None and len(result) > MAX_UNSTRUCTURED_TOKENS and _has_too_many_tokens(bytes(result)):
         why = f"it has more than {MAX_UNSTRUCTURED_TOKENS} structural characters besides structuredContent"
     if why is not None or not sanitizes:
         return why, None
@@ -50,7 +50,7 @@ def prepare_result(result: Raw, *, sanitizes: bool) -> tuple[str | None, bytes |
 
 
 def _has_too_many_tokens(result: bytes) -> bool:
-    if len(result) <= MAX_UNSTRUCTURED_TOKENS or not has_more_tokens(result, MAX_UNSTRUCTURED_TOKENS):
+    if not has_more_tokens(result, MAX_UNSTRUCTURED_TOKENS):
         return False
     structured = pick(result, _STRUCTURED).get("structuredContent", b"")
     return (
