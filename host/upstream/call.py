@@ -21,10 +21,10 @@ _INTERNAL_CALLER = Caller("colonnade", None)
 
 class CallDeadline:
     """The deadline of one call: extended by progress, up to MAX_CALL_SECONDS, and paused while a server request waits
-    for its client."""
+    for its client. `began`: the time of its begin, for a caller that has read the clock already."""
 
-    def __init__(self, seconds: float) -> None:
-        self.began = began = trio.current_time()
+    def __init__(self, seconds: float, began: float | None = None) -> None:
+        self.began = began = trio.current_time() if began is None else began
         self.scope = trio.CancelScope(deadline=began + seconds)
         self._seconds = seconds
         self._ceiling = began + MAX_CALL_SECONDS

@@ -133,7 +133,8 @@ class Client:
         self._capabilities = self._capabilities_for(ALL_ABILITIES)
         self._call_count = 0
         self._call_ended = trio.lowlevel.ParkingLot()
-        self._last_used = trio.current_time()
+        self._now = trio.lowlevel.current_clock().current_time  # in fewer steps than trio.current_time
+        self._last_used = self._now()
         self._orphans: list[Raw] = []
         self._orphaned = trio.Event()
         self.era_doubted = trio.Event()
@@ -210,7 +211,7 @@ class Client:
                 raise TimedOut(self.server, f"{self.server} did not return its changed list in time")
         if self.log_level_sync is not None:
             await self.log_level_sync.apply()
-        upstream_call = UpstreamCall(exchange, CallDeadline(self._timeout))
+        upstream_call = UpstreamCall(exchange, CallDeadline(self._timeout, self._now()))
         self._call_count += 1
         try:
             call = self._call_stateless if self.negotiated.revision.stateless else self._call_handshake
@@ -223,7 +224,7 @@ class Client:
         finally:
             self._call_count -= 1
             if not self._call_count:
-                self._last_used = trio.current_time()
+                self._last_used = self._now()
                 self._call_ended.unpark_all()
             if upstream_call.server_requests:
                 await upstream_call.close()

@@ -35,10 +35,6 @@ class Turns:
         """A turn for one reader, to be used by one task."""
         return Turn(self, self._clock)
 
-    @property
-    def used_up(self) -> bool:
-        return self.spent >= PASS_BUDGET
-
     async def next_pass(self) -> None:
         """Let every other task run once, and renew the budget."""
         renewals = self._renewals
@@ -81,7 +77,7 @@ class Turn:
     async def yield_if_over(self) -> None:
         """Account for the time since `begin`; if the budget is used up, continue in the next pass."""
         self.account()
-        if self._turns.used_up:
+        if self._turns.spent >= PASS_BUDGET:
             await self._turns.next_pass()
             self._began = self._clock()
 
@@ -89,7 +85,7 @@ class Turn:
         """Like `yield_if_over`, for places where `trio.Cancelled` must not be raised. False if the task was cancelled
         meanwhile."""
         self.account()
-        if not self._turns.used_up:
+        if self._turns.spent < PASS_BUDGET:
             return True
         alive = await self._turns.next_pass_shielded()
         self._began = self._clock()
