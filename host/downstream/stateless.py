@@ -45,7 +45,7 @@ from host.protocol.codes import as_stateless_error
 from host.protocol.log_levels import is_at_least
 from host.protocol.meta import META, progress_token
 from host.protocol.methods import COMPLETION_COMPLETE, DISCOVER, LIST_METHOD_BY_NAME, LOG_MESSAGE, TOOLS_CALL
-from host.protocol.mrtr import RETRIABLE_METHODS, Retry, input_required, retry_of, with_retry
+from host.protocol.mrtr import FIRST_REQUEST, RETRIABLE_METHODS, Retry, input_required, retry_of, with_retry
 from host.protocol.server_requests import ELICIT, ServerRequestRejected, adapt, server_request_of, stateless_form
 from host.protocol.stateless import Envelope, complete_result, discover_result, with_server_info
 from host.protocol.tasks import Task, created_in_extension
@@ -121,7 +121,7 @@ class _StateBinding:
 class _MrtrRequest(Struct, frozen=True):
     """One request of a call that may take several."""
 
-    asked: dict[str, Raw]
+    asked: Mapping[str, Raw]
     """Its params, without what it returns of the previous round."""
     bound: _StateBinding
     at: ParkedCallState | MrtrRound | Answer
@@ -275,7 +275,7 @@ class Stateless:
             Forbidden, MissingAbility: see `_url_answers`.
         """
         retry = retry_of(params)
-        asked = with_retry(params, None, None)
+        asked = params if retry is FIRST_REQUEST else with_retry(params, None, None)
         bound = _StateBinding(caller, request.method, asked)
         return _MrtrRequest(asked, bound, self._at(retry, bound, request.method, caller), retry.answers or {})
 

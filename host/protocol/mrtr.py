@@ -47,6 +47,9 @@ class Retry(Struct, frozen=True):
     state: str | None
 
 
+FIRST_REQUEST = Retry(None, None)
+
+
 def read_input_required(result: Raw) -> InputRequests:
     """Read a server's result of type `input_required`.
 
@@ -81,6 +84,8 @@ def retry_of(params: Mapping[str, Raw]) -> Retry:
     Raises:
         InvalidParams: the input responses are not an object of objects, or the state is not a string.
     """
+    if _RESPONSES not in params and _STATE not in params:
+        return FIRST_REQUEST
     answers = None
     if _RESPONSES in params:
         try:

@@ -52,6 +52,8 @@ _MAX_SLOW_BYTES = 16 * 1024
 _MAX_SLOW_TOKENS = 1000
 """Largest object that is decoded whole to find an argument in it, which is necessary if it has a lone surrogate."""
 
+_CACHED_NAMES, _CACHED_NAME = 1024, 256
+"""The headers of requests that are kept, and the characters of a name in them."""
 _CACHED_SCHEMAS = 256
 _CACHED_BYTES = 65_536
 
@@ -225,7 +227,7 @@ def name_of(method: str, params: Mapping[str, Raw]) -> str | None:
 
 def headers_for(
     method: str, params: Mapping[str, Raw], revision: Revision, param_headers: Sequence[ParamHeader] = ()
-) -> list[tuple[str, str]]:
+) -> tuple[tuple[str, str], ...]:
     """The headers of a request to a server.
 
     Args:
@@ -235,15 +237,22 @@ def headers_for(
         InvalidParams: a value that a header must repeat is missing, cannot be encoded, or is in an object with a lone
             surrogate that is too large to be decoded.
     """
-    made = [(_VERSION, revision.name), (_METHOD, method)]
     name = name_of(method, params)
-    if name is not None:
-        made.append((_NAME, encode_header(name)))
+    standard = _standard_headers if name is not None and len(name) > _CACHED_NAME else _standard_headers_once
+    made = standard(revision.name, method, name)
     for param_header, argument in _arguments(params, param_headers) if param_headers else ():
         text = None if argument is None else _header_text(argument, param_header)
         if text is not None:
-            made.append((param_header.spelling, encode_header(text)))
+            made += ((param_header.spelling, encode_header(text)),)
     return made
+
+
+def _standard_headers(version: str, method: str, name: str | None) -> tuple[tuple[str, str], ...]:
+    made = (_VERSION, version), (_METHOD, method)
+    return made if name is None else (*made, (_NAME, encode_header(name)))
+
+
+_standard_headers_once = lru_cache(maxsize=_CACHED_NAMES)(_standard_headers)
 
 
 # Clients' requests

@@ -312,7 +312,7 @@ class Client:
 
             def send(method: str, params: dict[str, Raw]) -> Awaitable[Raw]:
                 params = with_envelope(params, revision, capabilities, level=None, client_version=VERSION, token=None)
-                return self._request(method, params, upstream_call, tuple(headers_for(method, params, revision, ())))
+                return self._request(method, params, upstream_call, headers_for(method, params, revision))
 
             return Answered(await self._wait_for_task(result, upstream_call, send))
         if kind != COMPLETE:
@@ -371,7 +371,7 @@ class Client:
         """The headers of a request, from the definition as it is now."""
         tool = self._lists.tool(permit.target) if permit.kind is Kind.TOOL else None
         param_headers = () if tool is None else tool.param_headers or ()
-        return tuple(headers_for(permit.exchange.request.method, params, self.negotiated.revision, param_headers))
+        return headers_for(permit.exchange.request.method, params, self.negotiated.revision, param_headers)
 
     def _capabilities_for(self, abilities: Abilities, *, tasks: bool = False) -> dict[str, object]:
         """The client capabilities to declare for a caller with these abilities. Tasks are declared for every caller:

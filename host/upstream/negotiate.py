@@ -189,7 +189,7 @@ class _Probe:
 
     async def _discover(self, revision: Revision, *, may_retry: bool) -> Verdict:
         params = discover_params(revision, self._capabilities, VERSION)
-        headers = tuple(headers_for(DISCOVER, params, revision))
+        headers = headers_for(DISCOVER, params, revision)
         try:
             return verdict_of_result(
                 _bounded_result(await self._peer.request(DISCOVER, encode_object(params), headers=headers))
@@ -304,5 +304,5 @@ async def internal_request(
     stateless_params = with_envelope(
         request_params, revision, capabilities, level=None, client_version=VERSION, token=token
     )
-    headers = tuple(headers_for(method, stateless_params, revision, param_headers))
+    headers = headers_for(method, stateless_params, revision, param_headers)
     return await peer.request(method, encode_object(stateless_params), subject, headers)

@@ -296,7 +296,7 @@ def test_annotations_are_evaluated_as_the_sdk_judges_them(schema: Any) -> None:
 def test_the_name_that_a_request_is_for(method: str, found: Mapping[str, object], name: str | None) -> None:
     """(rule 35)"""
     assert name_of(method, params(**found)) == name
-    sent = headers_for(method, params(**found), LATEST)
+    sent = list(headers_for(method, params(**found), LATEST))
     assert sent[:2] == [("MCP-Protocol-Version", LATEST.name), ("Mcp-Method", method)]
     assert [value for key, value in sent if key == "Mcp-Name"] == ([] if name is None else [encode_header(name)])
     check(method, params(**found), headers(*sent))
@@ -379,7 +379,7 @@ def call(arguments: bytes) -> dict[str, Raw]:
 
 
 def sent(arguments: bytes) -> list[tuple[str, str]]:
-    return headers_for("tools/call", call(arguments), LATEST, MIRRORS)[3:]
+    return list(headers_for("tools/call", call(arguments), LATEST, MIRRORS)[3:])
 
 
 @pytest.mark.parametrize(
@@ -415,7 +415,7 @@ def test_arguments_are_repeated_as_the_specification_spells_them(arguments: byte
 
 def test_headers_have_the_names_of_the_annotations() -> None:
     assert [name for name, _ in sent(b'{"count":1,"text":"a"}')] == ["Mcp-Param-Text", "Mcp-Param-Count"]
-    assert headers_for("tools/call", params(name="t"), LATEST, MIRRORS)[3:] == []
+    assert headers_for("tools/call", params(name="t"), LATEST, MIRRORS)[3:] == ()
 
 
 def test_half_an_emoji_is_no_header() -> None:
