@@ -279,13 +279,14 @@ def receive(data: bytes) -> ParsedInput:
     numbers that are not finite, and integers of more than MAX_DIGITS digits. A batch that breaks one of these limits,
     is empty, or has more than MAX_BATCH messages is refused as a whole, with one `Malformed`.
     """
-    array = _is_array(data)
+    array = data[:1] != b"{" and _is_array(data)
     why = flaw(data)
     if why is not None:
         malformed = Malformed(PARSE_ERROR, why)
         return ParsedInput(malformed, [malformed] if array else None)
     if not array:
-        return ParsedInput(_check_params_size(_read_from_client(data)), None)
+        message = _read_from_client(data)
+        return ParsedInput(message if len(data) <= _ALWAYS_LIGHT else _check_params_size(message), None)
     found = _read_items(data, MAX_BATCH, _read_from_client)
     return ParsedInput(_read_from_client(data), [_check_params_size(each) for each in found])
 
