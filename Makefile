@@ -62,7 +62,7 @@ first-lists: $(INSTALLED_DEV)  ## 1000 random starts against a second judge, 50 
 	COLONNADE_STARTS=1000 $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_first_lists.py
 	$(BIN)/python -m tests.real.first_lists --starts $(STARTS)
 
-eras: $(INSTALLED_DEV)  ## four servers of two eras, the TypeScript SDK's client and the Inspector; needs Node with npm
+eras: $(INSTALLED_DEV)  ## four servers of two eras, the TypeScript SDK and the Inspector; needs Node with npm
 	$(BIN)/python -m pytest tests/real/eras.py
 
 fuzz: $(INSTALLED_DEV)  ## hostile bytes for every parser, hostile connections for a running host; MINUTES=10
