@@ -7,6 +7,7 @@ belong to the transports.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -399,7 +400,10 @@ class Session:
         return found
 
     async def _initialize(self, opened: InitializeRequest) -> Raw:
-        await self._router.wait_listed(self.endpoint, at_most=MAX_INITIALIZE_WAIT)
+        # A client of one server waits for it as it would if it were connected directly.
+        at_most = MAX_INITIALIZE_WAIT if self.endpoint is None else math.inf
+        await self._router.wait_listed(self.endpoint, at_most=at_most)
+        server = self._router.server_at(self.endpoint)
         instructions = self._router.instructions(self.endpoint)
         handle = _RequestHandle(self, self.standing.enqueue, None)
         self._caller = Caller(
@@ -413,8 +417,9 @@ class Session:
             opened.revision,
             VERSION,
             instructions,
-            apps=opened.abilities.apps,
-            tasks=self._tasks is not None,
+            server=server,
+            apps=opened.abilities.apps and self._router.shows_apps(self.endpoint),
+            tasks=self._tasks is not None and (server is None or server.runs_tasks),
             lists_tasks=self.identity is not None,
         )
 
@@ -452,8 +457,8 @@ class Session:
 
 
 MAX_INITIALIZE_WAIT = 2.0
-"""Seconds that `initialize` waits for instructions of servers that were never seen. Hosts give a server up whose
-`initialize` takes longer than some seconds."""
+"""Seconds that `initialize` waits, at the endpoint of all servers, for instructions of servers that were never seen.
+Hosts give a server up whose `initialize` takes longer than some seconds."""
 MAX_SESSIONS = 1000
 OLD_STREAM_GRACE = 1.0
 """Seconds for which the former standing stream of a session may take to end when its client opens another."""

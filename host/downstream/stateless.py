@@ -205,7 +205,16 @@ class Stateless:
     ) -> Raw:
         method = request.method
         if method == DISCOVER:
-            found = discover_result(VERSION, self._router.instructions(caller.endpoint))
+            if caller.endpoint is not None:
+                await self._router.wait_listed(caller.endpoint)
+            server = self._router.server_at(caller.endpoint)
+            found = discover_result(
+                VERSION,
+                self._router.instructions(caller.endpoint),
+                server=server,
+                tasks=server is None or server.runs_tasks,
+                apps=self._router.shows_apps(caller.endpoint),
+            )
             return complete_result(DISCOVER, found, VERSION)
         if method not in SUPPORTED_METHODS:
             raise MethodNotFound.of_method(method)

@@ -75,11 +75,10 @@ NO_ABILITIES = Abilities(
 """Abilities of a caller without a handshake: it can read every result and supports no server request."""
 
 
-ALL_ABILITIES = structs.replace(
+SHARED_ABILITIES = structs.replace(
     NO_ABILITIES,
     roots=True,
     sampling=True,
-    sampling_tools=True,
     sampling_arrays=True,
     form=True,
     url=True,
@@ -87,7 +86,8 @@ ALL_ABILITIES = structs.replace(
     tasks=True,
     apps=True,
 )
-"""Abilities that any client may have: the most that a server shared by several clients can be promised."""
+"""The abilities that a server is promised whose connection several clients share: those that any of them may have,
+without sampling with tools, which few have. A server that was promised it would offer tools to the others in vain."""
 
 
 def abilities_of(revision: Revision, capabilities: Raw) -> Abilities:

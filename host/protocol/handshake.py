@@ -13,9 +13,10 @@ from msgspec import Raw
 from host.errors import InvalidParams
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, is_object, members, string
 from host.protocol.abilities import APPS_EXTENSION, TASKS_EXTENSION, Abilities, abilities_of
-from host.protocol.identity import display_name, implementation_info
-from host.protocol.methods import COMPLETION_CAPABILITY, LOGGING_CAPABILITY
-from host.protocol.negotiated import NegotiatedServer, negotiated_server
+from host.protocol.identity import SERVER_INFO, display_name, implementation_info
+from host.protocol.meta import META
+from host.protocol.methods import COMPLETION_CAPABILITY
+from host.protocol.negotiated import NegotiatedServer, declared_capabilities, negotiated_server
 from host.protocol.versions import LATEST_LEGACY, LEGACY, MAX_SHOWN, Revision, negotiated_revision
 
 APP_PAGES = "text/html;profile=mcp-app"
@@ -63,26 +64,22 @@ def initialize_result(
     version: str,
     instructions: str | None,
     *,
+    server: NegotiatedServer | None = None,
     tasks: bool = False,
     lists_tasks: bool = False,
     apps: bool = False,
 ) -> Raw:
-    """The result of a client's `initialize`. The capabilities are those of Colonnade itself, whichever servers are
-    connected, because a client gets them only once. A declared feature may have an empty list.
+    """The result of a client's `initialize`.
 
     Args:
+        server: the only server of the endpoint, whose capabilities are declared; see `declared_capabilities`.
         tasks: calls may become tasks; declared only in a revision that has tasks.
         lists_tasks: clients can be told apart, so that a task list has only the requester's tasks.
         apps: the client has declared MCP Apps.
     """
-    capabilities: dict[str, object] = {
-        "tools": {"listChanged": True},
-        "resources": {"listChanged": True, "subscribe": True},
-        "prompts": {"listChanged": True},
-        LOGGING_CAPABILITY: {},
-    }
-    if revision.has_completions_capability:
-        capabilities[COMPLETION_CAPABILITY] = {}
+    capabilities = declared_capabilities(server)
+    if not revision.has_completions_capability:
+        capabilities.pop(COMPLETION_CAPABILITY, None)
     if tasks and revision.has_tasks:
         listing: dict[str, object] = {"list": {}} if lists_tasks else {}
         capabilities["tasks"] = {**listing, "cancel": {}, "requests": {"tools": {"call": {}}}}
@@ -95,6 +92,8 @@ def initialize_result(
     }
     if instructions:
         answer["instructions"] = instructions
+    if server is not None and server.info:
+        answer[META] = {SERVER_INFO: dict(server.info)}
     return encode(answer)
 
 

@@ -14,6 +14,7 @@ from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members, string
 from host.jsonrpc.readable import why_unreadable
 from host.protocol.abilities import TASKS_EXTENSION, object_members
 from host.protocol.identity import display_name
+from host.protocol.identity import server_info as read_server_info
 from host.protocol.methods import COMPLETION_CAPABILITY, LIST_METHODS, LOGGING_CAPABILITY, Kind
 from host.protocol.versions import Revision
 
@@ -39,6 +40,8 @@ class NegotiatedServer:
     cancels_tasks: bool = False
     unreadable: bool = False
     """The instructions are left out because clients could not parse them."""
+    info: tuple[tuple[str, str], ...] = ()
+    """The members of its `serverInfo`, as clients may get them."""
 
     def has_capability(self, kind: Kind) -> bool:
         return LIST_METHODS[kind].capability in self.capabilities
@@ -73,7 +76,33 @@ def negotiated_server(
         runs_tasks=runs_tasks,
         cancels_tasks=cancels_tasks,
         unreadable=instructions is not None and why_unreadable(bytes(instructions)) is not None,
+        info=read_server_info(server_info),
     )
+
+
+def declared_capabilities(server: NegotiatedServer | None) -> dict[str, object]:
+    """The server capabilities that Colonnade declares to clients of this server alone, or (None) of all servers. The
+    latter are those of Colonnade itself, whichever servers are connected, because a client gets them only once; a
+    declared feature may have an empty list."""
+    if server is None:
+        return {
+            "tools": {"listChanged": True},
+            "resources": {"listChanged": True, "subscribe": True},
+            "prompts": {"listChanged": True},
+            LOGGING_CAPABILITY: {},
+            COMPLETION_CAPABILITY: {},
+        }
+    declared: dict[str, object] = {}
+    for capability in dict.fromkeys(row.capability for row in LIST_METHODS.values()):
+        if capability in server.capabilities:
+            subscribes = capability == "resources" and server.has_subscriptions
+            flags = {"listChanged": capability in server.list_changed, "subscribe": subscribes}
+            declared[capability] = {name: True for name, is_set in flags.items() if is_set}
+    if server.has_logging:
+        declared[LOGGING_CAPABILITY] = {}
+    if server.has_completions:
+        declared[COMPLETION_CAPABILITY] = {}
+    return declared
 
 
 def _tasks(revision: Revision, capabilities: Mapping[str, Raw]) -> tuple[bool, bool]:

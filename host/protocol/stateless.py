@@ -39,17 +39,15 @@ from host.protocol.abilities import (
     Abilities,
     abilities_of,
 )
-from host.protocol.identity import implementation_info
+from host.protocol.identity import SERVER_INFO, implementation_info
 from host.protocol.log_levels import level_of
 from host.protocol.meta import HOP_PREFIX, META, PROGRESS_TOKEN, end_to_end_fields
 from host.protocol.methods import (
-    COMPLETION_CAPABILITY,
     DISCOVER,
     LIST_METHOD_BY_NAME,
-    LOGGING_CAPABILITY,
     RESOURCES_READ,
 )
-from host.protocol.negotiated import NegotiatedServer, negotiated_server
+from host.protocol.negotiated import NegotiatedServer, declared_capabilities, negotiated_server
 from host.protocol.versions import MODERN, SERVED, Revision, unsupported_version
 
 VERSION = f"{HOP_PREFIX}protocolVersion"
@@ -388,24 +386,31 @@ class Discovery:
     """All versions that the server names."""
 
 
-def discover_result(version: str, instructions: str | None) -> Raw:
-    """The result of a client's `server/discover`, with Colonnade's `serverInfo`; pass it to `complete_result`. The
-    capabilities are the same whichever servers are connected.
+def discover_result(
+    version: str,
+    instructions: str | None,
+    *,
+    server: NegotiatedServer | None = None,
+    tasks: bool = True,
+    apps: bool = True,
+) -> Raw:
+    """The result of a client's `server/discover`, with Colonnade's `serverInfo`; pass it to `complete_result`.
 
     Args:
         version: Colonnade's own version.
+        server: the only server of the endpoint, whose capabilities are declared; see `declared_capabilities`.
+        tasks: calls may become tasks.
+        apps: MCP Apps pages are shown.
     """
-    capabilities: dict[str, object] = {
-        "tools": {"listChanged": True},
-        "resources": {"listChanged": True, "subscribe": True},
-        "prompts": {"listChanged": True},
-        LOGGING_CAPABILITY: {},
-        COMPLETION_CAPABILITY: {},
-        "extensions": {TASKS_EXTENSION: {}, APPS_EXTENSION: {}},
-    }
+    capabilities = declared_capabilities(server)
+    extensions = [name for name, offered in ((TASKS_EXTENSION, tasks), (APPS_EXTENSION, apps)) if offered]
+    if extensions:
+        capabilities["extensions"] = {name: {} for name in extensions}
     answer: dict[str, object] = {"supportedVersions": SERVED, "capabilities": capabilities}
     if instructions:
         answer["instructions"] = instructions
+    if server is not None and server.info:
+        answer[META] = {SERVER_INFO: dict(server.info)}
     return with_server_info(encode(answer), version)
 
 

@@ -48,6 +48,7 @@ from host.protocol.methods import (
     Kind,
     target_of,
 )
+from host.protocol.negotiated import NegotiatedServer
 from host.protocol.server_requests import (
     URL_REQUIRED,
 )
@@ -152,6 +153,16 @@ class Router:
     async def wait_listed(self, endpoint: str | None, *, at_most: float = math.inf) -> None:
         """Wait at most so many seconds for servers that were never seen; see `Upstreams.wait_listed`."""
         await self._upstreams.wait_listed(endpoint, at_most=at_most)
+
+    def server_at(self, endpoint: str | None) -> NegotiatedServer | None:
+        """What the only server of an endpoint offers, or was remembered to offer; None if that is not known, and at the
+        endpoint of all servers."""
+        upstream = self._upstreams.by_id.get(endpoint or "")
+        return None if upstream is None else upstream.negotiated
+
+    def shows_apps(self, endpoint: str | None) -> bool:
+        """Whether clients of this endpoint may see pages of MCP Apps."""
+        return endpoint is None or self._gate.policies.shows_apps(endpoint)
 
     def instructions(self, endpoint: str | None) -> str:
         """The instructions for clients of this endpoint."""

@@ -38,7 +38,7 @@ from host.memory import HoldingFactory, OverBudget
 from host.peer.outstanding import AnswerTooLong, BrokenAnswer, PeerError
 from host.peer.peer import Peer
 from host.policy.gate import CallPermit, Gate
-from host.protocol.abilities import ALL_ABILITIES, Abilities
+from host.protocol.abilities import SHARED_ABILITIES, Abilities
 from host.protocol.handshake import client_capabilities
 from host.protocol.meta import PROGRESS_TOKEN, prepare_for_next_hop, progress_token
 from host.protocol.methods import PROGRESS, TOOLS_CALL, Kind, with_target
@@ -130,7 +130,7 @@ class Client:
         self._server_messages = server_messages
         self._gate = gate
         self._lists = lists
-        self._capabilities = self._capabilities_for(ALL_ABILITIES)
+        self._capabilities = self._capabilities_for(SHARED_ABILITIES)
         self._call_count = 0
         self._call_ended = trio.lowlevel.ParkingLot()
         self._now = trio.lowlevel.current_clock().current_time  # in fewer steps than trio.current_time

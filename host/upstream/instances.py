@@ -21,7 +21,7 @@ from host.errors import TooManyResources, Unavailable
 from host.exchange import Caller, Exchange
 from host.journal import InstanceFailed, InternalError
 from host.policy.fingerprint import launch_of
-from host.protocol.abilities import ALL_ABILITIES
+from host.protocol.abilities import SHARED_ABILITIES
 from host.protocol.methods import Kind
 from host.sanitize import without_directories
 from host.slices import Steps, complete
@@ -319,7 +319,7 @@ class Instances:
             dialect,
             self._lists,
             # A stateless client declares its capabilities with each request: the next one may declare more.
-            ALL_ABILITIES if caller.abilities.retries else caller.abilities,
+            SHARED_ABILITIES if caller.abilities.retries else caller.abilities,
             # An instance of a call ends before the roots can change.
             roots_change=instance.key is not None,
         )

@@ -34,7 +34,7 @@ from host.journal import (
 from host.jsonrpc.readable import LONE_SURROGATE
 from host.memory import Use, server_owner
 from host.policy.fingerprint import launch_of
-from host.protocol.abilities import ALL_ABILITIES
+from host.protocol.abilities import SHARED_ABILITIES
 from host.protocol.handshake import UnsupportedRevision
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
@@ -417,7 +417,7 @@ class Upstream:
             self._runtime.gate,
             self.dialect,
             self.server_lists,
-            ALL_ABILITIES,
+            SHARED_ABILITIES,
             roots_change=self._single_client,
         )
         with trio.fail_after(self.spec.start_timeout) as startup:

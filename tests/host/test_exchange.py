@@ -7,7 +7,7 @@ from msgspec.structs import fields
 
 from host.exchange import Caller, Exchange, MrtrRound, NoClient
 from host.jsonrpc.messages import Notification, Request
-from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES
+from host.protocol.abilities import NO_ABILITIES, SHARED_ABILITIES
 from host.wire.link import LinkLost
 
 
@@ -36,7 +36,7 @@ def test_an_exchange_and_its_caller_are_frozen() -> None:
     with pytest.raises(AttributeError, match="immutable"):
         exchange.caller.endpoint = None  # type: ignore[misc]  # the point of the test
     with pytest.raises(AttributeError, match="immutable"):
-        exchange.caller.abilities = ALL_ABILITIES  # type: ignore[misc]  # the point of the test
+        exchange.caller.abilities = SHARED_ABILITIES  # type: ignore[misc]  # the point of the test
 
 
 def test_a_caller_is_itself_alone() -> None:

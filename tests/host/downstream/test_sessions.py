@@ -6,13 +6,16 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
+from mcp_types.methods import validate_server_result
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Isolation
+from config import Isolation, Trust
 from host.downstream import sessions as sessions_module
 from host.downstream.sessions import (
     IDLE_TIMEOUT,
@@ -23,11 +26,14 @@ from host.downstream.sessions import (
     StandingStream,
     _RequestHandle,
 )
-from host.jsonrpc.messages import Id, Notification, Request
+from host.jsonrpc.messages import ErrorBody, Id, Notification, Request
 from host.memory import Budget, Use, client_owner
+from host.peer.outstanding import PeerError
 from host.protocol.methods import PROMPTS_CHANGED, RESOURCE_UPDATED, TOOLS_CHANGED
+from host.protocol.versions import LATEST
 from host.router.lists import PAGE_SIZE
-from tests.kit.asgi import open_stateless
+from host.upstream.supervisor import SAVE_INTERVAL
+from tests.kit.asgi import IO, Connection, open_http_app, open_stateless
 from tests.kit.memory import MemoryLink
 from tests.kit.world import Refusal as Refused
 from tests.kit.world import ScriptedServer, World, later, open_world, tool
@@ -483,3 +489,110 @@ async def test_a_question_that_never_went_out_is_not_called_off() -> None:
             withdrawn.cancel()
             await handle.request("roots/list", {}, None)
         assert Notification not in tried
+
+
+# What is declared
+
+EVERYTHING = {
+    "tools": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+    "prompts": {"listChanged": True},
+    "completions": {},
+    "logging": {},
+}
+HAS = {"tools": {}, "resources": {"subscribe": True}, "logging": {}}
+INFO = {"name": "g\u200bh", "version": "3", "icons": []}
+
+
+def declaring(revision: str, seconds: float = 0.0) -> ScriptedServer:
+    """A server that says after so many seconds what it has."""
+
+    async def initialize(params: dict[str, Any]) -> object:
+        await trio.sleep(seconds)
+        return {"protocolVersion": revision, "capabilities": HAS, "serverInfo": INFO}
+
+    async def discover(params: dict[str, Any]) -> object:
+        if revision != LATEST.name:
+            raise PeerError(ErrorBody(-32601, "Method not found"))
+        await trio.sleep(seconds)
+        meta = {"io.modelcontextprotocol/serverInfo": INFO}
+        return {
+            "resultType": "complete",
+            "supportedVersions": [revision],
+            "capabilities": HAS,
+            "ttlMs": 0,
+            "cacheScope": "private",
+            "_meta": meta,
+        }
+
+    answers = {"server/discover": discover}
+    if revision != LATEST.name:
+        answers["initialize"] = initialize
+    return ScriptedServer("a", tools=["x"], revision=revision, answers=answers)
+
+
+async def declared(connection: Connection, path: str, *, stateless: bool) -> tuple[dict[str, Any], Any]:
+    """The capabilities of the endpoint, and what its server calls itself."""
+    if stateless:
+        found = await connection.result("server/discover", path=path)
+        validate_server_result("server/discover", LATEST.name, found)
+        assert found["_meta"][f"{IO}serverInfo"]["name"] == "colonnade"
+    else:
+        (message,) = (await connection.another().open(path)).messages()
+        found = message["result"]
+        validate_server_result("initialize", "2025-11-25", found)
+        assert found["serverInfo"]["name"] == "colonnade"
+    return found["capabilities"], found.get("_meta", {}).get("colonnade/serverInfo")
+
+
+@pytest.mark.parametrize("stateless", [False, True])
+@pytest.mark.parametrize("revision", ["2025-11-25", LATEST.name])
+async def test_at_its_own_endpoint_a_server_declares_what_it_has(
+    revision: str, stateless: bool, autojump_clock: MockClock
+) -> None:
+    """It is waited for, as for its lists. At the endpoint of all servers everything is declared, since any may come."""
+    pages: dict[str, Any] = {"extensions": {f"{IO}ui": {}}}
+    async with open_http_app(declaring(revision, 2.9), settled=False) as (_, connection):
+        everything, nothing = await declared(connection, "/mcp", stateless=stateless)
+        assert trio.current_time() < 2.5
+        assert {name: each for name, each in everything.items() if name in EVERYTHING} == EVERYTHING
+        assert nothing is None
+        capabilities, info = await declared(connection, "/mcp/a", stateless=stateless)
+        assert trio.current_time() == pytest.approx(2.9, abs=0.1)
+        assert capabilities == {**HAS, **(pages if stateless else {})}
+        assert info == {"name": "gh", "version": "3"}
+
+
+async def test_what_is_not_known_of_a_server_is_declared_all_the_same(autojump_clock: MockClock) -> None:
+    """A client gets the capabilities only once, and the server may have them when it comes."""
+    async with open_http_app(declaring("2025-11-25", 10), settled=False) as (_, connection):
+        capabilities, info = await declared(connection, "/mcp/a", stateless=False)
+        assert trio.current_time() == pytest.approx(3, abs=0.1)
+        assert {name: each for name, each in capabilities.items() if name in EVERYTHING} == EVERYTHING
+        assert info is None
+
+
+@pytest.mark.parametrize("stateless", [False, True])
+@pytest.mark.parametrize("trust", [Trust.STANDARD, Trust.UNTRUSTED])
+async def test_tasks_and_pages_are_declared_for_a_server_that_has_them(
+    trust: Trust, stateless: bool, autojump_clock: MockClock
+) -> None:
+    tasks: dict[str, Any] = {"tasks": {"cancel": {}, "requests": {"tools": {"call": {}}}}}
+    server = ScriptedServer("a", tools=["x"], capabilities={"tools": {}, **tasks}, trust=trust)
+    async with open_http_app(server) as (_, connection):
+        capabilities, _ = await declared(connection, "/mcp/a", stateless=stateless)
+        named = capabilities.get("extensions", {})
+        assert (f"{IO}ui" in named) is (stateless and trust is Trust.STANDARD)
+        assert (f"{IO}tasks" in named, "tasks" in capabilities) == (stateless, not stateless)
+
+
+async def test_what_is_remembered_of_a_server_is_declared_at_once(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_world(declaring("2025-11-25"), state=tmp_path) as world:
+        await world.settled()
+        await trio.sleep(SAVE_INTERVAL)
+        began = trio.current_time()
+    async with open_world(declaring("2025-11-25", 100), state=tmp_path) as world:
+        client = await world.client("a")
+        assert trio.current_time() - began < 1
+        assert client.opened["capabilities"] == HAS  # type: ignore[attr-defined]
+        assert client.opened["_meta"] == {"colonnade/serverInfo": {"name": "gh", "version": "3"}}  # type: ignore[attr-defined]

@@ -22,7 +22,7 @@ from host.policy.confirmations import MAX_CONFIRMABLE_BYTES, ConfirmationAnswer
 from host.policy.fingerprint import Launch
 from host.policy.gate import CallPermit, Gate
 from host.policy.grants import Scope
-from host.protocol.abilities import ALL_ABILITIES
+from host.protocol.abilities import SHARED_ABILITIES
 from host.protocol.methods import Kind
 from host.slices import run_inline
 from tests.kit.gates import auto_answering, kind, observe
@@ -259,7 +259,7 @@ async def test_new_definitions_void_the_questions_about_former_ones() -> None:
 @pytest.mark.parametrize("named", [True, False])
 async def test_a_client_answers_only_where_the_configuration_says_so(named: bool) -> None:
     answers = (Channel.CONSOLE, Channel.CLIENT) if named else (Channel.CONSOLE,)
-    able = structs.replace(DESK, abilities=ALL_ABILITIES)
+    able = structs.replace(DESK, abilities=SHARED_ABILITIES)
     with gate(ask=AskSpec(answers=answers)) as opened:
         assert opened.client_may_confirm("asking", Kind.TOOL, "create_x", able) is named
         for server, name, caller in (("asking", "create_x", DESK), ("asking", "x", able), ("stranger", "x", able)):

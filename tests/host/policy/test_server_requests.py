@@ -19,7 +19,7 @@ from host.errors import Forbidden, ProtocolViolation, StaleApproval, Unconfirmed
 from host.jsonrpc.raw import encode
 from host.policy.confirmations import ConfirmationAnswer
 from host.policy.server_requests import MAX_ROOTS
-from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES
+from host.protocol.abilities import NO_ABILITIES, SHARED_ABILITIES
 from host.protocol.server_requests import ServerRequest, ServerRequestRejected
 from host.slices import run_inline
 from tests.kit.gates import auto_answering, kind
@@ -134,15 +134,12 @@ async def test_of_a_clients_roots_a_server_is_told_those_that_it_may_know() -> N
 async def test_of_a_clients_abilities_a_server_may_use_what_it_may_perhaps_ask_for() -> None:
     """Nothing is added to what the client can, and what belongs to no question stays as it is. A model with tools is
     for trusted servers."""
+    every = replace(SHARED_ABILITIES, sampling_tools=True)
     with gate() as opened:
-        assert opened.server_requests.usable_abilities("trusted", ALL_ABILITIES) == ALL_ABILITIES
-        assert opened.server_requests.usable_abilities("open", ALL_ABILITIES) == replace(
-            ALL_ABILITIES, sampling_tools=False
-        )
-        nothing = replace(
-            ALL_ABILITIES, roots=False, sampling=False, sampling_tools=False, form=False, url=False, apps=False
-        )
-        assert opened.server_requests.usable_abilities("untrusted", ALL_ABILITIES) == nothing
+        assert opened.server_requests.usable_abilities("trusted", every) == every
+        assert opened.server_requests.usable_abilities("open", every) == replace(every, sampling_tools=False)
+        nothing = replace(every, roots=False, sampling=False, sampling_tools=False, form=False, url=False, apps=False)
+        assert opened.server_requests.usable_abilities("untrusted", every) == nothing
         for server in ("open", "trusted", "untrusted"):
             assert opened.server_requests.usable_abilities(server, NO_ABILITIES) == NO_ABILITIES
 

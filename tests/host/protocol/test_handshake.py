@@ -11,7 +11,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from host.errors import InvalidParams
-from host.protocol.abilities import ALL_ABILITIES, NO_ABILITIES, Abilities, abilities_of
+from host.protocol.abilities import NO_ABILITIES, SHARED_ABILITIES, Abilities, abilities_of
 from host.protocol.handshake import (
     UnsupportedRevision,
     client_capabilities,
@@ -111,7 +111,7 @@ def test_the_answer_promises_what_is_always_served() -> None:
     }
 
 
-def promised(revision: Revision, **more: bool) -> Any:
+def promised(revision: Revision, **more: Any) -> Any:
     return json.loads(bytes(initialize_result(revision, "1.2", None, **more)))["capabilities"]
 
 
@@ -166,9 +166,9 @@ def test_a_server_is_greeted_with_the_latest_revision_and_no_promises() -> None:
         (replace(NO_ABILITIES, sampling=True, sampling_tools=True), False, {"sampling": {"tools": {}}}),
         (replace(NO_ABILITIES, sampling_tools=True), False, {}),
         (
-            ALL_ABILITIES,
+            SHARED_ABILITIES,
             True,
-            {"roots": {"listChanged": True}, "elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}},
+            {"roots": {"listChanged": True}, "elicitation": {"form": {}, "url": {}}, "sampling": {}},
         ),
     ],
 )

@@ -7,7 +7,7 @@ import json
 import pytest
 from msgspec import Raw
 
-from host.protocol.identity import display_name, implementation_info
+from host.protocol.identity import MAX_INFO, display_name, implementation_info, server_info
 
 
 def test_we_have_one_name() -> None:
@@ -36,3 +36,32 @@ def test_others_are_called_by_what_can_be_shown(info: object, shown: str) -> Non
 
 def test_who_says_nothing_has_no_name() -> None:
     assert display_name(None) == ""
+
+
+@pytest.mark.parametrize(
+    ("info", "passed_on"),
+    [
+        ({"version": "1", "name": "gh", "title": "Git", "icons": [{"src": "data:x"}], "more": 1}, None),
+        ({"name": "g\u200bh\u001b[1m", "version": "1\u202e"}, {"name": "gh", "version": "1"}),
+        ({"name": "gh", "version": 1, "title": None}, {"name": "gh"}),
+        ({"name": "gh", "description": "d", "websiteUrl": "https://gh/"}, None),
+        ({"name": "gh", "websiteUrl": "javascript:alert(1)"}, {"name": "gh"}),
+        ({"name": "gh", "websiteUrl": 1}, {"name": "gh"}),
+        ({"name": "\ud800"}, {}),
+        ({}, {}),
+        ([], {}),
+        ("gh", {}),
+    ],
+)
+def test_what_a_server_calls_itself_is_passed_on_as_text(info: object, passed_on: dict[str, str] | None) -> None:
+    found = dict(server_info(Raw(json.dumps(info).encode())))
+    if passed_on is None:
+        assert isinstance(info, dict)
+        passed_on = {name: each for name, each in info.items() if name not in ("icons", "more")}
+    assert found == passed_on
+
+
+def test_a_long_name_is_cut_and_none_is_none() -> None:
+    ((_, name),) = server_info(Raw(json.dumps({"name": "x" * 10_000}).encode()))
+    assert len(name) == MAX_INFO
+    assert server_info(None) == ()

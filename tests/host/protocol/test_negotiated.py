@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from host.protocol.methods import Kind
-from host.protocol.negotiated import NegotiatedServer, negotiated_server
+from host.protocol.negotiated import NegotiatedServer, declared_capabilities, negotiated_server
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, MODERN, Revision
 
 FIRST = LEGACY["2024-11-05"]
@@ -30,7 +30,12 @@ def test_an_offer_is_read() -> None:
         LATEST, raw({"tools": {}, "logging": {}}), raw("Read first."), raw({"name": "gh", "version": "3"})
     )
     assert found == NegotiatedServer(
-        LATEST, frozenset({"tools", "logging"}), "Read first.", "gh 3", has_subscriptions=False
+        LATEST,
+        frozenset({"tools", "logging"}),
+        "Read first.",
+        "gh 3",
+        has_subscriptions=False,
+        info=(("name", "gh"), ("version", "3")),
     )
     assert found.has_logging
     assert [kind for kind in Kind if found.has_capability(kind)] == [Kind.TOOL]
@@ -128,3 +133,28 @@ def test_no_capability_is_worth_an_error(capabilities: dict[str, object], revisi
     found = offered(capabilities, revision)
     assert found.capabilities == {name for name, each in capabilities.items() if isinstance(each, dict)}
     assert found.list_changed <= found.capabilities
+
+
+@pytest.mark.parametrize("revision", ALL)
+@pytest.mark.parametrize(
+    "capabilities",
+    [
+        {},
+        {"tools": {}},
+        {"tools": {"listChanged": True}, "logging": {}},
+        {"resources": {}, "prompts": {"listChanged": True}, "completions": {}},
+        {"resources": {"subscribe": True}},
+        {"resources": {"listChanged": True, "subscribe": True}},
+    ],
+)
+def test_what_a_server_declares_is_declared_for_it(revision: Revision, capabilities: dict[str, object]) -> None:
+    declared = declared_capabilities(offered(capabilities, revision))
+    # The first revision has completions, but not the capability, so they are tried.
+    tried: dict[str, object] = {} if revision.has_completions_capability else {"completions": {}}
+    )  # it has them, but not the capability
+    assert declared == {**capabilities, **tried}
+
+
+def test_what_a_server_declares_in_vain_is_not_declared_for_it() -> None:
+    odd = {"tools": {"listChanged": 1, "more": {}}, "prompts": {"subscribe": True}, "resources": True, "x": {}}
+    assert declared_capabilities(offered(odd)) == {"tools": {}, "prompts": {}}

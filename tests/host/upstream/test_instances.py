@@ -198,16 +198,8 @@ async def test_the_catalog_is_no_business_of_dedicated_instances(isolation: Isol
     ("isolation", "trust", "capabilities", "declared"),
     [
         (Isolation.SHARED, Trust.STANDARD, {}, {"roots": {}, "elicitation": {"form": {}, "url": {}}, "sampling": {}}),
-        (
-            Isolation.SHARED,
-            Trust.TRUSTED,
-            {},
-            {
-                "roots": {},
-                "elicitation": {"form": {}, "url": {}},
-                "sampling": {"tools": {}},
-            },
-        ),
+        (Isolation.SHARED, Trust.TRUSTED, CAN, {"roots": {}, "elicitation": {"form": {}, "url": {}}, "sampling": {}}),
+        (Isolation.PER_CLIENT, Trust.TRUSTED, {"sampling": {"tools": {}}}, {"sampling": {"tools": {}}}),
         (Isolation.PER_CLIENT, Trust.TRUSTED, {}, {}),
         (Isolation.PER_CLIENT, Trust.TRUSTED, {"tasks": {}, "experimental": {"x": {}}}, {}),
         (Isolation.PER_CLIENT, Trust.TRUSTED, {"sampling": {}}, {"sampling": {}}),

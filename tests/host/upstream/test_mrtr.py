@@ -19,7 +19,7 @@ from host.exchange import Answered, Caller, Exchange, InputRequired, MrtrRound, 
 from host.jsonrpc.messages import Notification, Request
 from host.jsonrpc.raw import encode, encode_object
 from host.policy.confirmations import ConfirmationAnswer as Answering
-from host.protocol.abilities import ALL_ABILITIES
+from host.protocol.abilities import SHARED_ABILITIES
 from host.protocol.mrtr import MAX_KEYS
 from host.protocol.versions import LATEST
 from host.upstream.call import MAX_CALL_SECONDS
@@ -737,7 +737,7 @@ async def test_what_was_asked_for_on_a_callers_behalf_is_not_fresh_either() -> N
     async with open_world(asking(answers={"resources/read": read})) as world:
         await world.settled()
         params = {"uri": encode("a+x:1")}
-        caller = Caller("test", None, None, ALL_ABILITIES)
+        caller = Caller("test", None, None, SHARED_ABILITIES)
         request = Request(1, "resources/read", encode_object(params))
         found = await world.router.answer(Exchange(request, params, caller, Answers()))
         assert isinstance(found, Answered)
