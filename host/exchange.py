@@ -120,7 +120,7 @@ class Exchange(Struct, frozen=True, eq=False):
     caller: Caller
     client: ClientHandle
     level: str | None = None
-    """Lowest level of log messages that the caller requests; None for none."""
+    """Lowest level of log messages that the caller requests; None if it has set none."""
     round: MrtrRound | None = None
     """None if the caller does not repeat requests: a server request is then sent through the client handle."""
     on_task_created: Callable[[], None] | None = None

@@ -409,6 +409,7 @@ class Session:
         self._caller = Caller(
             self._name, self.endpoint, self.identity, opened.abilities, self, handle, self.mark, session=self.mark
         )
+        self._router.note_no_log_level(self._caller)
         self._changes = await track_changes(self._router, self._caller)
         self.opening = opened
         self._name = f"{self._name} ({excerpt(opened.client)})" if opened.client else self._name

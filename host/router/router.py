@@ -125,6 +125,10 @@ class Router:
         """Set the level from which on the caller wants log messages of its requests, until it is released."""
         self._log_levels.set_level(caller, level)
 
+    def note_no_log_level(self, caller: Caller) -> None:
+        """Note a caller with a session, which has set no log level yet."""
+        self._log_levels.set_none(caller)
+
     def clear_log_level(self, caller: Caller) -> None:
         """Clear the log level that a request of this caller set."""
         self._log_levels.forget(caller)

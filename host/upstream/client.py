@@ -40,6 +40,7 @@ from host.peer.peer import Peer
 from host.policy.gate import CallPermit, Gate
 from host.protocol.abilities import SHARED_ABILITIES, Abilities
 from host.protocol.handshake import client_capabilities
+from host.protocol.log_levels import DEFAULT_LEVEL
 from host.protocol.meta import PROGRESS_TOKEN, prepare_for_next_hop, progress_token
 from host.protocol.methods import PROGRESS, TOOLS_CALL, Kind, with_target
 from host.protocol.mrtr import RETRIABLE_METHODS, with_retry
@@ -295,8 +296,11 @@ class Client:
         state = None if mrtr_round is None else mrtr_round.state
         may_be_task = self.negotiated.runs_tasks and method == TOOLS_CALL.name
         capabilities = self._capabilities_for(exchange.caller.abilities, tasks=may_be_task)
+        level = exchange.level
+        if level is None and self.negotiated.has_logging and not exchange.caller.abilities.retries:
+            level = DEFAULT_LEVEL  # a handshake client need not set one to get messages
         stateless_params = with_envelope(
-            params, revision, capabilities, level=exchange.level, client_version=VERSION, token=token
+            params, revision, capabilities, level=level, client_version=VERSION, token=token
         )
         result = await self._send(permit, permit.dispatch, stateless_params, upstream_call, answers, state)
         kind = result_type_of(result)

@@ -1,4 +1,5 @@
-"""Log levels: those that callers have set, and the most verbose of them, to which each server is set."""
+"""Log levels: those that callers have set, and the most verbose of them, to which each server is set. A caller with a
+session that has set none counts as one that wants DEFAULT_LEVEL, once a level was set at the server."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from host.exchange import Caller
 from host.jsonrpc.raw import encode
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.peer.peer import Peer
-from host.protocol.log_levels import most_verbose
+from host.protocol.log_levels import DEFAULT_LEVEL, most_verbose
 from host.protocol.methods import SET_LEVEL
 from host.upstream.call import UpstreamCall, internal_call
 from host.wire.link import LinkLost
@@ -28,6 +29,8 @@ class LogLevels:
 
     def __init__(self) -> None:
         self._wanted: dict[Caller, str] = {}
+        self._undecided: set[Caller] = set()
+        """Callers with a session that have set no level: they hear DEFAULT_LEVEL."""
         self._recent: dict[tuple[str | None, str], float] = {}
         """Times until which the levels of ended requests still count, by endpoint and level."""
         self.version = 0
@@ -39,10 +42,17 @@ class LogLevels:
         return [caller for caller in self._wanted if caller.endpoint in (None, server)]
 
     def set_level(self, caller: Caller, level: str) -> None:
+        self._undecided.discard(caller)
         self._wanted[caller] = level
         self._on_changed()
 
+    def set_none(self, caller: Caller) -> None:
+        """Note a caller that has set no level yet: what others set must not take its messages from it."""
+        self._undecided.add(caller)
+        self._on_changed()
+
     def forget(self, caller: Caller) -> None:
+        self._undecided.discard(caller)
         level = self._wanted.pop(caller, None)
         if level is None:
             return
@@ -54,14 +64,19 @@ class LogLevels:
         self.version += 1
         self._waiters.unpark_all()
 
-    def wanted_level(self, server: str, caller: Caller | None) -> tuple[str | None, float]:
+    def wanted_level(self, server: str, caller: Caller | None, *, was_set: bool) -> tuple[str | None, float]:
         """The level that `caller` wants of a server, or (None) the most verbose one that any caller wants; and the time
-        at which it ends by itself.
+        at which it ends by itself. None if no caller has set one: the server's own level is good for those without.
+
+        Args:
+            was_set: the server has been set to a level, so its own is gone.
         """
         callers = self.callers(server) if caller is None else (caller,)
         recent = self._recent_levels(server) if caller is None else {}
-        level = most_verbose([*(self._wanted[each] for each in callers if each in self._wanted), *recent])
-        return level, min(recent.values(), default=math.inf)
+        levels = [*(self._wanted[each] for each in callers if each in self._wanted), *recent]
+        if (levels or was_set) and any(each.endpoint in (None, server) for each in self._undecided if caller is None):
+            levels.append(DEFAULT_LEVEL)
+        return most_verbose(levels), min(recent.values(), default=math.inf)
 
     async def wait_changed(self) -> None:
         """Wait until the level of any server may have changed."""
@@ -97,7 +112,7 @@ class LogLevelSync:
             while True:
                 self._sent_version = self._log_levels.version
                 self._waiters.unpark_all()
-                level, until = self._log_levels.wanted_level(self._server, self._caller)
+                level, until = self._log_levels.wanted_level(self._server, self._caller, was_set=requested is not None)
                 if level is None or level == requested:
                     with trio.move_on_at(until):
                         await self._log_levels.wait_changed()

@@ -151,7 +151,6 @@ def test_what_a_server_declares_is_declared_for_it(revision: Revision, capabilit
     declared = declared_capabilities(offered(capabilities, revision))
     # The first revision has completions, but not the capability, so they are tried.
     tried: dict[str, object] = {} if revision.has_completions_capability else {"completions": {}}
-    )  # it has them, but not the capability
     assert declared == {**capabilities, **tried}
 
 

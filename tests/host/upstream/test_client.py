@@ -268,6 +268,25 @@ async def test_the_log_level_of_a_session_goes_with_each_of_its_requests_and_wit
         assert "logging/setLevel" not in server.asked
 
 
+async def test_a_session_that_has_set_no_level_hears_info_of_a_server_with_log_messages() -> None:
+    """A stateless request that asks for none gets none (rules 82, 83)."""
+    server = stateless(capabilities={"tools": {}, "logging": {}})
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        call = later(nursery, client.call, "a__x")
+        asked = await server.hears("tools/call")
+        assert asked["_meta"][f"{META}logLevel"] == "info"
+        for level in ("debug", "info", "error"):
+            await server.notifies("notifications/message", {"level": level, "data": level})
+        server.says(asked["id"], {**COMPLETE, "content": []})
+        await call.comes()
+        assert [each["data"] for each in client.notifications_of("notifications/message")] == ["info", "error"]
+        nursery.start_soon(world.mrtr_round, "tools/call", {"name": "a__x"})
+        asked = await server.hears("tools/call")
+        assert f"{META}logLevel" not in asked["_meta"]
+        server.says(asked["id"], {**COMPLETE, "content": []})
+
+
 async def test_a_log_message_of_a_stateless_server_goes_to_the_one_caller_in_flight_or_to_nobody() -> None:
     """Each belongs to one request (rule 83)."""
     server = stateless()

@@ -62,18 +62,19 @@ async def test_a_server_is_asked_for_the_most_verbose_level_and_only_when_that_c
         first, second = [await world.client() for _ in range(2)]
         assert server.levels == []
         await wants(first, "warning")
+        assert server.levels == ["info"]  # as long as the second has set none
         await wants(second, "error")
         await wants(first, "warning")
-        assert server.levels == ["warning"]
+        assert server.levels == ["info", "warning"]
         await wants(second, "debug")
         await wants(first, "info")
-        assert server.levels == ["warning", "debug"]
+        assert server.levels == ["info", "warning", "debug"]
         second.session.end()
         await wait_all_tasks_blocked()
-        assert server.levels == ["warning", "debug", "info"]
+        assert server.levels == ["info", "warning", "debug", "info"]
         first.session.end()
         await wait_all_tasks_blocked()
-        assert server.levels == ["warning", "debug", "info"]
+        assert server.levels == ["info", "warning", "debug", "info"]
         assert "logging/setLevel" not in quiet.asked
 
 
@@ -267,10 +268,43 @@ async def test_no_call_waits_until_a_server_agrees_to_a_level(autojump_clock: Mo
     async with open_world(server) as world:
         await world.settled()
         client = await world.client()
-        for level in ("error", "debug"):
+        for level in ("info", "debug"):
             world.router.set_log_level(caller, level)
             await client.call("a__x")
         assert server.asked[-3:] == ["logging/setLevel", "tools/call", "tools/call"]
         assert trio.current_time() < SET_LEVEL_TIMEOUT / 4
         await trio.sleep(SET_LEVEL_TIMEOUT)
-        assert server.levels == ["error", "debug"]
+        assert server.levels == ["info", "debug"]
+
+
+async def test_who_has_set_no_level_hears_info_whatever_others_set_and_whenever_they_leave() -> None:
+    """And the server is left at its own level while nobody has set one (rule 82)."""
+    server = Logger("a")
+    server.answers["tools/call"] = done
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        undecided, quiet = [await world.client() for _ in range(2)]
+        await undecided.call("a__x")
+        assert server.levels == []
+        await wants(quiet, "error")
+        assert server.levels == ["info"]
+        quiet.session.end()
+        await wait_all_tasks_blocked()
+        assert server.levels == ["info"]
+        del server.answers["tools/call"]
+        call = later(nursery, undecided.call, "a__x")
+        request = await server.hears("tools/call")
+        await server.logs("debug", "info", "error")
+        server.says(request["id"], {"content": []})
+        await call.comes()
+        assert heard(undecided) == ["info", "error"]
+
+
+async def test_a_level_does_not_outlast_its_client_for_one_that_comes_later() -> None:
+    server = Logger("a")
+    async with open_world(server) as world:
+        quiet = await world.client()
+        await wants(quiet, "error")
+        quiet.session.end()
+        await world.client()
+        await wait_all_tasks_blocked()
+        assert server.levels == ["error", "info"]
