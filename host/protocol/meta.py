@@ -27,7 +27,8 @@ def progress_token(params: Mapping[str, Raw]) -> Id | None:
         InvalidParams: the token is neither a string nor an integer, or `_meta` is not an object.
     """
     meta = params.get(META)
-    if meta is None or not may_contain_word(meta, PROGRESS_TOKEN):
+    # A stateless request has an empty one, if its envelope was all.
+    if meta is None or meta == EMPTY_OBJECT or not may_contain_word(meta, PROGRESS_TOKEN):
         return None
     try:
         found = members(meta).get(PROGRESS_TOKEN)
