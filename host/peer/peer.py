@@ -123,6 +123,11 @@ class Peer(Generic[T]):
         """Set by each message of the other side; `keep_alive` of the upstream clears it."""
 
     @property
+    def hears_unasked(self) -> bool:
+        """Whether messages of the other side that belong to no request can arrive."""
+        return self._link.hears_unasked
+
+    @property
     def outstanding_count(self) -> int:
         """Number of our requests without a response."""
         return len(self._outstanding)

@@ -92,7 +92,7 @@ class CatalogSync:
         self._old_at = math.inf
         """Time from which on a list is old whose changes the server does not announce, and may be read."""
         self._fresh_until: dict[Kind, float] = {}
-        """Times at which such lists get old."""
+        """Times at which lists get old, unless their changes are announced."""
         self._missed: set[Kind] = set()
         """Lists in which a name was missing since the last reading of old lists."""
         self._rereading: trio.Event | None = None
@@ -162,7 +162,7 @@ class CatalogSync:
                 self._reread = trio.Event()
                 began = trio.current_time()
                 # Also those that will be old before the next reading may begin.
-                old = {kind for kind, until in self._fresh_until.items() if until < began + MAX_AGE}
+                old = {kind for kind, until in self._aging().items() if until < began + MAX_AGE}
                 due, self._missed = (old | self._missed) - self._failed, set()
                 async with trio.open_nursery() as nursery:
                     for kind in due:
@@ -181,8 +181,18 @@ class CatalogSync:
             ended.set()
 
     def _update_old_at(self) -> None:
-        old_at = min((at for kind, at in self._fresh_until.items() if kind not in self._failed), default=math.inf)
-        self._old_at = max(old_at, self._next_rereading)
+        self._old_at = max(min(self._aging().values(), default=math.inf), self._next_rereading)
+
+    def _aging(self) -> dict[Kind, float]:
+        """The times at which those lists get old whose changes are not announced. The others are retried if they could
+        not be read. Without a standalone stream, an announcement would not arrive."""
+        hears = self._negotiated.revision.stateless or self._client.peer.hears_unasked
+        announced = self._negotiated.list_changed if hears else frozenset()
+        return {
+            kind: until
+            for kind, until in self._fresh_until.items()
+            if kind not in self._failed and LIST_METHODS[kind].capability not in announced
+        }
 
     async def read_all(self) -> None:
         """Read all lists once, concurrently. If the lists of the server keep changing, they are only marked, and read
@@ -295,8 +305,7 @@ class CatalogSync:
             hint = FreshnessHint(common_freshness(hints) if stateless else STALE, began)
             changed = await self._publish_if_changed(listing, raw_definitions, hint)
             if changed is not None:
-                if listing.capability not in self._negotiated.list_changed:
-                    self._fresh_until[kind] = began + max(hint.freshness.ttl_ms / 1000, MAX_AGE)
+                self._fresh_until[kind] = began + max(hint.freshness.ttl_ms / 1000, MAX_AGE)
                 return changed
         is_listed = self._server in self._catalog.snapshot(kind).by_server
         listed = "the former entries stay" if is_listed else "none of its entries is listed"

@@ -101,6 +101,7 @@ class HttpLink:
         self._stateless = False
         self._settled = False
         self._initialized = False
+        self.hears_unasked = True
         self._may_listen = trio.Event()
         self._listen_attempted = trio.Event()
         self._set_headers()
@@ -387,6 +388,7 @@ class HttpLink:
                 await self._follow(answer, stream)
             except HttpRefused as refusal:
                 if not refusal.is_transient and not opened:
+                    self.hears_unasked = False
                     return
                 least = refusal.retry_after or 0.0
             except LinkLost as lost:

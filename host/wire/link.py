@@ -73,6 +73,10 @@ class NoMemory(LinkLost):
 
 
 class Link(Protocol):
+    @property
+    def hears_unasked(self) -> bool:
+        """Whether messages of the peer that belong to no request can arrive."""
+
     async def run(self, deliver: Deliver) -> None:
         """Carry messages until the peer ends, then return. Called once; the link works as long as this runs.
 

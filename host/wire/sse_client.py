@@ -42,6 +42,8 @@ ENDPOINT_TIMEOUT = 10.0
 class SseLink:
     """A `Link` over HTTP+SSE. Made by `open_sse`."""
 
+    hears_unasked = True
+
     def __init__(self, origin: Origin, on_dropped: Callable[[str, str], None]) -> None:
         self._origin = origin
         self._on_dropped = on_dropped

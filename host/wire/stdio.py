@@ -38,6 +38,8 @@ class StdioLink:
         hold: charges memory for the message that is being read.
     """
 
+    hears_unasked = True
+
     def __init__(
         self,
         output: trio.abc.ReceiveStream,

@@ -20,6 +20,8 @@ Piece = tuple[bytes, Id | None]
 class MemoryLink:
     """One end; messages travel as bytes, so that what is tested is what would go over a wire."""
 
+    hears_unasked = True
+
     def __init__(self, outgoing: trio.MemorySendChannel[Piece], incoming: trio.MemoryReceiveChannel[Piece]) -> None:
         self._outgoing = outgoing
         self._incoming = incoming

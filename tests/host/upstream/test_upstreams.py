@@ -25,6 +25,7 @@ from host.upstream.catalog_sync import MAX_AGE
 from host.upstream.supervisor import Disabled, Ready, Stopped
 from host.upstream.upstreams import DRAIN_TIMEOUT, MAX_WAITING_REQUESTS, REREAD_WAIT
 from tests.kit.gates import kind
+from tests.kit.memory import MemoryLink
 from tests.kit.passes import measure_passes
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world, tool
 
@@ -580,6 +581,20 @@ async def test_a_slow_list_keeps_nobody_for_more_than_a_second(autojump_clock: M
         await trio.sleep(1.5)
         await client.names()
         assert len(began) == 3
+
+
+@pytest.mark.parametrize("hears", [True, False])
+async def test_what_cannot_be_announced_gets_old_too(
+    hears: bool, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """The server would announce it, over HTTP on a stream of its own, which it does not have."""
+    monkeypatch.setattr(MemoryLink, "hears_unasked", hears)
+    server = silent(capabilities={"tools": {"listChanged": True}})
+    async with open_world(server) as world:
+        client = await world.client()
+        server.lists["tools"].append(tool("new"))
+        await trio.sleep(MAX_AGE)
+        assert await client.names() == (["a__x"] if hears else ["a__x", "a__new"])
 
 
 async def test_a_stateless_list_is_read_again_when_its_time_has_passed(autojump_clock: MockClock) -> None:

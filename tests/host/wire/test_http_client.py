@@ -1016,8 +1016,9 @@ async def test_the_first_request_waits_a_moment_for_that_stream(autojump_clock: 
     holds nobody up."""
     began = trio.current_time()
     theatre = Theatre(streaming(NOTE, 1000.0))
-    async with theatre.joined():
+    async with theatre.joined() as found:
         assert len(theatre.gets) == 1
+        assert found.link.hears_unasked
         assert trio.current_time() == began
     async with Theatre().joined():
         assert trio.current_time() - began == STREAM_GRACE
@@ -1047,6 +1048,7 @@ async def test_a_server_without_that_stream_is_asked_once(status: int, autojump_
     async with theatre.joined() as found:
         await trio.sleep(1000)
         assert len(theatre.gets) == 1
+        assert not found.link.hears_unasked
         assert found.lost is None  # not even by 404: that the session has ended only a POST can tell
 
 
