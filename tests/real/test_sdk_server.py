@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from mcp.client import Client
 from mcp.types import PromptReference, ResourceTemplateReference, TextContent, TextResourceContents
 
 from .clients import SDK_LEAKS, by_hand, eventually, sdk, text_of
@@ -25,6 +26,8 @@ each_server = pytest.mark.parametrize("server", ["pipe", "web"])
 class Setting:
     host: Running
     folder: Path
+    direct: str
+    """The URL of the server over Streamable HTTP."""
 
     @property
     def url(self) -> str:
@@ -49,7 +52,7 @@ def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         web = {"url": url, "client": request.param}
         file = write_config(folder, {"pipe": sdk_server(str(folder / "pipe.log")), "web": web})
         # The server says where it will listen before it does, so the first attempt may come too early.
-        yield Setting(stack.enter_context(serving(file, "pipe", "web")), folder)
+        yield Setting(stack.enter_context(serving(file, "pipe", "web")), folder, url)
 
 
 @each_server
@@ -162,6 +165,27 @@ async def test_a_new_tool_is_announced(here: Setting, server: str) -> None:
         await client.hears(TOOLS_CHANGED, seconds=1)
         assert f"{server}__new-at-{server}" in await client.names()
         assert text_of(await client.client.call_tool(f"{server}__new-at-{server}")) == f"new-at-{server}"
+
+
+@each_server
+async def test_a_new_tool_that_is_not_announced_is_called_all_the_same(here: Setting, server: str) -> None:
+    """The list is read again for the name that it lacks."""
+    async with sdk(here.url) as client:
+        await client.client.call_tool(f"{server}__grow", {"name": f"quiet-at-{server}", "announces": False})
+        assert text_of(await client.client.call_tool(f"{server}__quiet-at-{server}")) == f"quiet-at-{server}"
+        assert f"{server}__quiet-at-{server}" in await client.names()
+
+
+async def test_at_its_own_mount_a_server_declares_what_it_declares_without_anything_between(here: Setting) -> None:
+    """It is Colonnade all the same that answers."""
+    mode = "auto"  # in the era in which Colonnade speaks with it: the server declares another thing in each
+    async with Client(here.direct, mode=mode, cache=None) as direct, Client(f"{here.url}/web", mode=mode) as alone:
+        assert direct.protocol_version == alone.protocol_version == "2026-07-28"
+        theirs, ours = (each.server_capabilities.model_dump(exclude_defaults=True) for each in (direct, alone))
+        for name in ("tools", "resources", "prompts", "completions", "logging"):
+            assert ours.get(name) == theirs.get(name), name
+        assert alone.server_info is not None
+        assert alone.server_info.name == "colonnade"
 
 
 async def test_instructions_of_all_servers_are_told(here: Setting) -> None:

@@ -74,9 +74,11 @@ async def hang(ctx: Context) -> str:
 
 
 @server.tool()
-async def grow(name: str, ctx: Context) -> str:
+async def grow(name: str, ctx: Context, announces: bool = True) -> str:
     """Adds a tool while the server runs."""
     server.add_tool(lambda: name, name=name, description="New.")
+    if not announces:
+        return "grown"
     await ctx.session.send_tool_list_changed()
     await ctx.notify_tools_changed()  # the way of the stateless revision
     return "grown"
