@@ -255,7 +255,10 @@ class Upstream:
     @property
     def has_old_lists(self) -> bool:
         """Whether a list is old whose changes the server does not announce. Never of a server that is not connected."""
-        return self._catalog_sync is not None and self._catalog_sync.has_old_lists
+        catalog_sync = self._catalog_sync
+        return (
+            catalog_sync is not None and catalog_sync.old_at < math.inf and catalog_sync.old_at <= trio.current_time()
+        )
 
     def read_if_old(self, missed: Iterable[Kind] = ()) -> trio.Event | None:
         """Have old lists read; see `CatalogSync.read_if_old`."""
