@@ -53,9 +53,11 @@ from host.storage.directory import State
 from host.storage.sqlite import open_store
 from host.storage.store import StateError
 from host.upstream.connect import open_link
+from host.upstream.credentials import open_credentials
 from host.upstream.remembered import RememberedServers
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams, open_upstreams
+from host.upstream.vault import open_vault
 from host.watched_files import watch_files
 from host.wire.acceptor import Limits, ServeHttp
 from host.wire.asgi import ASGIApp
@@ -316,10 +318,13 @@ async def open_host(
             await complete(gate.authorizer.grants.store_revocations())
         catalog = Catalog(list(config.servers), gate.definitions.is_visible_cached, on_collision, memory)
         key = derive_key(state.key(), b"remembered servers")
-        runtime = Runtime(catalog, gate, journal, RememberedServers(store, key, catalog, gate.definitions.pins))
+        remembered = RememberedServers(store, key, catalog, gate.definitions.pins)
         become_subreaper()
-        async with open_keeper() as keeper:
-            open_upstream_link = partial(open_link, keeper=keeper, journal=journal, turns=Turns(), memory=memory)
+        async with open_keeper() as keeper, open_credentials(store, open_vault(state, os.environ)) as credentials:
+            runtime = Runtime(catalog, gate, journal, remembered, credentials=credentials)
+            open_upstream_link = partial(
+                open_link, keeper=keeper, journal=journal, turns=Turns(), memory=memory, credentials=credentials
+            )
             async with open_upstreams(
                 config.servers,
                 _start_grace(config, single_client=single_client),

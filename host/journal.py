@@ -96,6 +96,18 @@ class ServerFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerNeedsLogin:
+    """A server is not connected until a person logs in."""
+
+    severity: ClassVar = Severity.WARNING
+    server: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.server}: needs login: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceFailed:
     """A dedicated instance of a server could not be started, or was lost."""
 
@@ -363,6 +375,7 @@ Event = (
     | ServerFailed
     | ServerStopped
     | ServerHeld
+    | ServerNeedsLogin
     | InstanceFailed
     | MessageDropped
     | EntryOmitted

@@ -11,6 +11,7 @@ RANKS = [  # a file imports from its own rank and from lower ones
     (
         "host.errors",
         "host.version",
+        "host.url",
         "host.non_blocking",
         "host.seal",
         "host.worker",
@@ -22,7 +23,7 @@ RANKS = [  # a file imports from its own rank and from lower ones
         "host.heap",
     ),
     ("host.jsonrpc",),
-    ("host.protocol",),
+    ("host.protocol", "host.oauth"),
     ("host.wire", "host.peer"),
     ("host.journal", "host.names", "host.exchange", "host.catalog", "host.audit"),
     ("host.policy",),
@@ -46,7 +47,7 @@ ROLES = {
     "host.policy": "rules, definitions, grants, permits",
     "host.journal": "what all parts above share",
     "host.wire": "bytes, processes, requests in flight",
-    "host.protocol": "revisions and methods of MCP",
+    "host.protocol": "revisions of MCP, OAuth",
     "host.jsonrpc": "messages and ids",
     "host.errors": "tools without knowledge of MCP",
 }

@@ -57,6 +57,9 @@ class HostInfo(TypedDict):
     endpoint: str
 
 
+ServerState = Literal["starting", "ready", "stopped", "failed", "held", "disabled", "needs login"]
+
+
 class EntryCounts(TypedDict):
     """How many entries of each kind a server offers, before consent."""
 
@@ -73,7 +76,7 @@ class ServerStatus(TypedDict):
     id: str
     title: str | None
     transport: Literal["stdio", "http", "sse"]
-    state: Literal["starting", "ready", "stopped", "failed", "held", "disabled"]
+    state: ServerState
     detail: str
     attempts: int
     entries: EntryCounts

@@ -13,24 +13,35 @@ from typing import Literal
 import trio
 
 from config import HttpServer
-from host.admin.schema import ProcessUsage, ServerStatus
+from host.admin.schema import ProcessUsage, ServerState, ServerStatus
 from host.catalog import Catalog
 from host.journal import Journal
 from host.jsonrpc.raw import encode
 from host.memory import Budget
 from host.protocol.methods import Kind
 from host.sanitize import visible, without_directories
-from host.upstream.supervisor import Connecting, Disabled, Failed, Held, Ready, Stopped, Upstream, describe_state
+from host.upstream.supervisor import (
+    Connecting,
+    Disabled,
+    Failed,
+    Held,
+    NeedsLogin,
+    Ready,
+    Stopped,
+    Upstream,
+    describe_state,
+)
 from host.upstream.upstreams import Upstreams
 from host.version import VERSION
 
-_STATES: Mapping[type, Literal["starting", "ready", "stopped", "failed", "held", "disabled"]] = {
+_STATES: Mapping[type, ServerState] = {
     Connecting: "starting",
     Ready: "ready",
     Failed: "failed",
     Held: "held",
     Disabled: "disabled",
     Stopped: "stopped",
+    NeedsLogin: "needs login",
 }
 
 

@@ -21,6 +21,7 @@ from host.cli.exit_codes import DONE, INTERRUPTED, CommandFailed
 from host.cli.explain import explain
 from host.cli.grants import grants
 from host.cli.importing import import_servers
+from host.cli.login import credentials, login, logout
 from host.cli.serve import serve
 from host.cli.servers import disable, enable, logs, reload, restart
 from host.cli.status import status
@@ -95,6 +96,7 @@ for _command in (
     *(import_servers, connect, disconnect),
     *(list_entries, call, read, prompt),
     *(status, logs, restart, enable, disable, reload),
+    *(login, logout, credentials),
     *(ask, console, definitions, grants, explain, audit),
     *(completion, show_help),
 ):

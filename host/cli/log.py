@@ -24,6 +24,7 @@ from host.journal import (
     RuleUnused,
     ServerFailed,
     ServerHeld,
+    ServerNeedsLogin,
     ServerReady,
     ServerRequestRefused,
     Severity,
@@ -32,10 +33,17 @@ from host.non_blocking import NonBlockingStream
 
 
 class StatusLines:
-    """A line when a server becomes ready, when it fails for a new reason, when a person is asked, and after a reload.
+    """A line when a server becomes ready, when it fails for a new reason, when a person is needed, and after a reload.
     Only the events of SHOWN_EVENTS have one."""
 
-    SHOWN_EVENTS: ClassVar = (ServerReady, ServerFailed, ServerHeld, ConfirmationRequested, ConfigReloaded)
+    SHOWN_EVENTS: ClassVar = (
+        ServerReady,
+        ServerFailed,
+        ServerHeld,
+        ServerNeedsLogin,
+        ConfirmationRequested,
+        ConfigReloaded,
+    )
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
@@ -58,6 +66,8 @@ class StatusLines:
                 self._write(f"  {'':<20} {self._terminal.faint(f'more: colonnade logs {event.server}')}")
         elif isinstance(event, ServerHeld):
             self._write(f"  {event.server:<20} {self._terminal.state('held')} {event.why}")
+        elif isinstance(event, ServerNeedsLogin):
+            self._write(f"  {event.server:<20} {self._terminal.state('needs login')} {event.why}")
         elif isinstance(event, ConfirmationRequested):
             said = f"{event.what}: colonnade ask {event.id}"
             self._write(f"  {event.server:<20} {self._terminal.state('asks')} {said}")
@@ -121,6 +131,8 @@ def _cause(event: Event) -> tuple[str, ...]:
             return server, rule
         case ServerRequestRefused(server, request, why):
             return server, request, why
-        case ServerFailed(server) | ServerHeld(server) | InstanceFailed(server) | RequestCompleted(server):
+        case ServerFailed(server) | ServerHeld(server) | ServerNeedsLogin(server):
+            return (server,)
+        case InstanceFailed(server) | RequestCompleted(server):
             return (server,)
     return ()

@@ -31,6 +31,7 @@ class Terminal:
         "stopped": "2",
         "disabled": "2",
         "held": "33",
+        "needs login": "33",
         "asks": "33",
     }
 

@@ -38,11 +38,13 @@ from host.storage.former import FormerContent, read_former, set_former_aside
 from host.storage.store import (
     LOCKED_LIMIT,
     ApprovedDefinition,
+    CredentialKey,
     OfferedDefinition,
     RememberedServer,
     Revisions,
     StateError,
     Store,
+    StoredCredential,
     StoredDefinitions,
     StoredGrant,
     StoredItem,
@@ -56,7 +58,7 @@ BUSY_LIMIT = 1.0
 """Seconds to wait for another process's transaction. It takes milliseconds, unless that process was stopped in it."""
 
 APPLICATION_ID = 0x436F6C6F
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 _SCHEMA = (
     """CREATE TABLE config (
         id TEXT PRIMARY KEY, definitions INTEGER NOT NULL, grants INTEGER NOT NULL, removed INTEGER NOT NULL, lost TEXT
@@ -100,7 +102,15 @@ _SCHEMA_3 = (  # what was remembered so far is found out again
         PRIMARY KEY (config, server, identity, kind)
     )""",
 )
-_UPGRADES = (_SCHEMA, _SCHEMA_2, _SCHEMA_3)
+_SCHEMA_4 = (
+    "ALTER TABLE config ADD COLUMN credentials INTEGER NOT NULL DEFAULT 0",
+    """CREATE TABLE credential (
+        config TEXT NOT NULL, server TEXT NOT NULL, owner TEXT NOT NULL, resource TEXT NOT NULL, issuer TEXT NOT NULL,
+        revision INTEGER NOT NULL, sealed TEXT NOT NULL, lease_holder TEXT, lease_until REAL,
+        PRIMARY KEY (config, server, owner, resource, issuer)
+    )""",
+)
+_UPGRADES = (_SCHEMA, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4)
 """The statements that lead from each version of the schema to the next one, from an empty database on."""
 _ITEM = (
     "closed, rejected, approved_fingerprint, approved_at, approved_by, offered_fingerprint, offered_since, "
@@ -110,6 +120,9 @@ _GRANT = (
     "id, caller, server, kind, name, fingerprint, launch, rule, digest, conditions, scope, made, expires, made_by, "
     "retry"
 )
+_OF_KEY = "config = ? AND server = ? AND owner = ?"
+_CREDENTIAL = "resource, issuer, sealed, revision"
+_REVISIONS = "SELECT definitions, grants, credentials FROM config WHERE id = ?"
 _MAX_IDENTITIES = 4
 """Identities under which a server is remembered, those that were stored last."""
 _NO_CONFIG = "the database does not hold this configuration any more; start the host again"
@@ -188,8 +201,7 @@ class SqliteStore(Store):
         try:
             (version,) = self._reader.execute("PRAGMA data_version").fetchone()
             if version != self._data_version:
-                query = "SELECT definitions, grants FROM config WHERE id = ?"
-                row = self._reader.execute(query, (self._config,)).fetchone()
+                row = self._reader.execute(_REVISIONS, (self._config,)).fetchone()
                 if row is None:
                     self._fail("does not hold this configuration any more")
                     return self._revisions
@@ -220,6 +232,9 @@ class SqliteStore(Store):
         reading = _Read(self, lambda connection: select(connection, self._config, what))
         yield reading
         return reading.result()
+
+    def read_credentials(self) -> Steps[dict[CredentialKey, StoredCredential]]:
+        return (yield from self._read(_select_credentials, None))
 
     def read_grants(self) -> list[StoredGrant]:
         try:
@@ -422,6 +437,12 @@ def _select_remembered(connection: sqlite3.Connection, config: str, sought: tupl
         return None
 
 
+def _select_credentials(connection: sqlite3.Connection, config: str, _: None) -> dict[CredentialKey, StoredCredential]:
+    query = f"SELECT server, owner, {_CREDENTIAL} FROM credential WHERE config = ? ORDER BY server, owner"
+    rows = connection.execute(query, (config,))
+    return {CredentialKey(server, owner): StoredCredential(*row) for server, owner, *row in rows}
+
+
 def _read_grants(connection: sqlite3.Connection, config: str) -> list[StoredGrant]:
     rows = connection.execute(f"SELECT {_GRANT} FROM person_grant WHERE config = ? ORDER BY rowid", (config,))
     return [_grant(row) for row in rows]
@@ -439,8 +460,7 @@ class _SqliteTransaction(Transaction):
         return self.revisions().definitions
 
     def revisions(self) -> Revisions:
-        query = "SELECT definitions, grants FROM config WHERE id = ?"
-        row = self._connection.execute(query, (self._config,)).fetchone()
+        row = self._connection.execute(_REVISIONS, (self._config,)).fetchone()
         if row is None:
             raise StateError(_NO_CONFIG)
         return Revisions(*row)
@@ -509,6 +529,32 @@ class _SqliteTransaction(Transaction):
         self._connection.executemany(query, [(self._config, id) for id in sorted(ids)])
         query = "DELETE FROM person_grant WHERE config = ? AND expires <= ?"
         self._connection.execute(query, (self._config, expired_at))
+
+    def credential(self, key: CredentialKey) -> StoredCredential | None:
+        query = f"SELECT {_CREDENTIAL} FROM credential WHERE {_OF_KEY}"
+        row = self._connection.execute(query, (self._config, *key)).fetchone()
+        return None if row is None else StoredCredential(*row)
+
+    def put_credential(self, key: CredentialKey, credential: StoredCredential) -> StoredCredential:
+        self.remove_credential(key)
+        stored = credential._replace(revision=self.revisions().credentials)
+        query = f"INSERT INTO credential (config, server, owner, {_CREDENTIAL}) VALUES ({_marks(7)})"
+        self._connection.execute(query, (self._config, *key, *stored))
+        return stored
+
+    def remove_credential(self, key: CredentialKey) -> None:
+        query = "UPDATE config SET credentials = credentials + 1 WHERE id = ?"
+        self._connection.execute(query, (self._config,))
+        self._connection.execute(f"DELETE FROM credential WHERE {_OF_KEY}", (self._config, *key))
+
+    def lease_credential(self, key: CredentialKey, holder: str, now: float, until: float) -> bool:
+        free = "lease_holder IS NULL OR lease_holder = ? OR lease_until <= ?"
+        query = f"UPDATE credential SET lease_holder = ?, lease_until = ? WHERE {_OF_KEY} AND ({free})"
+        return self._connection.execute(query, (holder, until, self._config, *key, holder, now)).rowcount == 1
+
+    def end_lease(self, key: CredentialKey, holder: str) -> None:
+        query = f"UPDATE credential SET lease_holder = NULL WHERE {_OF_KEY} AND lease_holder = ?"
+        self._connection.execute(query, (self._config, *key, holder))
 
     def _new_revision(self) -> int:
         if not self._changes_definitions:
@@ -702,7 +748,8 @@ def _adopt(connection: sqlite3.Connection, directory: ConfigDirectory) -> None:
                 lost = former.lost
                 if lost is None and directory.was_stored:
                     lost = "the database that held the approved definitions is gone"
-                connection.execute("INSERT INTO config VALUES (?, 0, 0, 0, ?)", (directory.id, lost))
+                query = "INSERT INTO config (id, definitions, grants, removed, lost) VALUES (?, 0, 0, 0, ?)"
+                connection.execute(query, (directory.id, lost))
                 _import(_SqliteTransaction(connection, directory.id), former)
         directory.set_stored()  # afterwards: the mark without a row means that the database was deleted
         set_former_aside(directory)

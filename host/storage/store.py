@@ -92,10 +92,29 @@ class StoredGrant(msgspec.Struct, frozen=True, gc=False):
 
 
 class Revisions(NamedTuple):
-    """The number of changes of a configuration's definitions, and of its grants."""
+    """The number of changes of a configuration's definitions, of its grants, and of its credentials."""
 
     definitions: int = 0
     grants: int = 0
+    credentials: int = 0
+
+
+class CredentialKey(NamedTuple):
+    """Identifies the credentials for one server. `owner`: the person whose they are; empty for those of the host
+    itself, which serve all clients."""
+
+    server: str
+    owner: str = ""
+
+
+class StoredCredential(NamedTuple):
+    """The credentials for one server, from one issuer for one resource. `sealed` is for the holder of the key only;
+    `revision` grows with each change."""
+
+    resource: str
+    issuer: str
+    sealed: str
+    revision: int = 0
 
 
 class StoredDefinitions(NamedTuple):
@@ -166,6 +185,27 @@ class Transaction(ABC):
         """Store this grant."""
 
     @abstractmethod
+    def credential(self, key: CredentialKey) -> StoredCredential | None:
+        """The credentials as they are stored."""
+
+    @abstractmethod
+    def put_credential(self, key: CredentialKey, credential: StoredCredential) -> StoredCredential:
+        """Store credentials in the place of all that this key had, without a lease; gives them with their revision."""
+
+    @abstractmethod
+    def remove_credential(self, key: CredentialKey) -> None:
+        """Remove the credentials of this key."""
+
+    @abstractmethod
+    def lease_credential(self, key: CredentialKey, holder: str, now: float, until: float) -> bool:
+        """Let nobody else refresh the credentials until that Unix time. False if another holder has that right now, or
+        there are no credentials."""
+
+    @abstractmethod
+    def end_lease(self, key: CredentialKey, holder: str) -> None:
+        """Give the right back, if this holder has it."""
+
+    @abstractmethod
     def remove_grants(self, ids: frozenset[str], expired_at: float) -> None:
         """Remove the grants with these ids, and those that expired before that Unix time."""
 
@@ -207,6 +247,14 @@ class Store(ABC):
 
         Raises:
             StateError: it cannot be read.
+        """
+
+    @abstractmethod
+    def read_credentials(self) -> Steps[dict[CredentialKey, StoredCredential]]:
+        """All credentials.
+
+        Raises:
+            StateError: they cannot be read.
         """
 
     @abstractmethod

@@ -12,10 +12,11 @@ import trio
 from config import HttpClient, HttpServer, ServerSpec, StdioServer
 from host.journal import Journal, MessageDropped
 from host.memory import Budget, HoldingFactory, Use, server_owner, uncharged
+from host.upstream.credentials import Credential, Credentials
 from host.upstream.headers_helper import run_headers_helper
 from host.upstream.output import ProgramOutput
 from host.wire.http_client import HttpLink, open_http
-from host.wire.http_transport import Transport
+from host.wire.http_transport import Authorization, Transport
 from host.wire.link import Link, LinkLost
 from host.wire.process import Keeper, SpawnError, child_environment
 from host.wire.sse_client import SseLink, open_sse
@@ -59,6 +60,7 @@ def open_link(
     journal: Journal,
     turns: Turns | None = None,
     memory: Budget | None = None,
+    credentials: Credentials | None = None,
 ) -> AbstractAsyncContextManager[Link]:
     """Open a link to the server. A child process has ended when the block ends.
 
@@ -66,6 +68,7 @@ def open_link(
         http_sse: use HTTP+SSE (2024-11-05) for a server at a URL.
         turns: shared by all links of one host.
         memory: charged for messages of the server while they are being read.
+        credentials: the logins of servers at a URL.
 
     Raises:
         LinkLost: the program could not be started, or the URL or a header is invalid.
@@ -75,13 +78,17 @@ def open_link(
         opener = open_sse_link if http_sse else open_http_link
         if spec.headers_helper is not None:
             return _open_with_helper(spec, keeper, lambda full: opener(full, journal, turns, hold))
-        return opener(spec, journal, turns, hold)
+        return opener(spec, journal, turns, hold, login_of(spec, credentials))
     return _open_stdio_link(spec, keeper, journal, turns or Turns(), hold)
 
 
 @asynccontextmanager
 async def open_http_link(
-    spec: HttpServer, journal: Journal, turns: Turns | None = None, hold: HoldingFactory = uncharged
+    spec: HttpServer,
+    journal: Journal,
+    turns: Turns | None = None,
+    hold: HoldingFactory = uncharged,
+    authorization: Authorization | None = None,
 ) -> AsyncIterator[HttpLink]:
     """Open a Streamable HTTP link to the server; see `open_http`.
 
@@ -97,13 +104,18 @@ async def open_http_link(
         turns=turns,
         max_message=spec.limits.message,
         hold=hold,
+        authorization=authorization,
     ) as link:
         yield link
 
 
 @asynccontextmanager
 async def open_sse_link(
-    spec: HttpServer, journal: Journal, turns: Turns | None = None, hold: HoldingFactory = uncharged
+    spec: HttpServer,
+    journal: Journal,
+    turns: Turns | None = None,
+    hold: HoldingFactory = uncharged,
+    authorization: Authorization | None = None,
 ) -> AsyncIterator[SseLink]:
     """Open an HTTP+SSE link (2024-11-05) to the server; see `open_sse`.
 
@@ -119,8 +131,21 @@ async def open_sse_link(
         turns=turns,
         max_message=spec.limits.message,
         hold=hold,
+        authorization=authorization,
     ) as link:
         yield link
+
+
+def login_of(spec: ServerSpec, credentials: Credentials | None) -> Credential | None:
+    """The login for a server; None for a program, and for a server with credentials in the configuration."""
+    if credentials is None or not isinstance(spec, HttpServer) or has_own_authorization(spec):
+        return None
+    return credentials.of(spec)
+
+
+def has_own_authorization(spec: HttpServer) -> bool:
+    """Whether the configuration has the server's credentials, so that there is no login."""
+    return spec.headers_helper is not None or any(name.lower() == "authorization" for name in spec.headers)
 
 
 def _transport(spec: HttpServer, turns: Turns) -> Transport | None:

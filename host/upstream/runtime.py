@@ -8,6 +8,7 @@ from typing import final
 from host.catalog import Catalog
 from host.journal import Journal
 from host.policy.gate import Gate
+from host.upstream.credentials import Credentials
 from host.upstream.log_levels import LogLevels
 from host.upstream.remembered import RememberedServers
 
@@ -16,10 +17,11 @@ from host.upstream.remembered import RememberedServers
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """The shared parts: the catalog of entries, the gate that admits requests, the journal, what is remembered of
-    servers (None: nothing), and the log levels."""
+    servers (None: nothing), the log levels, and the logins of servers (None: there are none)."""
 
     catalog: Catalog
     gate: Gate
     journal: Journal
     remembered: RememberedServers | None = None
     log_levels: LogLevels = field(default_factory=LogLevels)
+    credentials: Credentials | None = None

@@ -1,7 +1,7 @@
 """Supervision of one server: the loop that connects, waits for the end of the connection, and connects again.
 
     connecting -> ready -> failed -> connecting ...        disabled        held -> connecting
-    ready -> stopped -> connecting
+    ready -> stopped -> connecting                          needs login -> connecting
 
 Every end of a connection becomes a state, with its reason and the time of the next attempt; no failure of a server goes
 beyond this file. Entries of a server that is away stay in the catalog, so that a restart changes no client's list.
@@ -27,6 +27,7 @@ from host.journal import (
     OutputRecord,
     ServerFailed,
     ServerHeld,
+    ServerNeedsLogin,
     ServerReady,
     ServerStopped,
     excerpt,
@@ -45,6 +46,7 @@ from host.storage.store import StateError
 from host.upstream.backoff import HEALTHY_AFTER, RESTART_FACTOR, Pace, Restarts
 from host.upstream.catalog_sync import CatalogSync, publish_list
 from host.upstream.client import Client, ServerLists
+from host.upstream.connect import login_of
 from host.upstream.connection import (
     CONNECT_FAILURES,
     OpenLink,
@@ -57,6 +59,7 @@ from host.upstream.negotiate import Dialect, HandshakeOnly, StatelessOnly
 from host.upstream.resource_watches import ResourceWatches
 from host.upstream.runtime import Runtime
 from host.upstream.server_requests import ServerMessages
+from host.wire.http_errors import AuthNeeded
 from host.wire.link import LinkLost
 
 MIN_IDLE_CHECK = 1.0
@@ -110,7 +113,19 @@ class Stopped:
     since: float
 
 
-State = Connecting | Ready | Failed | Disabled | Held | Stopped
+@dataclass(frozen=True, slots=True)
+class NeedsLogin:
+    """The server is not connected until a person logs in: another attempt would be refused as well."""
+
+    since: float
+    why: str
+
+
+State = Connecting | Ready | Failed | Disabled | Held | Stopped | NeedsLogin
+
+
+class LoginChanged(LinkLost):
+    """The connection was for another login than the present one."""
 
 
 class Upstream:
@@ -282,7 +297,8 @@ class Upstream:
     async def _keep_connected(self, open_link: OpenLink) -> None:
         knows_remembered = self.listed.is_set()
         while True:
-            retry_at_once, why, before = False, "the connection ended", self._runtime.journal.last_output
+            retry_at_once, needed = False, None
+            why, before = "the connection ended", self._runtime.journal.last_output
             try:
                 await self._wait_until_launchable()
                 if not knows_remembered:
@@ -300,15 +316,20 @@ class Upstream:
             except* CONNECT_FAILURES as group:
                 problem = first_exception(group)
                 retry_at_once, why = (
-                    self._switch_dialect(problem),
+                    isinstance(problem, LoginChanged) or self._switch_dialect(problem),
                     failure_reason(self.spec, group, self._output_since(before)),
                 )
-                if not retry_at_once:
+                if isinstance(problem, AuthNeeded) and problem.needs_login:
+                    needed = problem
+                elif not retry_at_once:
                     self._mark_failed(why, lasting=_is_lasting(problem))
             except* Exception as group:  # noqa: BLE001 - errors in Colonnade must not end other servers either
                 self._runtime.journal.note(InternalError(self.spec.id, group))
                 self._mark_failed("of an internal error")
             if retry_at_once and self._restarts.may_start(trio.current_time()):
+                continue
+            if needed is not None:
+                await self._wait_for_login(needed)
                 continue
             failed = self._mark_failed(why)
             # After HTTP+SSE, Streamable HTTP is tried again: the server may support it by now.
@@ -317,6 +338,25 @@ class Upstream:
             self._did_connect = False
             await trio.sleep_until(failed.next_attempt)
             self.state = Connecting(trio.current_time(), failed.why)
+
+    async def _wait_for_login(self, needed: AuthNeeded) -> None:
+        """Wait until a person has logged in at the server."""
+        credential = login_of(self.spec, self._runtime.credentials)
+        assert credential is not None  # otherwise its connection would not say that it needs one
+        before = credential.login_id
+        why = f"{credential.problem}: {credential.remedy}" if credential.problem else str(needed)
+        self.state = NeedsLogin(trio.current_time(), why)
+        self._catalog_sync = None
+        self._runtime.journal.note(ServerNeedsLogin(self.spec.id, why))
+        await credential.wait_changed(before)
+        self.state = Connecting(trio.current_time(), None)
+
+    async def _end_with_login(self, client: Client) -> None:
+        """End the connection when the login is another one, or over: it may be of another account."""
+        credential = login_of(self.spec, self._runtime.credentials)
+        if credential is not None:
+            await credential.wait_changed(credential.login_id)
+            client.peer.connection_lost(LoginChanged("its login has changed"))
 
     def _output_since(self, number: int) -> list[OutputRecord]:
         """The lines that the server wrote after the line of this number. None if it has other instances, whose lines
@@ -459,10 +499,14 @@ class Upstream:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(catalog_sync.run)
                     nursery.start_soon(self._close_when_idle, client, connected)
+                    nursery.start_soon(self._end_with_login, client)
                     follow_changes(nursery, client, server_messages, self._runtime.log_levels, self.watches, None)
                     await client.peer.ended.wait()
                     # Handled at once: ending the process may take seconds, and calls must not wait for it.
-                    self._mark_failed(str(client.peer.lost), session_ended=client.peer.lost.ended_session)
+                    if isinstance(client.peer.lost, LoginChanged):
+                        self.state = Connecting(trio.current_time(), None)
+                    else:
+                        self._mark_failed(str(client.peer.lost), session_ended=client.peer.lost.ended_session)
                     raise client.peer.lost
 
     async def _publish_remembered(self) -> None:
@@ -559,6 +603,8 @@ def describe_state(state: State) -> str:
         return "it is disabled, in the file or by colonnade disable"
     if isinstance(state, Held):
         return "its command resolves to another program than the approved one; see colonnade definitions"
+    if isinstance(state, NeedsLogin):
+        return state.why
     if isinstance(state, Failed):
         if math.isinf(state.next_attempt):
             return state.why

@@ -44,6 +44,7 @@ from host.wire.http_transport import (
     CLOSING_TIMEOUT,
     EVENT_STREAM,
     JSON,
+    Authorization,
     HttpExchanges,
     HttpResponse,
     Origin,
@@ -230,7 +231,7 @@ class HttpLink:
     async def _take_receipt(self, answer: HttpResponse) -> None:
         await answer.discard()
         if not answer.is_success:
-            raise await self._refusal(answer)
+            raise self._refusal(answer)
 
     async def _take_answer(self, answer: HttpResponse, request: Request) -> None:
         if not answer.is_success:
@@ -261,7 +262,7 @@ class HttpLink:
         Streamable HTTP"). With the two statuses of that revision, 400 and 404, an error without an id counts as the
         response, because the POST had no other request.
         """
-        refusal = await self._refusal(answer)
+        refusal = self._refusal(answer)
         if isinstance(refusal, HttpRefused) and refusal.may_hold_answer and answer.media_type == JSON:
             with suppress(LinkLost):
                 message = read(await answer.body())
@@ -275,11 +276,11 @@ class HttpLink:
             await answer.discard()
         raise refusal
 
-    async def _refusal(self, answer: HttpResponse) -> LinkLost:
+    def _refusal(self, answer: HttpResponse) -> LinkLost:
         """The error for a status other than 2xx. 404 in a session ends the link."""
         if answer.status == 404 and self._session is not None:
             return self._exchanges.connection_lost(SessionEnded("the server has ended the session (HTTP 404)"))
-        return await self._origin.refusal(answer)
+        return self._origin.refusal(answer)
 
     def _remember_session(self, answer: HttpResponse) -> None:
         """Take the session id from the response to `initialize` (2025-11-25, "Session Management": visible ASCII)."""
@@ -346,7 +347,7 @@ class HttpLink:
         if answer.is_success:
             raise HttpRefused(answer.status, "the server has no event stream there", "correct the path in its url")
         # A server without a standalone stream may return 404 for it in a live session; only a POST shows its end.
-        raise await (self._origin.refusal(answer) if stream.request_id is None else self._refusal(answer))
+        raise (self._origin.refusal(answer) if stream.request_id is None else self._refusal(answer))
 
     async def _follow(self, answer: HttpResponse, stream: _Stream) -> None:
         """Deliver the messages of one connection of the stream, until it ends or the response has come.
@@ -443,18 +444,21 @@ async def open_http(
     turns: Turns | None = None,
     max_message: int | None = None,
     hold: HoldingFactory = uncharged,
+    authorization: Authorization | None = None,
 ) -> AsyncIterator[HttpLink]:
     """Open a link to the server at `url`. Nothing is sent until `send`; at the end the session, if there is one, is
     deleted, and all connections are closed.
 
     Args:
-        headers, transport, turns, max_message, hold: see `open_origin`.
+        headers, transport, turns, max_message, hold, authorization: see `open_origin`.
         on_dropped: called for each message or event that is ignored, as (what, detail). Must not wait.
 
     Raises:
         LinkLost: the URL or a header cannot be used.
     """
-    async with open_origin(url, headers, transport, turns=turns, max_message=max_message, hold=hold) as origin:
+    async with open_origin(
+        url, headers, transport, turns=turns, max_message=max_message, hold=hold, authorization=authorization
+    ) as origin:
         link = HttpLink(origin, on_dropped)
         try:
             yield link

@@ -1,7 +1,4 @@
-"""Failures of HTTP exchanges with a server, in fixed words: no text from the server, and no part of the URL.
-
-The one exception is the issuer that a server behind OAuth names, if it is a plain URL (`oauth`).
-"""
+"""Failures of HTTP exchanges with a server, in fixed words: no text from the server, and no part of the URL."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from collections.abc import Iterator
 
 import trio
 
+from host.oauth.challenge import Challenge
 from host.wire.http_parser import MAX_INTERIM
 from host.wire.link import LinkLost
 
@@ -73,11 +71,24 @@ class OverLimit(LinkLost):
 
 
 class AuthNeeded(HttpRefused):
-    """The server needs credentials, or refused the configured ones."""
+    """The server needs credentials, or refused the present ones.
 
-    def __init__(self, status: int, what: str, remedy: str = "") -> None:
-        super().__init__(status, what)
-        self.remedy = remedy
+    `needs_login`: a person has to log in, or to log in again with the scopes of the `challenge`."""
+
+    def __init__(
+        self,
+        status: int,
+        what: str,
+        remedy: str = "",
+        challenge: Challenge | None = None,
+        *,
+        needs_login: bool = False,
+    ) -> None:
+        # A call that is refused is told the command for a login; the rest is for the person who runs the host.
+        super().__init__(status, what, remedy if needs_login else "")
+        self.remedy = "" if needs_login else remedy
+        self.challenge = challenge
+        self.needs_login = needs_login
 
 
 class Broken(LinkLost):

@@ -18,6 +18,7 @@ from functools import cache
 import certifi
 import trio
 
+from host.url import Url
 from host.wire.http_connection import STREAM_ERRORS, Channel, Connection, PlainChannel, TlsChannel
 from host.wire.http_errors import (
     CONNECT_TIMEOUT,
@@ -32,7 +33,6 @@ from host.wire.http_parser import BadResponse, ResponseParser
 from host.wire.link import LinkLost
 from host.wire.proxies import InvalidProxy, credentials_of, proxy_for
 from host.wire.turns import Turns
-from host.wire.url import Url
 
 MAX_IDLE = 100
 """Idle connections that are kept for `IDLE_EXPIRY` seconds at most; those beyond, which many calls at once have opened,
@@ -243,8 +243,11 @@ class Pool:
         return head
 
 
-async def open_channel(url: Url) -> Channel:
+async def open_channel(url: Url, address: str | None = None) -> Channel:
     """Connect to the origin of a URL, through the proxy that the environment names for it.
+
+    Args:
+        address: the address of the origin, if the caller has looked it up; there is no proxy then.
 
     Raises:
         OSError, trio.BrokenResourceError, UnicodeError: that failed; `http_errors.connect_failure` says why.
@@ -253,11 +256,11 @@ async def open_channel(url: Url) -> Channel:
     if url.scheme not in ("http", "https"):
         raise OSError("only http and https are supported")
     try:
-        proxy = proxy_for(url, os.environ)
+        proxy = None if address is not None else proxy_for(url, os.environ)
     except InvalidProxy:
         raise bad_proxy() from None
     first = proxy or url
-    stream = await trio.open_tcp_stream(first.host, first.connect_port)
+    stream = await trio.open_tcp_stream(address or first.host, first.connect_port)
     try:
         sock = stream.socket
         for option in SOCKET_OPTIONS:

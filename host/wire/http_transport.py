@@ -12,7 +12,7 @@ rules hold:
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -26,16 +26,16 @@ from config import is_protocol_header
 from host.errors import copy_of
 from host.jsonrpc.messages import Malformed
 from host.memory import HoldingFactory, OverBudget, uncharged
+from host.oauth.challenge import bearer_challenge
+from host.url import Url
 from host.version import VERSION
 from host.wire.framing import DISCARD_WINDOW
 from host.wire.http_errors import MAX_RETRY_PAUSE, AuthNeeded, Broken, HttpRefused, OverLimit
-from host.wire.http_pool import Headers, Pool
+from host.wire.http_pool import MAX_HEADS, Headers, Pool
 from host.wire.link import LinkLost, NoMemory
 from host.wire.noise import TooManyUselessMessages, UselessMessages
-from host.wire.oauth import FIND_TIMEOUT, MAX_METADATA, find_issuer, lacks_scope, wants_token
 from host.wire.sse import Event, EventParser, EventTooLong
 from host.wire.turns import Turns
-from host.wire.url import Url
 
 MAX_BODY = 16 * 1024 * 1024
 LINGER = 0.02
@@ -107,6 +107,31 @@ class Transport(Protocol):
 
     async def aclose(self) -> None:
         """Close all connections."""
+
+
+Header = tuple[bytes, bytes]
+
+
+class Authorization(Protocol):
+    """The token of a login, as the header that joins each request to the server. `remedy` is what a person does to log
+    in."""
+
+    @property
+    def remedy(self) -> str: ...
+
+    def current(self) -> Header | None:
+        """The header, if it is there and valid for a while. Called for every request: never waits."""
+
+    async def renew(self, refused: Header | None) -> Header | None:
+        """Wait for the header, or (after a 401) for another one than the refused one. None if only a person can get
+        one.
+
+        Raises:
+            LinkLost: it cannot be had now.
+        """
+
+    def note_missing(self, scopes: Sequence[str]) -> None:
+        """Have the next login ask for these scopes too. Never waits."""
 
 
 class HttpResponse:
@@ -318,6 +343,7 @@ class Origin:
         max_message: int | None,
         hold: HoldingFactory,
     ) -> None:
+        self._login: Authorization | None = None
         self._hold = hold
         self.turns = turns
         self.max_message = max_message
@@ -325,8 +351,6 @@ class Origin:
         self._configured = configured
         self._transport = transport
         self._redirects: dict[tuple[str, Url | None], Url] = {}
-        self._issuer: str | None = None
-        self._did_find_issuer = False
 
     def abort(self) -> None:
         """See `Transport.abort`."""
@@ -383,57 +407,92 @@ class Origin:
             self._redirects[method, at] = address
         return answer
 
-    async def refusal(self, answer: HttpResponse) -> HttpRefused:
-        """The error for a response with a status other than 2xx, in words for people. For a login with OAuth it waits
-        FIND_TIMEOUT seconds at most for the metadata of the server, once."""
-        if answer.status not in (401, 403):
+    def refusal(self, answer: HttpResponse) -> HttpRefused:
+        """The error for a response with a status other than 2xx, in words for people."""
+        status = answer.status
+        if status not in (401, 403):
             return answer.refusal()
-        challenge = answer.header("www-authenticate") or ""
-        has_token = _has(self._configured, b"authorization")
-        if answer.status == 403:
-            what = "the token under headers lacks a scope" if lacks_scope(challenge) else "the server refuses access"
-            return AuthNeeded(403, what, "set headers that may use it")
-        refused = "the server refused the configured Authorization" if has_token else "the server"
-        if not wants_token(challenge):
-            what = refused if has_token else "the server wants credentials"
-            return AuthNeeded(401, what, "set them under headers")
-        issuer = await self._find_issuer(challenge)
-        what = f"{refused}{' and' if has_token else ''} wants OAuth" + (f", issuer {issuer}" if issuer else "")
-        return AuthNeeded(401, what, "get a token there and set headers: {Authorization: Bearer TOKEN}")
-
-    async def _find_issuer(self, challenge: str) -> str | None:
-        if not self._did_find_issuer:
-            with trio.move_on_after(FIND_TIMEOUT):
-                self._issuer = await find_issuer(challenge, self._url.path, self._is_covered_by, self._fetch_metadata)
-            self._did_find_issuer = True
-        return self._issuer
-
-    def _is_covered_by(self, resource: str) -> bool:
-        """Whether this resource identifier is that of the server, or of something above it."""
-        address = self.locate(resource)
-        return address is not None and f"{self._url.path}/".startswith(f"{address.path.rstrip('/')}/")
-
-    async def _fetch_metadata(self, reference: str) -> bytes | None:
-        """A JSON document of this origin, without the configured headers and without following redirects."""
-        address = self.locate(reference)
-        if address is None:
-            return None
-        headers = [(b"Accept", JSON.encode()), (b"Accept-Encoding", b"identity")]
-        try:
-            response = await self._transport.request("GET", address, headers, None, repeatable=True)
-            answer = HttpResponse(response, self.turns, MAX_METADATA, self._hold)
-            if answer.status == 200 and answer.media_type == JSON:
-                return await answer.body()
-            await answer.discard()
-        except LinkLost:
-            pass
-        return None
+        header = answer.header("www-authenticate") or ""
+        challenge = bearer_challenge(header)
+        login = self._login
+        if status == 403:
+            if challenge is None or not challenge.lacks_scope:
+                return AuthNeeded(403, "the server refuses access", "set headers that may use it", challenge)
+            if login is None:
+                what = "the token under headers lacks a scope"
+                return AuthNeeded(403, what, "set headers that may use it", challenge)
+            login.note_missing(challenge.scopes)
+            return AuthNeeded(403, "the login lacks a scope", login.remedy, challenge, needs_login=True)
+        if _has(self._configured, b"authorization"):
+            what = "the server refused the configured Authorization" + (" and wants OAuth" if challenge else "")
+            return AuthNeeded(401, what, "correct it under headers", challenge)
+        if login is None or (challenge is None and header):
+            return AuthNeeded(401, "the server wants credentials", "set them under headers", challenge)
+        if challenge is not None:
+            return AuthNeeded(401, "the server wants a login", login.remedy, challenge, needs_login=True)
+        # So does a server of 2025-03-26 that wants a login, and one that wants a key of its own.
+        remedy = f"{login.remedy}, or set them under headers"
+        return AuthNeeded(401, "the server wants credentials", remedy, needs_login=True)
 
     def _redirect_target(self, method: str, address: Url, answer: HttpResponse) -> Url | None:
         """The address that the response redirects to, or None if it is not followed."""
         followed = answer.status in _SAME_METHOD_REDIRECTS or (method == "GET" and answer.status in _GET_REDIRECTS)
         reference = answer.location() if followed else None
         return None if reference is None else self.locate(reference, address)
+
+
+_OriginArguments = tuple[Url, Headers, Transport, Turns, int | None, HoldingFactory]
+
+
+class LoginOrigin(Origin):
+    """A server with a login, whose token joins the headers of each request. Made by `open_origin`."""
+
+    def __init__(self, login: Authorization, *arguments: *_OriginArguments) -> None:
+        super().__init__(*arguments)
+        self._login: Authorization = login
+        self._token: Header | None = None
+        self._joined: dict[int, tuple[Headers, Headers]] = {}
+        """Headers without and with the token, by the id of the former: the transport keeps what it makes of a list."""
+
+    async def request(
+        self,
+        method: str,
+        headers: Headers,
+        body: bytes | None = None,
+        at: Url | None = None,
+        *,
+        repeatable: bool = False,
+    ) -> HttpResponse:
+        """See `Origin.request`. A request that is refused with 401 was not executed: it is sent once more with another
+        token, if there is one.
+
+        Raises:
+            LinkLost: as in `Origin.request`, or the token cannot be had now.
+        """
+        token = self._login.current() or await self._login.renew(None)
+        answer = await super().request(method, self._join(headers, token), body, at, repeatable=repeatable)
+        if answer.status != 401 or token is None:
+            return answer
+        try:
+            token = await self._login.renew(token)
+        except BaseException:
+            await answer.aclose()
+            raise
+        if token is None:
+            return answer
+        await answer.discard()
+        return await super().request(method, self._join(headers, token), body, at, repeatable=repeatable)
+
+    def _join(self, headers: Headers, token: Header | None) -> Headers:
+        if token is None:
+            return headers
+        if token is not self._token or len(self._joined) >= MAX_HEADS:
+            self._token = token
+            self._joined.clear()
+        kept = self._joined.get(id(headers))
+        if kept is None or kept[0] is not headers:
+            kept = self._joined[id(headers)] = headers, [*headers, token]
+        return kept[1]
 
 
 class HttpExchanges:
@@ -483,6 +542,7 @@ async def open_origin(
     turns: Turns | None = None,
     max_message: int | None = None,
     hold: HoldingFactory = uncharged,
+    authorization: Authorization | None = None,
 ) -> AsyncIterator[Origin]:
     """The server at `url`, with connections that are closed at the end of the block. TLS trusts the certificates that
     `SSL_CERT_FILE` or `SSL_CERT_DIR` name, otherwise those of Mozilla.
@@ -493,6 +553,7 @@ async def open_origin(
         turns: shared by all links of one host.
         max_message: bytes of one message, in a body or an event, instead of MAX_BODY and MAX_EVENT.
         hold: charges memory for the bodies and events that are being read.
+        authorization: the token of a login, for a server without an `Authorization` of its own under headers.
 
     Raises:
         LinkLost: the URL or a header is invalid.
@@ -507,7 +568,8 @@ async def open_origin(
     common += [(name, value) for name, value in configured if not is_protocol_header(name.decode())]
     used = transport or Pool(turns)
     try:
-        yield Origin(target, common, used, turns, max_message, hold)
+        arguments = target, common, used, turns, max_message, hold
+        yield Origin(*arguments) if authorization is None else LoginOrigin(authorization, *arguments)
     finally:
         await used.aclose()
 

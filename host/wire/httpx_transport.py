@@ -15,6 +15,7 @@ import httpcore
 import httpx
 import trio
 
+from host.url import Url
 from host.wire.http_errors import (
     CONNECT_TIMEOUT,
     CONNECTION_BROKE,
@@ -32,7 +33,6 @@ from host.wire.http_network import Backend, TooManyInterim
 from host.wire.http_pool import IDLE_EXPIRY, SOCKET_OPTIONS, Headers, tls_context
 from host.wire.proxies import InvalidProxy, credentials_of, proxy_for
 from host.wire.turns import Turns
-from host.wire.url import Url
 
 # Reading has no limit here: the caller decides how long a response may take.
 _TIMEOUTS = {"timeout": {"connect": CONNECT_TIMEOUT, "write": WRITE_TIMEOUT, "read": None, "pool": None}}

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import unquote_to_bytes
 
-from host.wire.url import Url
+from host.url import Url
 
 _PORT = re.compile(r":([0-9]{1,5})$")
 

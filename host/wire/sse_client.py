@@ -18,12 +18,14 @@ import trio
 from host.jsonrpc.messages import Id, Malformed, Notification, read_each, write
 from host.memory import HoldingFactory, uncharged
 from host.protocol.versions import Revision
+from host.url import Url
 from host.wire.http_errors import CONNECT_TIMEOUT, HttpRefused
 from host.wire.http_pool import Headers
 from host.wire.http_transport import (
     CLOSING_TIMEOUT,
     EVENT_STREAM,
     JSON,
+    Authorization,
     HttpExchanges,
     HttpResponse,
     Origin,
@@ -33,7 +35,6 @@ from host.wire.http_transport import (
 from host.wire.link import Deliver, LinkLost, Parcel, ReceivedMessage
 from host.wire.sse import MAX_EVENT, Event, EventParser
 from host.wire.turns import Turns
-from host.wire.url import Url
 
 ENDPOINT_TIMEOUT = 10.0
 """Seconds from the head of the stream to the event that names the endpoint."""
@@ -83,7 +84,7 @@ class SseLink:
             answer = await self._origin.request("POST", self._post_headers, write(parcel.message), self._endpoint)
             await answer.discard()
             if not answer.is_success:
-                raise await self._origin.refusal(answer)
+                raise self._origin.refusal(answer)
 
     def _abort(self) -> None:
         self._origin.abort()
@@ -126,7 +127,7 @@ class SseLink:
         await answer.discard()
         if answer.is_success:
             raise HttpRefused(answer.status, "the server has no event stream there", "correct the path in its url")
-        raise await self._origin.refusal(answer)
+        raise self._origin.refusal(answer)
 
     def _take(self, event: Event | Malformed, deliver: Deliver) -> None:
         if self._exchanges.lost is not None:
@@ -166,16 +167,19 @@ async def open_sse(
     turns: Turns | None = None,
     max_message: int | None = None,
     hold: HoldingFactory = uncharged,
+    authorization: Authorization | None = None,
 ) -> AsyncIterator[SseLink]:
     """Open a link to the server at `url`. Nothing is sent until `run` opens the stream; at the end all connections are
     closed, which ends the session.
 
     Args:
-        headers, transport, turns, max_message, hold: see `open_origin`.
+        headers, transport, turns, max_message, hold, authorization: see `open_origin`.
         on_dropped: called for each event that is ignored, as (what, detail). Must not wait.
 
     Raises:
         LinkLost: the URL or a header cannot be used.
     """
-    async with open_origin(url, headers, transport, turns=turns, max_message=max_message, hold=hold) as origin:
+    async with open_origin(
+        url, headers, transport, turns=turns, max_message=max_message, hold=hold, authorization=authorization
+    ) as origin:
         yield SseLink(origin, on_dropped)

@@ -35,6 +35,7 @@ from host.protocol.versions import LATEST, LEGACY
 from host.router.router import Router
 from host.seal import KEY_BYTES, Seal
 from host.slices import run_inline
+from host.upstream.credentials import Credentials
 from host.upstream.remembered import RememberedServers
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams, open_upstreams
@@ -547,9 +548,10 @@ async def open_world(
     state: Path | None = None,
     source: Path = SOURCE,
     key: bytes | None = None,
+    credentials: Credentials | None = None,
 ) -> AsyncIterator[World]:
     """`ask` says who confirms calls; `state` is where decisions are kept and servers remembered, for the configuration
-    `source`, and `key` what seals states, for a world after this one."""
+    `source`, and `key` what seals states, for a world after this one; `credentials` are the logins of servers."""
     run_workers_inline()
     journal = Journal()
     by_id = {server.id: server for server in servers}
@@ -570,7 +572,7 @@ async def open_world(
         if state is not None:
             pins = gate.definitions.pins
             remembered = RememberedServers(pins._db, bytes(32), catalog, pins)
-        runtime = Runtime(catalog, gate, journal, remembered)
+        runtime = Runtime(catalog, gate, journal, remembered, credentials=credentials)
         async with open_upstreams(specs, start_grace, open_link, runtime, single_client=single_client) as upstreams:
             seal = Seal(key or os.urandom(KEY_BYTES), trio.current_time)
             yield World(by_id, upstreams, runtime, Router(runtime, upstreams, seal), seal)

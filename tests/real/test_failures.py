@@ -42,6 +42,7 @@ class Kind:
         sentence: the reason for the person who runs the host.
         told: the reason for a client, if it is another one.
         lasting: only a person can mend it, so the sentence ends with the command that tries again.
+        state: the state of the server then.
     """
 
     sentence: str
@@ -53,6 +54,7 @@ class Kind:
     spec: Mapping[str, object] = field(default_factory=dict)
     told: str | None = None
     lasting: bool = False
+    state: str = "failed"
 
 
 OLD = """
@@ -221,21 +223,24 @@ KINDS = {
         spec={"url": "https://127.0.0.1:{port}/mcp"},
     ),
     "oauth": Kind(
-        "the server wants OAuth, issuer https://login.example/tenant (HTTP 401): get a token there and set headers: "
-        "{Authorization: Bearer TOKEN}",
+        "the server wants a login (HTTP 401): colonnade login oauth",
         answer=(401, {"www-authenticate": 'Bearer resource_metadata="{url}/.well-known/metadata"'}),
-        lasting=True,
+        state="needs login",
     ),
     "expired": Kind(
-        "the server refused the configured Authorization and wants OAuth, issuer https://login.example/tenant "
-        "(HTTP 401): get a token there and set headers: {Authorization: Bearer TOKEN}",
+        "the server refused the configured Authorization and wants OAuth (HTTP 401): correct it under headers",
         answer=(401, {"www-authenticate": 'Bearer error="invalid_token"'}),
         spec={"headers": {"Authorization": f"Bearer {SECRET}"}},
         lasting=True,
     ),
     "secured": Kind(
-        "the server wants credentials (HTTP 401): set them under headers",
+        "the server wants credentials (HTTP 401): colonnade login secured, or set them under headers",
         answer=(401, {}),
+        state="needs login",
+    ),
+    "basic": Kind(
+        "the server wants credentials (HTTP 401): set them under headers",
+        answer=(401, {"www-authenticate": 'Basic realm="x"'}),
         lasting=True,
     ),
     "forbidden": Kind(
@@ -279,21 +284,16 @@ IN_A_CALL = "it exited with status 1: FileNotFoundError: [Errno 2] No such file 
 
 
 class _Website(http.server.BaseHTTPRequestHandler):
-    """Answers each request as the kind in its path does, and serves metadata for OAuth."""
+    """Answers each request as the kind in its path does."""
 
     def do_GET(self) -> None:
         self.rfile.read(int(self.headers.get("content-length", 0)))
         assert isinstance(self.server, _Server)
         url = f"http://127.0.0.1:{self.server.server_port}"
         kind = KINDS.get(self.path.strip("/"))
-        if self.path.startswith("/.well-known/"):
-            issuers = ["https://login.example/tenant"]
-            body = json.dumps({"resource": url, "authorization_servers": issuers}).encode()
-            status, headers = 200, {"content-type": "application/json"}
-        else:
-            assert kind is not None
-            assert kind.answer is not None
-            (status, headers), body = kind.answer, b""
+        assert kind is not None
+        assert kind.answer is not None
+        (status, headers), body = kind.answer, b""
         self.send_response(status)
         for name, text in headers.items():
             self.send_header(name, text.replace("{url}", url))
@@ -369,7 +369,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
         file = write_config(folder, servers)
         with serving(file, "crashing") as host:
             for name in KINDS:
-                until(partial(host.state_lines, name, "failed"), f"{name} fails")
+                until(partial(host.state_lines, name, KINDS[name].state.split()[0]), f"{name} fails")
             printed = colonnade("list", "--url", host.url).stdout
             as_json = json.loads(colonnade("list", "--json", "--url", host.url).stdout)
             (running,) = find_hosts(folder / "state")
@@ -402,7 +402,11 @@ def expected(name: str, *, told: bool) -> str:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_person_who_starts_the_host_reads_why(seen: Seen, name: str) -> None:
-    first = seen.host.state_lines(name, "failed")[0]
+    state = KINDS[name].state
+    first = seen.host.state_lines(name, state.split()[0])[0]
+    if state != "failed":
+        assert first.split(state, 1)[1].strip() == expected(name, told=False)
+        return
     said, _, delay = first.rpartition("; next attempt in ")
     assert said.split("failed", 1)[1].strip() == expected(name, told=False)
     # 15 s, and minutes later, for what only a person can mend.
@@ -418,7 +422,7 @@ def test_the_list_says_the_same_without_directories(seen: Seen, name: str) -> No
 @pytest.mark.parametrize("name", KINDS)
 def test_the_console_says_the_same(seen: Seen, name: str) -> None:
     row = seen.in_console[name]
-    assert row["state"] in ("failed", "starting")
+    assert row["state"] in (KINDS[name].state, "starting")
     assert expected(name, told=False) in row["detail"]
 
 

@@ -29,10 +29,12 @@ from host.storage.sqlite import SqliteStore, open_store
 from host.storage.store import (
     LOCKED_LIMIT,
     ApprovedDefinition,
+    CredentialKey,
     OfferedDefinition,
     RememberedServer,
     Revisions,
     StateError,
+    StoredCredential,
     StoredGrant,
     StoredItem,
     Transaction,
@@ -185,11 +187,64 @@ def test_a_database_of_the_first_schema_is_brought_up_to_date(state: Path, datab
     with closing(sqlite3.connect(database)) as other, other:
         other.execute("DROP TABLE remembered_server")
         other.execute("DROP TABLE remembered_list")
+        other.execute("DROP TABLE credential")
+        other.execute("ALTER TABLE config DROP COLUMN credentials")
         other.execute("PRAGMA user_version = 1")
     for _ in range(2):
         with opened(state) as store:
             run_inline(store.write(remembers("a", RememberedServer("id", "{}", {}))))
             assert [item[2] for item in run_inline(store.read_definitions(0)).items] == ["x"]
+
+
+# Credentials
+
+
+NOTES, FILES = CredentialKey("notes"), CredentialKey("files", "tess")
+SEALED = StoredCredential("https://mcp.example/mcp", "https://login.example", "sealed")
+
+
+def test_credentials_are_those_of_one_server_and_owner(state: Path) -> None:
+    with opened(state) as one, opened(state) as other:
+        run_inline(one.write(lambda transaction: transaction.put_credential(NOTES, SEALED)))
+        run_inline(one.write(lambda transaction: transaction.put_credential(FILES, SEALED)))
+        stored = run_inline(other.read_credentials())
+        assert {key: each._replace(revision=0) for key, each in stored.items()} == {NOTES: SEALED, FILES: SEALED}
+        assert stored[NOTES].revision < stored[FILES].revision == other.poll().credentials
+        run_inline(other.write(lambda transaction: transaction.remove_credential(NOTES)))
+        assert list(run_inline(one.read_credentials())) == [FILES]
+
+
+def test_another_login_takes_the_place_of_the_former_one(state: Path) -> None:
+    """Also one at another issuer."""
+    elsewhere = SEALED._replace(issuer="https://other.example", resource="https://mcp.example")
+    with opened(state) as store:
+        first = run_inline(store.write(lambda transaction: transaction.put_credential(NOTES, SEALED)))
+        second = run_inline(store.write(lambda transaction: transaction.put_credential(NOTES, elsewhere)))
+        assert run_inline(store.read_credentials()) == {NOTES: second}
+        assert second.revision > first.revision
+        assert second._replace(revision=0) == elsewhere
+
+
+def test_a_lease_is_for_one_holder_until_it_ends(state: Path) -> None:
+    def lease(store: SqliteStore, holder: str, now: float) -> bool:
+        return run_inline(store.write(lambda transaction: transaction.lease_credential(NOTES, holder, now, now + 10)))
+
+    with opened(state) as one, opened(state) as other:
+        assert not lease(one, "one", 0), "there is nothing to refresh"
+        run_inline(one.write(lambda transaction: transaction.put_credential(NOTES, SEALED)))
+        before = one.poll().credentials
+        assert lease(one, "one", 0)
+        assert not lease(other, "other", 9)
+        assert lease(one, "one", 5)
+        assert not lease(other, "other", 14)
+        assert lease(other, "other", 15)
+        run_inline(one.write(lambda transaction: transaction.end_lease(NOTES, "one")))
+        assert not lease(one, "one", 16)
+        run_inline(other.write(lambda transaction: transaction.end_lease(NOTES, "other")))
+        assert lease(one, "one", 16)
+        assert one.poll().credentials == before, "a lease changes no credentials"
+        run_inline(other.write(lambda transaction: transaction.put_credential(NOTES, SEALED)))
+        assert lease(other, "other", 17), "credentials are stored without a lease"
 
 
 # What is damaged, or gone

@@ -12,13 +12,19 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Secret, Trust
+from config import HttpServer, Secret, Trust
 from host.errors import Unavailable
-from host.journal import InternalError, ServerFailed, ServerReady
+from host.journal import InternalError, ServerFailed, ServerNeedsLogin, ServerReady
+from host.oauth.challenge import Challenge
 from host.slices import run_inline
+from host.storage.store import CredentialKey
 from host.upstream.connection import PING_INTERVAL, PING_TIMEOUT
-from host.upstream.supervisor import Failed, Held, Ready, describe_state
+from host.upstream.credentials import Credential
+from host.upstream.supervisor import Failed, Held, NeedsLogin, Ready, State, describe_state
+from host.wire.http_errors import AuthNeeded
 from host.wire.link import Link
+from tests.kit.issuer import Issuer
+from tests.kit.logins import NOTES, VAULT, login, processes, put
 from tests.kit.memory import MemoryLink
 from tests.kit.world import Refusal, ScriptedServer, World, open_world, tool
 
@@ -473,3 +479,89 @@ async def test_whatever_a_trusted_servers_command_is_is_started(tmp_path: Path, 
         await trio.sleep(60)
         assert isinstance(world.upstreams.by_id["a"].state, Ready)
         assert server.connections == 2
+
+
+# Logins
+
+
+BEARER = Challenge()
+
+
+class Protected(ScriptedServer):
+    """A server that takes no connection without a login."""
+
+    def __init__(self, credential: Credential) -> None:
+        super().__init__("notes", tools=["x"])
+        self.spec = HttpServer(id="notes", url=Secret(str(credential.server)))  # type: ignore[assignment]
+        self._credential = credential
+
+    @asynccontextmanager
+    async def open_link(self) -> AsyncIterator[Link]:
+        if not self._credential.login_id:
+            self.connections += 1
+            raise AuthNeeded(401, "the server wants a login", self._credential.remedy, BEARER, needs_login=True)
+        async with super().open_link() as link:
+            yield link
+
+
+def needs(world: World) -> list[str]:
+    return [event.why for event in world.events if isinstance(event, ServerNeedsLogin)]
+
+
+AT = Issuer("https://mcp.example")
+
+
+def state(world: World) -> State:
+    return world.upstreams.by_id["notes"].state
+
+
+async def test_a_server_that_wants_a_login_waits_for_a_person(autojump_clock: MockClock) -> None:
+    """Another attempt would be refused as well: there is none, however long it takes."""
+    async with processes() as (process,):
+        server = Protected(process.of(AT))
+        async with open_world(server, credentials=process.credentials) as world:
+            await world.settled()
+            why = "the server wants a login (HTTP 401): colonnade login notes"
+            assert isinstance(state(world), NeedsLogin)
+            assert describe_state(state(world)) == why
+            await trio.sleep(86400)
+            assert (needs(world), failures(world), server.connections) == ([why], [], 1)
+            with pytest.raises(Unavailable, match=r"notes is unavailable: the server .*: colonnade login"):
+                world.upstreams.by_id["notes"].ready_client()
+            put(process.store, login(AT))
+            await process.credentials.reload()
+            await trio.sleep(1)
+            assert isinstance(state(world), Ready)
+            assert server.connections == 2
+
+
+async def test_a_connection_ends_with_its_login(autojump_clock: MockClock) -> None:
+    """Its lists and sessions may be those of another account."""
+    async with processes(stored=login(AT)) as (process,):
+        server = Protected(process.of(AT))
+        async with open_world(server, credentials=process.credentials) as world:
+            await world.settled()
+            put(process.store, login(AT, access_token="refreshed"))
+            await process.credentials.reload()
+            await trio.sleep(1)
+            assert server.connections == 1, "a refreshed token is no other login"
+            put(process.store, login(AT, id="login-2"))
+            await process.credentials.reload()
+            await trio.sleep(1)
+            assert (server.connections, failures(world)) == (2, [])
+            assert isinstance(state(world), Ready)
+            put(process.store, login(AT, access_token=None, refresh_token=None))
+            await process.credentials.reload()
+            await trio.sleep(60)
+            assert isinstance(state(world), NeedsLogin)
+            assert (server.connections, len(needs(world)), failures(world)) == (3, 1, [])
+
+
+async def test_a_stored_login_that_cannot_be_read_is_told(autojump_clock: MockClock) -> None:
+    async with processes() as (process,):
+        sealed = VAULT.close(CredentialKey("other"), login(AT))
+        run_inline(process.store.write(lambda transaction: transaction.put_credential(NOTES, sealed)))
+        await process.credentials.reload()
+        async with open_world(Protected(process.of(AT)), credentials=process.credentials) as world:
+            await world.settled()
+            assert "cannot be read with the present key" in needs(world)[0]

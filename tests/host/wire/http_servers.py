@@ -19,6 +19,7 @@ from msgspec import Raw
 
 from host.jsonrpc.messages import Id, Notification, Request, Success
 from host.memory import HoldingFactory, uncharged
+from host.url import Url
 from host.wire.http_connection import Channel, PlainChannel
 from host.wire.http_pool import Pool
 from host.wire.http_transport import HttpResponse, Transport
@@ -26,7 +27,6 @@ from host.wire.httpx_transport import HttpxTransport
 from host.wire.link import Parcel
 from host.wire.sse import format_event
 from host.wire.turns import Turns
-from host.wire.url import Url
 
 SSE = "text/event-stream"
 JSON = "application/json"

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from trio.testing import MockClock
 
+from host.url import Url
 from host.wire import http_pool
 from host.wire.http_client import open_http
 from host.wire.http_connection import Channel
@@ -27,7 +28,6 @@ from host.wire.http_pool import BURST_EXPIRY, MAX_HEADS, MAX_IDLE, Pool, tls_con
 from host.wire.http_transport import HttpResponse, Transport
 from host.wire.link import LinkLost
 from host.wire.turns import Turns
-from host.wire.url import Url
 from tests.host.wire.http_servers import (
     BOTH_CLIENTS,
     Heard,

@@ -3,9 +3,8 @@ what happens on sockets is shown by the tests of the two links."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import httpx
@@ -20,13 +19,16 @@ from host.wire.http_errors import AuthNeeded, Broken, HttpRefused
 from host.wire.http_transport import (
     LINGER,
     MAX_REDIRECTS,
+    Authorization,
+    Header,
     HttpExchanges,
     HttpResponse,
     Origin,
+    Response,
+    Transport,
     open_origin,
 )
 from host.wire.link import LinkLost
-from host.wire.oauth import FIND_TIMEOUT, MAX_METADATA
 from host.wire.sse import MAX_EVENT, Event, EventParser
 from tests.host.wire.http_servers import BOTH_CLIENTS, answered, in_memory, streaming
 
@@ -225,7 +227,7 @@ async def test_another_address_of_the_server_is_asked_by_name() -> None:
 )
 async def test_what_a_status_says_of_the_server(status: int, older: bool, holds: bool, passing: bool) -> None:
     async with asking(lambda _: httpx.Response(status)) as (origin, _):
-        refusal = await origin.refusal(await ask(origin))
+        refusal = origin.refusal(await ask(origin))
     assert refusal.status == status
     assert (refusal.may_be_http_sse, refusal.may_hold_answer, refusal.is_transient) == (older, holds, passing)
     assert refusal.answered is older
@@ -415,83 +417,171 @@ async def test_a_url_or_header_that_cannot_be_used_is_refused(url: str, value: s
 # Refused credentials
 
 
-METADATA = {"resource": "https://example.com/mcp", "authorization_servers": ["https://login.example"]}
-WELL_KNOWN = "/.well-known/oauth-protected-resource/mcp"
+class Tokens(Authorization):
+    """A login with these tokens, one after the other; None stands for none."""
+
+    def __init__(self, *tokens: str | None) -> None:
+        self._tokens = [None if each is None else (b"Authorization", f"Bearer {each}".encode()) for each in tokens]
+        self.refused: list[Header | None] = []
+        self.missing: list[str] = []
+
+    @property
+    def remedy(self) -> str:
+        return "log in"
+
+    def note_missing(self, scopes: Sequence[str]) -> None:
+        self.missing += scopes
+
+    def current(self) -> Header | None:
+        return self._tokens[0]
+
+    async def renew(self, refused: Header | None) -> Header | None:
+        await trio.lowlevel.checkpoint()
+        self.refused.append(refused)
+        if refused is not None:
+            self._tokens.pop(0)
+        return self._tokens[0]
 
 
-async def refused(
-    answers: Callable[[httpx.Request], httpx.Response], url: str = HOME
-) -> tuple[HttpRefused, list[httpx.Request]]:
-    async with asking(answers, url) as (origin, heard):
-        first = await origin.refusal(await ask(origin))
-        count = len(heard)
-        again = await origin.refusal(await ask(origin))
-        assert str(again) == str(first)
-        assert len(heard) == count + 1  # the metadata are read once
-        return first, heard
-
-
-def behind_oauth(metadata: httpx.Response, challenge: str = "Bearer") -> Callable[[httpx.Request], httpx.Response]:
-    """A server that serves these metadata, and refuses everything else."""
+@asynccontextmanager
+async def logged_in(
+    authorization: Authorization | None,
+    *accepted: str,
+    challenge: str = "Bearer",
+    headers: dict[str, str] | None = None,
+) -> AsyncIterator[tuple[Origin, list[str | None]]]:
+    """An origin of a server that takes these tokens; the `Authorization` headers that it has heard."""
+    heard: list[str | None] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        if request.url.path == WELL_KNOWN:
-            return metadata
-        return httpx.Response(401, headers={"www-authenticate": challenge})
+        heard.append(request.headers.get("authorization"))
+        if (heard[-1] or "").removeprefix("Bearer ") in accepted:
+            return httpx.Response(200, content=b"here")
+        return httpx.Response(401, headers={"www-authenticate": challenge} if challenge else {})
 
-    return answer
+    async with open_origin(HOME, headers or {}, in_memory(answer), authorization=authorization) as origin:
+        yield origin, heard
 
 
-async def test_a_server_behind_oauth_is_named_with_its_issuer() -> None:
-    """Its metadata are asked for without the configured token."""
-    refusal, heard = await refused(behind_oauth(httpx.Response(200, json=METADATA)))
-    assert isinstance(refusal, AuthNeeded)
-    assert str(refusal) == (
-        "the server refused the configured Authorization and wants OAuth, issuer https://login.example (HTTP 401)"
-    )
-    assert refusal.lasting
-    assert [each.url.path for each in heard][:2] == ["/mcp", WELL_KNOWN]
-    assert "authorization" in heard[0].headers
-    assert "authorization" not in heard[1].headers
-    assert "secret" not in str(heard[1].url)
+async def test_the_token_joins_every_request() -> None:
+    async with logged_in(Tokens("a"), "a") as (origin, heard):
+        for method in ("POST", "GET", "DELETE"):
+            assert (await ask(origin, method)).status == 200
+        assert heard == ["Bearer a"] * 3
+
+
+async def test_a_refused_token_is_replaced_once() -> None:
+    tokens = Tokens("a", "b")
+    async with logged_in(tokens, "b") as (origin, heard):
+        assert (await ask(origin)).status == 200
+        assert (await ask(origin)).status == 200
+        assert heard == ["Bearer a", "Bearer b", "Bearer b"]
+        assert tokens.refused == [(b"Authorization", b"Bearer a")]
+
+
+async def test_there_is_no_third_attempt() -> None:
+    async with logged_in(Tokens("a", "b", "c"), "c") as (origin, heard):
+        assert (await ask(origin)).status == 401
+        assert heard == ["Bearer a", "Bearer b"]
+
+
+async def test_without_a_token_the_request_is_sent_without_one() -> None:
+    async with logged_in(Tokens(None)) as (origin, heard):
+        assert (await ask(origin)).status == 401
+        assert heard == [None]
+
+
+async def test_a_token_that_cannot_be_had_fails_the_request() -> None:
+    class Unavailable(Tokens):
+        async def renew(self, refused: Header | None) -> Header | None:
+            raise LinkLost("the issuer gave no answer")
+
+    for tokens, count in ((Unavailable(None), 0), (Unavailable("a"), 1)):
+        async with logged_in(tokens) as (origin, heard):
+            with pytest.raises(LinkLost, match="no answer"):
+                await ask(origin)
+            assert len(heard) == count
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_token_does_not_follow_a_redirect_to_another_origin(status: int) -> None:
+    places = ("https://evil.example/mcp", "http://example.com/mcp", "https://example.com:444/mcp", "//evil.example/")
+    heard: list[str] = []
+    for place in places:
+
+        def answer(request: httpx.Request, place: str = place) -> httpx.Response:
+            heard.append(f"{request.url.scheme}://{request.url.netloc.decode()}")
+            return httpx.Response(status, headers={"location": place})
+
+        async with open_origin(HOME, {}, in_memory(answer), authorization=Tokens("a")) as origin:
+            assert (await ask(origin)).status == status
+            assert (await ask(origin, "GET")).status == status
+    assert set(heard) == {"https://example.com"}
+
+
+async def test_the_headers_with_a_token_are_made_once() -> None:
+    """The transport keeps what it has made of a list of headers."""
+    sent: list[object] = []
+
+    class Keeping(Transport):
+        async def request(self, *arguments: object, **_: object) -> Response:
+            sent.append(arguments[2])
+            raise LinkLost("that is enough")
+
+        def abort(self) -> None:
+            pass
+
+        async def aclose(self) -> None:
+            pass
+
+    tokens = Tokens("a", "b")
+    async with open_origin(HOME, {}, Keeping(), authorization=tokens) as origin:
+        headers = origin.headers([])
+        for _ in range(2):
+            with pytest.raises(LinkLost):
+                await origin.request("POST", headers)
+        await tokens.renew(tokens.current())
+        with pytest.raises(LinkLost):
+            await origin.request("POST", headers)
+    assert sent[0] is sent[1]
+    assert sent[2] is not sent[0]
 
 
 @pytest.mark.parametrize(
-    "metadata",
+    ("challenge", "said", "needs_login"),
     [
-        httpx.Response(404),
-        httpx.Response(302, headers={"location": "https://example.com/metadata"}),
-        httpx.Response(200, text=json.dumps(METADATA)),
-        httpx.Response(200, json={**METADATA, "filler": "x" * MAX_METADATA}),
-        httpx.Response(200, json={**METADATA, "resource": "https://example.com/another"}),
-        httpx.Response(200, json={**METADATA, "resource": "http://example.com/mcp"}),
+        ("Bearer", "the server wants a login (HTTP 401): log in", True),
+        ("", "the server wants credentials (HTTP 401): log in, or set them under headers", True),
+        ("Basic realm=x", "the server wants credentials (HTTP 401)", False),
     ],
 )
-async def test_without_usable_metadata_the_issuer_is_left_out(metadata: httpx.Response) -> None:
-    """Redirects are not followed, and a document has a limit."""
-    refusal, _ = await refused(behind_oauth(metadata))
-    assert "wants OAuth (HTTP 401)" in str(refusal)
+async def test_a_server_without_credentials_needs_a_login(challenge: str, said: str, needs_login: bool) -> None:
+    async with logged_in(Tokens(None), challenge=challenge) as (origin, _):
+        refusal = origin.refusal(await ask(origin))
+        assert isinstance(refusal, AuthNeeded)
+        assert (str(refusal), refusal.needs_login) == (said, needs_login)
+        assert refusal.lasting
+    async with logged_in(None, challenge=challenge) as (origin, _):
+        refusal = origin.refusal(await ask(origin))
+        assert isinstance(refusal, AuthNeeded)
+        assert not refusal.needs_login
 
 
-@pytest.mark.parametrize("place", ["https://other.example/x", "http://example.com/x", "http://10.0.0.1/x", "//x.y/z"])
-async def test_metadata_of_another_origin_are_not_asked_for(place: str) -> None:
-    """The server must not choose an address for us (rule 40)."""
-    challenge = f'Bearer resource_metadata="{place}"'
-    refusal, heard = await refused(behind_oauth(httpx.Response(200, json=METADATA), challenge))
-    assert "issuer https://login.example" in str(refusal)  # from the well-known path
-    assert {(each.url.scheme, each.url.host) for each in heard} == {("https", "example.com")}
+async def test_a_missing_scope_needs_another_login() -> None:
+    challenge = 'Bearer error="insufficient_scope", scope="a b"'
 
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(403, headers={"www-authenticate": challenge})
 
-async def test_metadata_that_do_not_come_are_not_waited_for(autojump_clock: MockClock) -> None:
-    async def answer(request: httpx.Request) -> httpx.Response:
-        if request.url.path.startswith("/.well-known"):
-            await trio.sleep_forever()
-        return httpx.Response(401, headers={"www-authenticate": "Bearer"})
-
-    async with open_origin(HOME, {}, in_memory(answer)) as origin:
-        refusal = await origin.refusal(await ask(origin))
-        assert str(refusal) == "the server wants OAuth (HTTP 401)"
-        assert trio.current_time() == pytest.approx(FIND_TIMEOUT)
+    tokens = Tokens("a")
+    async with open_origin(HOME, {}, in_memory(answer), authorization=tokens) as origin:
+        refusal = origin.refusal(await ask(origin))
+    assert isinstance(refusal, AuthNeeded)
+    assert refusal.needs_login
+    assert tokens.missing == ["a", "b"]
+    assert refusal.challenge is not None
+    assert refusal.challenge.scopes == ("a", "b")
+    assert str(refusal) == "the login lacks a scope (HTTP 403): log in"
 
 
 @pytest.mark.parametrize(
@@ -499,10 +589,16 @@ async def test_metadata_that_do_not_come_are_not_waited_for(autojump_clock: Mock
     [
         (401, "", "the server refused the configured Authorization (HTTP 401)"),
         (401, 'Basic realm="x"', "the server refused the configured Authorization (HTTP 401)"),
+        (401, "Bearer", "the server refused the configured Authorization and wants OAuth (HTTP 401)"),
         (403, "", "the server refuses access (HTTP 403)"),
         (403, 'Bearer error="insufficient_scope"', "the token under headers lacks a scope (HTTP 403)"),
     ],
 )
-async def test_other_refused_credentials_need_no_metadata(status: int, challenge: str, text: str) -> None:
-    refusal, heard = await refused(lambda _: httpx.Response(status, headers={"www-authenticate": challenge}))
-    assert (str(refusal), refusal.remedy != "", len(heard)) == (text, True, 2)
+async def test_refused_credentials_of_the_configuration(status: int, challenge: str, text: str) -> None:
+    """There is no login beside them."""
+    answer = httpx.Response(status, headers={"www-authenticate": challenge})
+    async with asking(lambda _: answer) as (origin, heard):
+        refusal = origin.refusal(await ask(origin))
+    assert isinstance(refusal, AuthNeeded)
+    assert (str(refusal), refusal.remedy != "", len(heard)) == (text, True, 1)
+    assert not refusal.needs_login

@@ -14,11 +14,11 @@ import trio
 from config import HttpClient, HttpServer, Secret
 from host.journal import Journal
 from host.upstream.connect import open_http_link, open_sse_link
+from host.url import Url
 from host.wire.http_errors import Broken, Unreachable
 from host.wire.http_transport import HttpResponse
 from host.wire.httpx_transport import MAX_IDLE, HttpxTransport
 from host.wire.turns import Turns
-from host.wire.url import Url
 from tests.host.wire.http_servers import Heard, Wire, answer, ask, serving
 
 URL = Url.parse("http://example.com/mcp")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from host.url import Url
 from host.wire.proxies import InvalidProxy, credentials_of, proxy_for
-from host.wire.url import Url
 
 PROXY = "http://proxy.corp:3128"
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host.wire.url import MAX_URL, Url
+from host.url import MAX_URL, Url
 
 BASE = Url.parse("http://a/b/c/d?q")
 

@@ -1,0 +1,75 @@
+"""The commands `login`, `logout` and `credentials`: logins at servers that want OAuth."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from host.cli.common import Selection, config_option, find_config, load_config, pass_selection, state_option
+from host.cli.exit_codes import DONE
+from host.cli.names import SERVER
+from host.cli.signals import allow_interrupts
+
+
+@click.command()
+@click.argument("server", metavar="SERVER", type=SERVER)
+@click.option("-y", "--yes", is_flag=True, help="Accept another issuer than that of the last login without asking.")
+@config_option
+@state_option
+@pass_selection
+def login(selection: Selection, server: str, yes: bool) -> int:
+    """Log in at a server that wants OAuth.
+
+    Prints a link to open in a browser on this machine, and another one for a browser elsewhere: the address at which
+    that one ends is pasted here. Running hosts use the login at once, and refresh it. Nothing is opened by itself.
+    """
+    from host.cli.logins import Logins
+
+    allow_interrupts()
+    with Logins.open(selection.open_state(), load_config(_config(selection))) as logins:
+        logins.log_in(server, accept_other_issuer=yes)
+    return DONE
+
+
+@click.command()
+@click.argument("server", metavar="SERVER", type=SERVER)
+@config_option
+@state_option
+@pass_selection
+def logout(selection: Selection, server: str) -> int:
+    """Forget the login at a server, and have the issuer revoke it."""
+    from host.cli.logins import Logins
+
+    allow_interrupts()
+    with Logins.open(selection.open_state(), load_config(_config(selection))) as logins:
+        logins.log_out(server)
+    return DONE
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: a list with an object for each login.")
+@config_option
+@state_option
+@pass_selection
+def credentials(selection: Selection, as_json: bool) -> int:
+    """Show the logins at servers, without their tokens."""
+    from host.cli.logins import Logins
+
+    with Logins.open(selection.open_state(), load_config(_config(selection))) as logins:
+        rows = logins.rows()
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return DONE
+    if not rows:
+        print("There are no logins. colonnade login SERVER makes one.")
+    for row in rows:
+        print(f"{row['server']}: {row['state']}")
+        for name in ("issuer", "resource", "scopes", "expires", "login"):
+            if text := row[name]:
+                print(f"  {name + ':':<10} {' '.join(text) if isinstance(text, list) else text}")
+    return DONE
+
+
+def _config(selection: Selection) -> str:
+    return find_config("name it with --config") if selection.config is None else str(selection.config)

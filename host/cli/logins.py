@@ -1,0 +1,223 @@
+"""Logins from the terminal: the person opens a link, and the answer comes back by the browser or is pasted."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TypedDict, TypeVar
+
+import trio
+
+from config import Config, HttpServer
+from host.cli.common import is_confirmed
+from host.cli.exit_codes import WRONG, CommandFailed
+from host.cli.http_servers import choose_plain_server
+from host.cli.suggest import did_you_mean
+from host.errors import first_exception
+from host.oauth.problem import OAuthProblem
+from host.sanitize import visible
+from host.slices import complete, run_inline
+from host.storage.directory import State
+from host.storage.sqlite import open_store
+from host.storage.store import CredentialKey, StateError, Store, StoredCredential
+from host.upstream.connect import has_own_authorization
+from host.upstream.login import AnswerBox, PendingLogin, begin, bind_callback, finish, open_callback, read_login, revoke
+from host.upstream.vault import Login, Vault, open_vault
+from host.url import Url
+
+TIME_LIMIT = 900.0
+"""Seconds that a person has for a login."""
+_MAX_PASTE = 16 * 1024
+
+T = TypeVar("T")
+
+
+class LoginRow(TypedDict):
+    """A login as people see it. `login` and `expires` are times in UTC; None where they are not known."""
+
+    server: str
+    state: str
+    issuer: str
+    resource: str
+    scopes: list[str]
+    expires: str | None
+    login: str | None
+
+
+class Logins:
+    """The logins of one configuration. Made by `open`."""
+
+    def __init__(self, config: Config, store: Store, vault: Vault) -> None:
+        self._config = config
+        self._store = store
+        self._vault = vault
+
+    @classmethod
+    @contextmanager
+    def open(cls, state: State, config: Config) -> Iterator[Logins]:
+        """The logins, for the block.
+
+        Raises:
+            CommandFailed: the store or its key cannot be used.
+        """
+        try:
+            with open_store(state, config.source) as store:
+                yield cls(config, store, open_vault(state, os.environ))
+        except StateError as problem:
+            raise CommandFailed(str(problem), WRONG) from problem
+
+    def log_in(self, server: str, *, accept_other_issuer: bool) -> None:
+        """Have a person log in; raises CommandFailed if that fails."""
+        spec = self._server(server)
+        login = _run(partial(self._log_in, spec, accept_other_issuer=accept_other_issuer))
+        scopes = f" with the scopes {' '.join(login.scopes)}" if login.scopes else ""
+        print(f"Logged in at {login.issuer}{scopes}. Running hosts use it within a second.")
+
+    async def _log_in(self, spec: HttpServer, *, accept_other_issuer: bool) -> Login:
+        former = await read_login(self._store, self._vault, CredentialKey(spec.id))
+        port = 0 if former is None else Url.parse(former.client.redirect_uri or "http://localhost:1").connect_port
+        with bind_callback(0 if port == 1 else port) as bound:
+            pending = await begin(spec, self._store, self._vault, bound)
+            _show(spec, pending)
+            if pending.is_other_issuer and not accept_other_issuer and not _accepts_issuer():
+                raise OAuthProblem("nothing was changed")
+            box = AnswerBox(pending.request)
+            serve_http = choose_plain_server(self._config.listen)
+            async with open_callback(bound, pending.request, box.take, serve_http) as callback:
+                print(f"\nOpen this in a browser on this machine:\n\n  {callback.start_url}\n")
+                print(
+                    f"Or open this in any browser, and paste the address at which it ends:\n\n  {pending.request.url}\n"
+                )
+                sys.stdout.flush()
+                with trio.move_on_after(TIME_LIMIT):
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(_read_pasted, box)
+                        code = await box.code()
+                        if callback.begun:
+                            with trio.move_on_after(1.0):
+                                await callback.finished.wait()
+                        nursery.cancel_scope.cancel()
+                    return await finish(pending, code, self._store, self._vault)
+        raise OAuthProblem(f"nobody logged in within {TIME_LIMIT / 60:.0f} min")
+
+    def log_out(self, server: str) -> None:
+        """Forget a login, and have it revoked; raises CommandFailed if there is none."""
+        print(_run(partial(self._log_out, server)))
+
+    async def _log_out(self, server: str) -> str:
+        key = CredentialKey(server)
+        if (await complete(self._store.read_credentials())).get(key) is None:
+            raise OAuthProblem(f"there is no login for {server}")
+        login = await read_login(self._store, self._vault, key)
+        await complete(self._store.write(lambda transaction: transaction.remove_credential(key)))
+        if login is None:
+            return "Logged out here. The stored login could not be read, so the issuer was not told."
+        spec = self._config.servers.get(server)
+        try:
+            home = Url.parse(spec.url.reveal() if isinstance(spec, HttpServer) else login.resource)
+            if await revoke(login, home):
+                return f"Logged out; {login.issuer} has revoked the login."
+            return f"Logged out here. {login.issuer} has no way to revoke a login, which ends when it expires."
+        except OAuthProblem as problem:
+            return f"Logged out here. The login may still be valid at {login.issuer}: {problem}."
+
+    def rows(self) -> list[LoginRow]:
+        """All logins, in the order of their servers."""
+        return [self._row(key, stored) for key, stored in run_inline(self._store.read_credentials()).items()]
+
+    def _row(self, key: CredentialKey, stored: StoredCredential) -> LoginRow:
+        row: LoginRow = {
+            "server": key.server,
+            "state": "",
+            "issuer": stored.issuer,
+            "resource": stored.resource,
+            "scopes": [],
+            "expires": None,
+            "login": None,
+        }
+        try:
+            login = self._vault.open(key, stored)
+        except OAuthProblem as problem:
+            return {**row, "state": str(problem)}
+        row["scopes"], row["login"] = list(login.scopes), _iso(login.began)
+        row["expires"] = None if login.expires is None else _iso(login.expires)
+        if login.is_over:
+            row["state"] = f"needs login: colonnade login {key.server}"
+        elif login.refresh_token is not None:
+            row["state"] = "logged in, refreshed by itself"
+        else:
+            row["state"] = "logged in, until it expires" if login.expires is not None else "logged in"
+        return row
+
+    def _server(self, server: str) -> HttpServer:
+        spec = self._config.servers.get(server)
+        if spec is None:
+            remedy = did_you_mean(server, self._config.servers) or f"its servers are {', '.join(self._config.servers)}"
+            raise CommandFailed(f"there is no server {visible(server)!r} in the configuration; {remedy}", WRONG)
+        if not isinstance(spec, HttpServer):
+            raise CommandFailed(f"{server} is a program: there are logins for servers with a url only", WRONG)
+        if has_own_authorization(spec):
+            raise CommandFailed(
+                f"{server} has its credentials in the configuration (headers or headers_helper); remove them to log in",
+                WRONG,
+            )
+        return spec
+
+
+def _show(spec: HttpServer, pending: PendingLogin) -> None:
+    """Show what the person is about to permit, before anything leaves for the issuer's page."""
+    request = pending.request
+    print(f"Login for {spec.id}")
+    rows = {
+        "issuer": request.issuer.id,
+        "resource": visible(request.resource),
+        "scopes": " ".join(request.scopes) or "those that the issuer gives by itself",
+        "redirect": request.redirect_uri,
+    }
+    for name, text in rows.items():
+        print(f"  {name + ':':<10} {text}")
+    if pending.is_other_issuer and pending.former is not None:
+        print(f"\nThe last login was at another issuer: {pending.former.issuer}")
+
+
+def _accepts_issuer() -> bool:
+    return sys.stdin.isatty() and is_confirmed("Log in at the new one?")
+
+
+async def _read_pasted(box: AnswerBox) -> None:
+    """Take the lines that a person pastes, until one is the answer. The end of the input ends nothing."""
+    # Not in a thread: one that still reads when the program ends would crash it.
+    pasted = b""
+    while len(pasted) < _MAX_PASTE:
+        try:
+            await trio.lowlevel.wait_readable(sys.stdin)
+        except OSError:  # a file, which is always readable
+            await trio.lowlevel.checkpoint()
+        data = os.read(sys.stdin.fileno(), _MAX_PASTE)
+        *lines, pasted = (pasted + data).split(b"\n") if data else (pasted, b"")
+        for line in filter(None, map(bytes.strip, lines)):
+            try:
+                box.take_address(line.decode("utf-8", "replace"))
+            except OAuthProblem as problem:
+                print(f"colonnade: {problem}", file=sys.stderr)
+        if not data:
+            return
+
+
+def _iso(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def _run(work: Callable[[], Awaitable[T]]) -> T:
+    """Run the work; what a person can do something about becomes CommandFailed."""
+    try:
+        return trio.run(work)
+    except BaseException as raised:
+        problem = first_exception(raised)
+        if not isinstance(problem, OAuthProblem | StateError | OSError):
+            raise
+    raise CommandFailed(str(problem))

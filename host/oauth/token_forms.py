@@ -1,0 +1,64 @@
+"""The forms that a client posts to an authorization server, with its authentication (RFC 6749, 2.3 and 4 to 6; RFC
+7009)."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import quote_plus, urlencode
+
+from host.oauth.authorization import AuthorizationRequest
+from host.oauth.documents import ClientRegistration
+
+
+class Form(NamedTuple):
+    """The body of a POST, and the headers that belong to it."""
+
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+
+def code_form(request: AuthorizationRequest, code: str, client: ClientRegistration) -> Form:
+    """Exchange an authorization code for tokens."""
+    return _form(
+        client,
+        {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": request.redirect_uri,
+            "code_verifier": request.verifier,
+            "resource": request.resource,
+        },
+    )
+
+
+def refresh_form(refresh_token: str, resource: str, client: ClientRegistration) -> Form:
+    """Exchange a refresh token. The scope stays that of the login (RFC 6749, 6)."""
+    return _form(client, {"grant_type": "refresh_token", "refresh_token": refresh_token, "resource": resource})
+
+
+def client_credentials_form(resource: str, scopes: Sequence[str], client: ClientRegistration) -> Form:
+    """Request a token for the client itself (RFC 6749, 4.4)."""
+    fields = {"grant_type": "client_credentials", "resource": resource}
+    if scopes:
+        fields["scope"] = " ".join(scopes)
+    return _form(client, fields)
+
+
+def revocation_form(token: str, hint: str, client: ClientRegistration) -> Form:
+    """Revoke a token. `hint`: access_token or refresh_token."""
+    return _form(client, {"token": token, "token_type_hint": hint})
+
+
+def _form(client: ClientRegistration, fields: Mapping[str, str]) -> Form:
+    headers = [(b"Content-Type", b"application/x-www-form-urlencoded"), (b"Accept", b"application/json")]
+    more = {"client_id": client.client_id}
+    if client.client_secret is not None and client.auth_method == "client_secret_basic":
+        # Both parts are encoded as in a form first (RFC 6749, 2.3.1).
+        pair = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret)}"
+        headers.append((b"Authorization", b"Basic " + b64encode(pair.encode("ascii"))))
+        more = {}
+    elif client.client_secret is not None:
+        more["client_secret"] = client.client_secret
+    return Form(headers, urlencode({**fields, **more}).encode("ascii"))

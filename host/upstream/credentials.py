@@ -1,0 +1,349 @@
+"""The logins of servers in use: tokens are refreshed ahead of their expiry, and after the server refused one.
+
+A refresh token may be good for one use only, and a second use may end the login (OAuth 2.1, 4.3.1). So there is one
+refresh at a time for a login: in this process one task does it, and whoever needs the token waits for that task; among
+processes, a lease in the store. Before a refresh the stored login is read again, since another process may have
+refreshed it. The new tokens are on disk before they are used.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import final
+
+import msgspec
+import trio
+
+from config import HttpServer
+from host.errors import copy_of
+from host.oauth.challenge import MAX_SCOPES
+from host.oauth.documents import TokenRefused, Tokens, covers, read_tokens
+from host.oauth.problem import OAuthProblem
+from host.oauth.token_forms import refresh_form
+from host.slices import complete
+from host.storage.store import CredentialKey, StateError, Store, StoredCredential, Transaction
+from host.upstream.vault import Login, Vault
+from host.url import Url
+from host.wire.http_transport import Authorization, Header
+from host.wire.issuer_http import IssuerHttp, find_home
+from host.wire.link import LinkLost
+
+REFRESH_AHEAD = 60.0
+"""Seconds before the expiry at which a token is refreshed; a fifth of its lifetime if that is shorter."""
+REFRESH_TIMEOUT = 10.0
+"""Seconds that a refresh may take, once its lease was had. It is not cancelled meanwhile: its answer may be the only
+token there is."""
+LEASE = 20.0
+"""Seconds for which a process has the right to refresh a login. Longer than the refresh, so that no two overlap."""
+LEASE_CHECK = 0.1
+"""Seconds between two looks at a login that another process refreshes."""
+RETRY_PAUSE = 5.0
+"""Seconds after a failed refresh until the next one, while the present token is valid."""
+REFUSAL_WINDOW = 60.0
+"""If the server refuses a token, and within so many seconds the one that took its place, the login is over."""
+POLL_INTERVAL = 1.0
+"""Seconds between two looks at what other processes have stored."""
+
+_FINAL = ("invalid_grant", "invalid_client", "unauthorized_client")
+"""Errors of a token endpoint after which the same request will not succeed any more (RFC 6749, 5.2)."""
+
+
+class LoginUnavailable(LinkLost):
+    """The token cannot be had now; a later attempt may succeed."""
+
+    nothing_begun = True
+
+
+class _Attempt:
+    """A refresh that others wait for."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.problem: LoginUnavailable | None = None
+
+
+@final
+class Credential(Authorization):
+    """The login for one server. Made by `Credentials`."""
+
+    def __init__(
+        self,
+        key: CredentialKey,
+        server: Url,
+        store: Store,
+        vault: Vault,
+        nursery: trio.Nursery,
+        now: Callable[[], float],
+    ) -> None:
+        self.server = server
+        self.login: Login | None = None
+        self.problem = ""
+        """Why the stored login cannot be used."""
+        self._key = key
+        self._store = store
+        self._vault = vault
+        self._nursery = nursery
+        self._now = now
+        self._revision = -1
+        self._header: Header | None = None
+        self._refresh_at = -math.inf
+        """Unix time at which the present token is refreshed; in the past if there is none."""
+        self._expires = -math.inf
+        self._attempt: _Attempt | None = None
+        self._unsaved: Login | None = None
+        """A refreshed login that could not be stored yet, and so is not used."""
+        self._replaced_at = -math.inf
+        """When a token that the server had refused was last replaced."""
+        self._writing = trio.Lock()
+        """Held by the task that changes the stored login."""
+        self._holder = secrets.token_hex(16)
+        self._changed = trio.lowlevel.ParkingLot()
+
+    @property
+    def login_id(self) -> str:
+        """The name of the login; empty if there is none, or if it is over."""
+        return "" if self.login is None or self.login.is_over else self.login.id
+
+    async def wait_changed(self, login_id: str) -> None:
+        """Wait until the login is another one than this, or there is none (any more)."""
+        while self.login_id == login_id:
+            await self._changed.park()
+
+    # Authorization
+
+    @property
+    def remedy(self) -> str:
+        return f"colonnade login {self._key.server}"
+
+    def note_missing(self, scopes: Sequence[str]) -> None:
+        if self.login is not None and not set(scopes) <= {*self.login.missing}:
+            self._nursery.start_soon(self._store_missing, scopes)
+
+    async def _store_missing(self, scopes: Sequence[str]) -> None:
+        async with self._writing:
+            if self.login is not None and not set(scopes) <= {*self.login.missing}:
+                missing = tuple(dict.fromkeys((*self.login.missing, *scopes)))[:MAX_SCOPES]
+                with suppress(StateError):  # the next request that needs the scope says so again
+                    await self._put(msgspec.structs.replace(self.login, missing=missing))
+
+    def current(self) -> Header | None:
+        if self._now() < self._refresh_at:
+            return self._header
+        return self._current_or_refresh()
+
+    def _current_or_refresh(self) -> Header | None:
+        """The header if it is still valid; a refresh is begun then."""
+        header = self._usable(None)
+        if header is not None and self._attempt is None:
+            self._begin_refresh(None)
+        return header
+
+    async def renew(self, refused: Header | None) -> Header | None:
+        if (header := self._usable(refused)) is not None:
+            return header
+        if self.login is None or self.login.is_over:
+            return None
+        attempt = self._attempt or self._begin_refresh(refused)
+        await attempt.done.wait()
+        if attempt.problem is not None:
+            raise copy_of(attempt.problem)
+        return self._usable(refused)
+
+    def _usable(self, refused: Header | None) -> Header | None:
+        return self._header if self._header is not refused and self._now() < self._expires else None
+
+    # The refresh
+
+    def _begin_refresh(self, refused: Header | None) -> _Attempt:
+        attempt = self._attempt = _Attempt()
+        self._nursery.start_soon(self._refresh, attempt, refused)
+        return attempt
+
+    async def _refresh(self, attempt: _Attempt, refused: Header | None) -> None:
+        try:
+            async with self._writing:
+                await self._replace_token(refused)
+        except (OAuthProblem, StateError) as problem:
+            self._refresh_at = min(self._now() + RETRY_PAUSE, self._expires)
+            attempt.problem = LoginUnavailable(f"its token could not be refreshed: {problem}")
+        finally:
+            self._attempt = None
+            attempt.done.set()
+
+    async def _replace_token(self, refused: Header | None) -> None:
+        """Get another token, or find out that the login is over.
+
+        Raises:
+            OAuthProblem, StateError: neither can be had now.
+        """
+        if not await self._lease(refused):
+            return
+        try:
+            # Not cancelled from here on: the issuer may have taken back the former token when it answers.
+            with trio.fail_after(REFRESH_TIMEOUT, shield=True):
+                self._unsaved = self._unsaved or await self._refreshed(refused)
+                await self._put(self._unsaved)
+        except trio.TooSlowError:
+            raise OAuthProblem(f"the issuer did not answer within {REFRESH_TIMEOUT:.0f} s") from None
+        finally:
+            with trio.CancelScope(shield=True), suppress(StateError):
+                await complete(self._store.write(self._end_lease))
+
+    async def _lease(self, refused: Header | None) -> bool:
+        """Get the right to refresh. False if there is another login or token by now, which is then the present one."""
+        while True:
+            stored, is_leased = await complete(self._store.write(self._take_lease))
+            if stored is None or stored.revision != self._revision:
+                self.adopt(stored)
+                if self.login is None or self.login.is_over or self._usable(refused) is not None:
+                    return False
+                continue
+            if is_leased:
+                return True
+            await trio.sleep(LEASE_CHECK)
+
+    def _take_lease(self, transaction: Transaction) -> tuple[StoredCredential | None, bool]:
+        stored = transaction.credential(self._key)
+        if stored is None or stored.revision != self._revision:
+            return stored, False
+        now = self._now()
+        return stored, transaction.lease_credential(self._key, self._holder, now, now + LEASE)
+
+    def _end_lease(self, transaction: Transaction) -> None:
+        transaction.end_lease(self._key, self._holder)
+
+    async def _refreshed(self, refused: Header | None) -> Login:
+        """The login with other tokens, or without any if it is over."""
+        login = self.login
+        assert login is not None
+        over = msgspec.structs.replace(login, access_token=None, refresh_token=None, expires=None)
+        now = self._now()
+        if login.refresh_token is None or (refused is not None and now - self._replaced_at < REFUSAL_WINDOW):
+            return over
+        try:
+            http = IssuerHttp(await find_home(self.server))
+            form = refresh_form(login.refresh_token, login.resource, login.client)
+            tokens = read_tokens(*await http.post(login.token_endpoint, form))
+        except TokenRefused as problem:
+            if problem.error in _FINAL:
+                return over
+            raise
+        if refused is not None:
+            self._replaced_at = now
+        return with_tokens(login, tokens, now)
+
+    async def _put(self, login: Login) -> None:
+        sealed = self._vault.close(self._key, login)
+
+        def change(transaction: Transaction) -> StoredCredential | None:
+            stored, is_leased = self._take_lease(transaction)
+            # Otherwise a person has logged in or out meanwhile.
+            return transaction.put_credential(self._key, sealed) if is_leased else stored
+
+        self.adopt(await complete(self._store.write(change)))
+
+    # The store
+
+    def adopt(self, stored: StoredCredential | None) -> None:
+        """Use what is stored."""
+        revision = -1 if stored is None else stored.revision
+        if revision == self._revision or 0 <= revision < self._revision:  # a reading from before the last change
+            return
+        self._revision, self.login, self.problem, self._unsaved = revision, None, "", None
+        if stored is not None:
+            try:
+                login = self._vault.open(self._key, stored)
+            except OAuthProblem as problem:
+                self.problem = str(problem)
+            else:
+                # With another url in the configuration, the token must not go there.
+                self.login = login if covers(self.server, login.resource) else None
+        self._set_header()
+        self._changed.unpark_all()
+
+    def _set_header(self) -> None:
+        login = self.login
+        if login is None or login.access_token is None:
+            self._header, self._expires, self._refresh_at = None, -math.inf, -math.inf
+            return
+        self._header = (b"Authorization", f"Bearer {login.access_token}".encode("ascii"))
+        self._expires = math.inf if login.expires is None else login.expires
+        ahead = min(REFRESH_AHEAD, (self._expires - self._now()) / 5) if login.refresh_token is not None else 0.0
+        self._refresh_at = self._expires - ahead if login.expires is not None else math.inf
+
+
+def with_tokens(login: Login, tokens: Tokens, now: float) -> Login:
+    """A login with the tokens that the issuer gave at this Unix time."""
+    return msgspec.structs.replace(
+        login,
+        access_token=tokens.access_token,
+        # Without a new one, the former one stays good (RFC 6749, 6).
+        refresh_token=tokens.refresh_token or login.refresh_token,
+        expires=None if tokens.lifetime is None else now + tokens.lifetime,
+        scopes=login.scopes if tokens.scopes is None else tokens.scopes,
+    )
+
+
+class Credentials:
+    """The logins of all servers of one configuration. Made by `open_credentials`."""
+
+    def __init__(self, store: Store, vault: Vault, nursery: trio.Nursery, now: Callable[[], float]) -> None:
+        self._store = store
+        self._vault = vault
+        self._nursery = nursery
+        self._now = now
+        self._revision = -1
+        self._stored: dict[CredentialKey, StoredCredential] = {}
+        self._used: dict[CredentialKey, Credential] = {}
+
+    def of(self, spec: HttpServer) -> Credential:
+        """The login for this server: the same object as long as its URL is the same."""
+        key, server = CredentialKey(spec.id), Url.parse(spec.url.reveal())
+        credential = self._used.get(key)
+        if credential is None or credential.server != server:
+            credential = Credential(key, server, self._store, self._vault, self._nursery, self._now)
+            credential.adopt(self._stored.get(key))
+            self._used[key] = credential
+        return credential
+
+    async def reload(self) -> None:
+        """Take over what other processes have stored.
+
+        Raises:
+            StateError: it cannot be read.
+        """
+        revision = self._store.poll().credentials
+        if revision == self._revision:
+            return
+        self._stored = await complete(self._store.read_credentials())
+        self._revision = revision
+        for key, credential in self._used.items():
+            credential.adopt(self._stored.get(key))
+
+    async def run(self) -> None:
+        """Follow what other processes store, until cancelled."""
+        while True:
+            await trio.sleep(POLL_INTERVAL)
+            with suppress(StateError):  # a problem of the store, which the status shows
+                await self.reload()
+
+
+@asynccontextmanager
+async def open_credentials(
+    store: Store, vault: Vault, now: Callable[[], float] = time.time
+) -> AsyncIterator[Credentials]:
+    """The logins, for the block. A refresh that has begun is finished at its end.
+
+    Raises:
+        StateError: they cannot be read.
+    """
+    async with trio.open_nursery() as nursery:
+        credentials = Credentials(store, vault, nursery, now)
+        await credentials.reload()
+        nursery.start_soon(credentials.run)
+        yield credentials
+        nursery.cancel_scope.cancel("the host stops")

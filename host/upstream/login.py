@@ -1,0 +1,298 @@
+"""A login at the authorization server of a configured server, by a person with a browser.
+
+    begin   discovery, registration, and the link for the person; nothing is stored
+    finish  the answer of the issuer, exchanged for tokens; the login is stored
+
+The caller shows the link, and passes the answer on: from the listener of the login (`callback`), or pasted by the
+person. One `PendingLogin` takes one answer.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+import trio
+
+from config import HttpServer
+from host.jsonrpc.messages import Request, write
+from host.oauth.authorization import CALLBACK_PATH, AuthorizationRequest, ForeignAnswer, choose_scopes
+from host.oauth.challenge import Challenge, bearer_challenge
+from host.oauth.documents import (
+    ClientRegistration,
+    Issuer,
+    error_code,
+    read_registration,
+    read_tokens,
+    registration_request,
+)
+from host.oauth.problem import OAuthProblem
+from host.oauth.token_forms import Form, code_form, revocation_form
+from host.protocol.methods import PING
+from host.slices import complete
+from host.storage.store import CredentialKey, Store
+from host.upstream.callback import Callback
+from host.upstream.credentials import with_tokens
+from host.upstream.discovery import Discovered, discover
+from host.upstream.vault import Login, Vault
+from host.url import Url
+from host.wire.acceptor import Limits, ServeHttp
+from host.wire.http_transport import EVENT_STREAM, JSON, open_origin
+from host.wire.issuer_http import IssuerHttp, IssuerUnreachable, find_home
+from host.wire.link import LinkLost
+from host.wire.port import bind
+
+PROBE_TIMEOUT = 15.0
+LISTEN_ADDRESS = "127.0.0.1"
+"""Where browsers come back to. Not `localhost`, which another program may have at ::1 (RFC 8252, 8.3)."""
+MAX_STEP_UPS = 2
+"""Logins in a row for scopes that the server found missing."""
+_CONNECTIONS = 8
+
+
+class TooManyStepUps(OAuthProblem):
+    """The server keeps asking for more scopes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingLogin:
+    """A login that has begun. `former`: the login that it takes the place of."""
+
+    key: CredentialKey
+    http: IssuerHttp
+    client: ClientRegistration
+    request: AuthorizationRequest
+    former: Login | None
+
+    @property
+    def is_other_issuer(self) -> bool:
+        """Whether the server names another issuer than at its last login."""
+        return self.former is not None and self.former.issuer != self.request.issuer.id
+
+
+async def probe(spec: HttpServer) -> Challenge | None:
+    """The challenge that the server sends to a request without a token; None if it sends none. The request does
+    nothing: a server that answers it needs no login for it.
+
+    Raises:
+        IssuerUnreachable: the server cannot be reached.
+    """
+    body = write(Request("login", PING))
+    posts = [("Accept", f"{JSON}, {EVENT_STREAM}"), ("Content-Type", JSON)]
+    headers = {name: value.reveal() for name, value in spec.headers.items()}
+    try:
+        with trio.fail_after(PROBE_TIMEOUT):
+            async with open_origin(spec.url.reveal(), headers) as origin:
+                # A server of HTTP+SSE has a stream at its address, and takes no POST there.
+                for method, ours, sent in (("POST", posts, body), ("GET", [("Accept", EVENT_STREAM)], None)):
+                    answer = await origin.request(method, origin.headers(ours), sent)
+                    await answer.aclose()
+                    if answer.status == 401:
+                        return bearer_challenge(answer.header("www-authenticate") or "")
+    except LinkLost as problem:
+        raise IssuerUnreachable(f"the server gave no answer: {problem}") from None
+    except trio.TooSlowError:
+        raise IssuerUnreachable(f"the server did not answer within {PROBE_TIMEOUT:.0f} s") from None
+    return None
+
+
+async def begin(
+    spec: HttpServer, store: Store, vault: Vault, bound: socket.socket, challenge: Challenge | None = None
+) -> PendingLogin:
+    """Find the issuer of a server, and register with it if that is necessary.
+
+    Args:
+        bound: the socket at which the browser comes back.
+        challenge: that of the server's 401; None to ask the server.
+
+    Raises:
+        OAuthProblem: there can be no login.
+        StateError: the store cannot be read.
+    """
+    server, key = Url.parse(spec.url.reveal()), CredentialKey(spec.id)
+    former = await read_login(store, vault, key)
+    http = IssuerHttp(await find_home(server))
+    challenge = challenge or await probe(spec)
+    found = await discover(server, challenge, http, "" if former is None else former.issuer)
+    known = _known_scopes(former, found)
+    scopes = choose_scopes((), () if challenge is None else challenge.scopes, found.scopes, found.issuer.scopes, known)
+    redirect = f"http://{LISTEN_ADDRESS}:{bound.getsockname()[1]}{CALLBACK_PATH}"
+    client = await _registered(found.issuer, redirect, scopes, http, former)
+    request = AuthorizationRequest(
+        issuer=found.issuer, client_id=client.client_id, redirect_uri=redirect, resource=found.resource, scopes=scopes
+    )
+    return PendingLogin(key, http, client, request, former)
+
+
+def _known_scopes(former: Login | None, found: Discovered) -> tuple[str, ...]:
+    """The scopes of the former login and those that the server found missing in it: it would lose the former ones
+    otherwise (2026-07-28, "Step-Up Authorization Flow")."""
+    if former is None or former.issuer != found.issuer.id or former.resource != found.resource:
+        return ()
+    if former.missing and former.step_ups >= MAX_STEP_UPS:
+        raise TooManyStepUps(
+            f"the server wants more scopes after each of {MAX_STEP_UPS} logins; it may never be content. Log out, and "
+            "then in again, to begin anew"
+        )
+    return (*former.scopes, *former.missing)
+
+
+async def _registered(
+    issuer: Issuer, redirect: str, scopes: tuple[str, ...], http: IssuerHttp, former: Login | None
+) -> ClientRegistration:
+    """The client that Colonnade is at this issuer: the one that was registered with this redirect before, or a new
+    one."""
+    if former is not None and former.issuer == issuer.id:
+        client = former.client
+        is_valid = not client.secret_expires or client.secret_expires > time.time()
+        if client.is_dynamic and is_valid and client.redirect_uri == redirect:
+            return client
+    if issuer.registration_endpoint is None:
+        raise OAuthProblem(f"the issuer {issuer.id} registers no clients by itself")
+    request = registration_request(redirect, scopes, issuer.token_auth_methods)
+    headers = [(b"Content-Type", b"application/json"), (b"Accept", b"application/json")]
+    answer = await http.post(issuer.registration_endpoint, Form(headers, msgspec.json.encode(request)))
+    if answer.status not in (200, 201):
+        why = error_code(answer.body) or f"HTTP {answer.status}"
+        raise OAuthProblem(f"the issuer {issuer.id} refused to register Colonnade ({why})")
+    return read_registration(answer.body, redirect, str(request["token_endpoint_auth_method"]))
+
+
+async def finish(pending: PendingLogin, code: str, store: Store, vault: Vault) -> Login:
+    """Exchange the authorization code, and store the login.
+
+    Raises:
+        OAuthProblem: the issuer refused the code, or gave no answer.
+        StateError: the login cannot be stored.
+    """
+    request, issuer = pending.request, pending.request.issuer
+    tokens = read_tokens(*await pending.http.post(issuer.token_endpoint, code_form(request, code, pending.client)))
+    now = time.time()
+    is_step_up = pending.former is not None and bool(pending.former.missing) and not pending.is_other_issuer
+    login = with_tokens(
+        Login(
+            id=secrets.token_hex(8),
+            resource=request.resource,
+            issuer=issuer.id,
+            client=pending.client,
+            token_endpoint=issuer.token_endpoint,
+            revocation_endpoint=issuer.revocation_endpoint,
+            scopes=request.scopes,
+            began=now,
+            step_ups=pending.former.step_ups + 1 if pending.former is not None and is_step_up else 0,
+        ),
+        tokens,
+        now,
+    )
+    sealed = vault.close(pending.key, login)
+    await complete(store.write(lambda transaction: transaction.put_credential(pending.key, sealed)))
+    return login
+
+
+async def read_login(store: Store, vault: Vault, key: CredentialKey) -> Login | None:
+    """The stored login of a server; None if there is none, or if it cannot be read with the present key.
+
+    Raises:
+        StateError: the store cannot be read.
+    """
+    stored = (await complete(store.read_credentials())).get(key)
+    try:
+        return None if stored is None else vault.open(key, stored)
+    except OAuthProblem:
+        return None
+
+
+async def revoke(login: Login, server: Url) -> bool:
+    """Have the issuer revoke the tokens of a login (RFC 7009). False if it has no way to do that.
+
+    Raises:
+        OAuthProblem: it did not do it.
+    """
+    if login.revocation_endpoint is None:
+        return False
+    http = IssuerHttp(await find_home(server))
+    for token, hint in ((login.refresh_token, "refresh_token"), (login.access_token, "access_token")):
+        if token is not None:
+            answer = await http.post(login.revocation_endpoint, revocation_form(token, hint, login.client))
+            if answer.status != 200:
+                raise OAuthProblem(f"the issuer did not revoke the token (HTTP {answer.status})")
+    return True
+
+
+# The answer
+
+
+class AnswerBox:
+    """Takes the one answer to a login, from the browser or from a person who pastes it."""
+
+    def __init__(self, request: AuthorizationRequest) -> None:
+        self._request = request
+        self._code: str | None = None
+        self._problem: OAuthProblem | None = None
+        self._taken = trio.Event()
+
+    def take(self, query: str) -> None:
+        """Take the query of an answer. An answer to another login changes nothing.
+
+        Raises:
+            OAuthProblem: it is no good answer.
+        """
+        if self._taken.is_set():
+            raise OAuthProblem("this login has had its answer already")
+        try:
+            self._code = self._request.read_answer(query)
+        except OAuthProblem as problem:
+            if not isinstance(problem, ForeignAnswer):
+                self._problem = problem
+                self._taken.set()
+            raise
+        self._taken.set()
+
+    def take_address(self, address: str) -> None:
+        """Take the address at which a browser ended, as a person pastes it; raises as `take` does."""
+        before, question, query = address.strip().partition("?")
+        self.take((query if question else before).partition("#")[0])
+
+    async def code(self) -> str:
+        """Wait for the answer.
+
+        Raises:
+            OAuthProblem: it says that there is no code, or is not a good one.
+        """
+        await self._taken.wait()
+        if self._problem is not None:
+            raise self._problem
+        assert self._code is not None
+        return self._code
+
+
+@asynccontextmanager
+async def open_callback(
+    bound: socket.socket, request: AuthorizationRequest, take: Callable[[str], None], serve_http: ServeHttp
+) -> AsyncIterator[Callback]:
+    """Listen for the browser's return, for the block."""
+    callback = Callback(bound, request.url, take)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(serve_http, callback.serve, bound, limits=Limits(_CONNECTIONS)))
+        yield callback
+        nursery.cancel_scope.cancel()
+
+
+def bind_callback(port: int = 0) -> socket.socket:
+    """The socket at which browsers come back: at this port if it can be had, else at a free one.
+
+    Raises:
+        OSError: there is none.
+    """
+    try:
+        return bind(LISTEN_ADDRESS, port)
+    except OSError:
+        if port == 0:
+            raise
+        return bind(LISTEN_ADDRESS, 0)

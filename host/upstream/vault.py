@@ -1,0 +1,114 @@
+"""The logins in the store: each is one record, encrypted and authenticated, and bound to its place.
+
+The cipher is that of `host.seal`. The key comes from the environment variable `COLONNADE_KEY`, or else is derived from
+the secret of the state directory, which only the user can read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from host.oauth.documents import ClientRegistration
+from host.oauth.problem import OAuthProblem
+from host.seal import InvalidSeal, Seal, derive_key
+from host.storage.directory import State
+from host.storage.store import CredentialKey, StateError, StoredCredential
+
+KEY_VARIABLE = "COLONNADE_KEY"
+MIN_KEY = 32
+"""Characters of a key in the environment."""
+_PURPOSE = "login"
+
+
+class Login(msgspec.Struct, frozen=True, kw_only=True):
+    """A login at an issuer, for one resource.
+
+    `id` names it: it stays the same while tokens are refreshed, and a new login has another one. Without an access
+    token it is over, and only its registration is good. `expires`: Unix time, None if the issuer did not say;
+    `scopes`: those that were granted, or else requested; `missing`: those that the server found missing since then;
+    `step_ups`: logins in a row that asked for missing scopes."""
+
+    id: str
+    resource: str
+    issuer: str
+    client: ClientRegistration
+    token_endpoint: str
+    revocation_endpoint: str | None
+    scopes: tuple[str, ...]
+    began: float
+    access_token: str | None = None
+    refresh_token: str | None = None
+    expires: float | None = None
+    missing: tuple[str, ...] = ()
+    step_ups: int = 0
+
+    def __repr__(self) -> str:
+        return f"<Login {self.id} at {self.issuer}>"
+
+    @property
+    def is_over(self) -> bool:
+        return self.access_token is None
+
+    def secrets(self) -> list[str]:
+        """The texts that nobody else may see."""
+        known = (self.access_token, self.refresh_token, self.client.client_secret)
+        return [each for each in known if each is not None]
+
+
+class Vault:
+    """Encrypts logins for the store.
+
+    Args:
+        key: `KEY_BYTES` secret bytes.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._seal = Seal(key)
+
+    def close(self, key: CredentialKey, login: Login) -> StoredCredential:
+        """The login as it is stored under this key."""
+        sealed = self._seal.seal(
+            _PURPOSE, _binding(key, login.resource, login.issuer), msgspec.json.encode(login), math.inf
+        )
+        return StoredCredential(login.resource, login.issuer, sealed)
+
+    def open(self, key: CredentialKey, stored: StoredCredential) -> Login:
+        """The login that is stored under this key.
+
+        Raises:
+            OAuthProblem: it was stored with another key, or has been changed.
+        """
+        try:
+            content = self._seal.unseal(_PURPOSE, _binding(key, stored.resource, stored.issuer), stored.sealed)
+            return msgspec.json.decode(content, type=Login)
+        except (InvalidSeal, msgspec.DecodeError):
+            pass
+        raise OAuthProblem(
+            f"its stored login cannot be read with the present key: use the former {KEY_VARIABLE}, or log in again"
+        )
+
+
+def open_vault(state: State, environ: Mapping[str, str]) -> Vault:
+    """The vault of a state directory.
+
+    Raises:
+        StateError: there is no usable key.
+    """
+    given = environ.get(KEY_VARIABLE)
+    if given is None:
+        return Vault(derive_key(state.key(), b"logins"))
+    if len(given) < MIN_KEY:
+        raise StateError(
+            f"{KEY_VARIABLE} has {len(given)} characters; expected at least {MIN_KEY} random ones, for instance of "
+            "`openssl rand -hex 32`"
+        )
+    return Vault(hashlib.blake2b(given.encode(), digest_size=32, person=b"colonnade login").digest())
+
+
+def _binding(key: CredentialKey, resource: str, issuer: str) -> bytes:
+    return json.dumps([*key, resource, issuer]).encode()

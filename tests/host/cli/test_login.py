@@ -1,0 +1,87 @@
+"""The commands about logins: what they print, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from host.cli.command_line import run
+from host.cli.exit_codes import DONE, FAILED, WRONG
+from host.slices import run_inline
+from host.storage.directory import open_state
+from host.storage.sqlite import open_store
+from host.storage.store import CredentialKey
+from host.upstream.vault import Login, open_vault
+from tests.host.upstream.test_vault import LOGIN
+
+CONFIG = """servers:
+  notes: {url: "https://mcp.example/mcp"}
+  token: {url: "https://mcp.example/mcp", headers: {Authorization: "Bearer x"}}
+  helped: {url: "https://mcp.example/mcp", headers_helper: [./token]}
+  program: {command: [true]}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COLONNADE_STATE", str(tmp_path / "state"))
+    monkeypatch.delenv("COLONNADE_KEY", raising=False)
+    file = tmp_path / "colonnade.yaml"
+    file.write_text(CONFIG)
+    return file
+
+
+def store(file: Path, login: Login, server: str = "notes") -> None:
+    state, key = open_state(file.parent / "state"), CredentialKey(server)
+    sealed = open_vault(state, {}).close(key, login)
+    with open_store(state, file) as opened:
+        run_inline(opened.write(lambda transaction: transaction.put_credential(key, sealed)))
+
+
+def test_credentials_are_shown_without_a_secret(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store(file, LOGIN)
+    assert run(["credentials", "--config", str(file)]) == DONE
+    printed = capsys.readouterr().out
+    assert printed.splitlines() == [
+        "notes: logged in, refreshed by itself",
+        "  issuer:    https://login.example",
+        "  resource:  https://mcp.example/mcp",
+        "  scopes:    a",
+        "  expires:   1970-01-01T00:00:05Z",
+        "  login:     1970-01-01T00:00:01Z",
+    ]
+    assert run(["credentials", "--config", str(file), "--json"]) == DONE
+    as_json = capsys.readouterr().out
+    assert json.loads(as_json)[0]["server"] == "notes"
+    assert not [secret for secret in LOGIN.secrets() if secret in printed + as_json]
+
+
+def test_without_a_login_there_is_a_sentence(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["credentials", "--config", str(file)]) == DONE
+    assert capsys.readouterr().out == "There are no logins. colonnade login SERVER makes one.\n"
+    assert run(["logout", "notes", "--config", str(file)]) == FAILED
+    assert "there is no login for notes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("server", "why"),
+    [
+        ("note", "did you mean notes?"),
+        ("program", "program is a program"),
+        ("token", "has its credentials in the configuration"),
+        ("helped", "has its credentials in the configuration"),
+    ],
+)
+def test_servers_at_which_nobody_logs_in(file: Path, capsys: pytest.CaptureFixture[str], server: str, why: str) -> None:
+    assert run(["login", server, "--config", str(file)]) == WRONG
+    assert why in capsys.readouterr().err
+
+
+def test_a_key_that_cannot_be_used_is_a_sentence(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLONNADE_KEY", "short")
+    assert run(["credentials", "--config", str(file)]) == WRONG
+    assert "COLONNADE_KEY has 5 characters" in capsys.readouterr().err

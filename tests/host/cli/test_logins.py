@@ -1,0 +1,236 @@
+"""Logins from the terminal: rows, the pasted answer, and the issuer that a person has to accept."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import msgspec
+import pytest
+import trio
+
+from config import Config, load
+from host.cli.exit_codes import CommandFailed
+from host.cli.logins import Logins
+from host.slices import run_inline
+from host.storage.directory import State, open_state
+from host.storage.sqlite import open_store
+from host.storage.store import CredentialKey
+from host.upstream.vault import Login, open_vault
+from tests.host.upstream.test_vault import LOGIN
+from tests.kit.issuer import RESOURCE_METADATA, Issuer, open_issuer
+from tests.kit.logins import login
+
+NOTES = CredentialKey("notes")
+
+
+@contextmanager
+def issuers(count: int = 1) -> Iterator[list[Issuer]]:
+    """Issuers in a thread of their own: a command runs its own event loop."""
+    found: list[Issuer] = []
+    started, stop = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def one(task_status: trio.TaskStatus[Issuer] = trio.TASK_STATUS_IGNORED) -> None:
+                async with open_issuer() as issuer:
+                    task_status.started(issuer)
+                    await trio.sleep_forever()
+
+            for _ in range(count):
+                found.append(await nursery.start(one))
+            started.set()
+            while not stop.is_set():  # noqa: ASYNC110 - another thread says so
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+
+    thread = threading.Thread(target=trio.run, args=(serve,))
+    thread.start()
+    assert started.wait(5)
+    try:
+        yield found
+    finally:
+        stop.set()
+        thread.join()
+
+
+class Home:
+    """A configuration with a server at an issuer, and its state."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        file = folder / "colonnade.yaml"
+        file.write_text(f"servers: {{notes: {{url: '{url}'}}}}\n")
+        self.config: Config = load(file)
+        self.state: State = open_state(folder / "state")
+
+    def store(self, stored: Login) -> None:
+        sealed = open_vault(self.state, {}).close(NOTES, stored)
+        with open_store(self.state, self.config.source) as store:
+            run_inline(store.write(lambda transaction: transaction.put_credential(NOTES, sealed)))
+
+    def present(self) -> Login | None:
+        with open_store(self.state, self.config.source) as store:
+            stored = run_inline(store.read_credentials()).get(NOTES)
+        return None if stored is None else open_vault(self.state, {}).open(NOTES, stored)
+
+    def log_in(self, *, accept: bool = False) -> None:
+        with Logins.open(self.state, self.config) as logins:
+            logins.log_in("notes", accept_other_issuer=accept)
+
+    def log_out(self) -> None:
+        with Logins.open(self.state, self.config) as logins:
+            logins.log_out("notes")
+
+
+@pytest.fixture(autouse=True)
+def own_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLONNADE_KEY", raising=False)
+
+
+@pytest.fixture
+def typing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[str], str]], list[str]]]:
+    """Has somebody type what the function makes of the issuer's link; the lines that were printed so far."""
+    read, write = os.pipe()
+    stdin = os.fdopen(read)
+    monkeypatch.setattr(sys, "stdin", stdin)
+
+    def types(answer: Callable[[str], str]) -> list[str]:
+        printed: list[str] = []
+
+        def see(*words: Any, **_: Any) -> None:
+            printed.append(" ".join(map(str, words)))
+            if "/authorize?" in printed[-1]:
+                os.write(write, f"{answer(printed[-1].strip())}\n".encode())
+
+        monkeypatch.setattr("builtins.print", see)
+        return printed
+
+    yield types
+    os.close(write)
+    stdin.close()
+
+
+def answer_to(link: str, **more: str) -> str:
+    """The address at which a browser ends."""
+    query = parse_qs(urlsplit(link).query)
+    return f"{query['redirect_uri'][0]}?{urlencode({'code': 'c', 'state': query['state'][0], **more})}"
+
+
+Typing = Callable[[Callable[[str], str]], list[str]]
+
+
+def test_a_pasted_address_ends_the_login(tmp_path: Path, typing: Typing) -> None:
+    with issuers() as (issuer,):
+        issuer.tokens = [{"access_token": "t0ken-1", "refresh_token": "r3fresh-1"}]
+        home = Home(tmp_path, issuer.url)
+        printed = typing(answer_to)
+        home.log_in()
+        stored = home.present()
+        assert stored is not None
+        assert (stored.access_token, stored.issuer) == ("t0ken-1", issuer.id)
+        text = "\n".join(printed)
+        for shown in (issuer.id, f"resource:  {issuer.url}", "redirect:  http://127.0.0.1:"):
+            assert shown in text
+        assert not [secret for secret in stored.secrets() if secret in text]
+
+
+def test_a_wrong_line_is_refused_and_the_next_one_counts(tmp_path: Path, typing: Typing) -> None:
+    with issuers() as (issuer,):
+        issuer.tokens = [{"access_token": "t"}]
+        home = Home(tmp_path, issuer.url)
+        printed = typing(lambda link: f"what?\n\nhttp://127.0.0.1/?code=c&state=guess\n{answer_to(link)}")
+        home.log_in()
+        assert home.present() is not None
+        assert sum("does not belong to this login" in line for line in printed) == 2
+
+
+def test_a_denied_login_changes_nothing(tmp_path: Path, typing: Typing) -> None:
+    with issuers() as (issuer,):
+        home = Home(tmp_path, issuer.url)
+        typing(lambda link: answer_to(link, error="access_denied"))
+        with pytest.raises(CommandFailed, match="the login was denied"):
+            home.log_in()
+        assert home.present() is None
+        assert not issuer.paths("/token")
+
+
+def test_another_issuer_needs_a_person(tmp_path: Path, typing: Typing) -> None:
+    """The server names another one than at the last login: nothing is sent to its pages before a person accepts it."""
+    with issuers(2) as (issuer, evil):
+        home = Home(tmp_path, issuer.url)
+        former = login(issuer)
+        home.store(former)
+        issuer.documents[RESOURCE_METADATA]["authorization_servers"] = [evil.id]
+        printed = typing(answer_to)
+        with pytest.raises(CommandFailed, match="nothing was changed"):
+            home.log_in()
+        assert f"The last login was at another issuer: {issuer.id}" in "\n".join(printed)
+        assert not [line for line in printed if "/authorize?" in line]
+        assert home.present() == former
+        evil.tokens = [{"access_token": "new"}]
+        home.log_in(accept=True)
+        stored = home.present()
+        assert stored is not None
+        assert stored.issuer == evil.id
+
+
+def test_a_logout_forgets_and_revokes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with issuers() as (issuer,):
+        home = Home(tmp_path, issuer.url)
+        home.store(login(issuer))
+        home.log_out()
+        assert home.present() is None
+        assert [each.form["token"] for each in issuer.paths("/revoke")] == ["refresh-1", "access-1"]
+        assert f"{issuer.id} has revoked the login" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"revocation_endpoint": None}, "has no way to revoke a login"), ({}, "may still be valid at")],
+)
+def test_a_logout_says_what_the_issuer_did_not_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, None], said: str
+) -> None:
+    with issuers() as (issuer,):
+        issuer.documents["/revoke"] = (503, {}, b"")
+        home = Home(tmp_path, issuer.url)
+        home.store(login(issuer, **change))
+        home.log_out()
+        assert home.present() is None
+        assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        ({}, "logged in, refreshed by itself"),
+        ({"refresh_token": None}, "logged in, until it expires"),
+        ({"refresh_token": None, "expires": None}, "logged in"),
+        ({"refresh_token": None, "access_token": None}, "needs login: colonnade login notes"),
+    ],
+)
+def test_a_row_says_how_a_login_is(tmp_path: Path, change: dict[str, Any], state: str) -> None:
+    home = Home(tmp_path, "https://mcp.example/mcp")
+    home.store(msgspec.structs.replace(LOGIN, **change))
+    with Logins.open(home.state, home.config) as logins:
+        (row,) = logins.rows()
+    assert row["state"] == state
+
+
+def test_a_row_that_cannot_be_read_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home(tmp_path, "https://mcp.example/mcp")
+    home.store(LOGIN)
+    monkeypatch.setenv("COLONNADE_KEY", "k" * 32)
+    with Logins.open(home.state, home.config) as logins:
+        (row,) = logins.rows()
+    assert "cannot be read with the present key" in row["state"]
+    assert row["issuer"] == LOGIN.issuer
+    home.log_out()
+    assert home.present() is None

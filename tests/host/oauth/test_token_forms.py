@@ -1,0 +1,66 @@
+"""The forms for a token endpoint, and the three ways of authentication in them."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from urllib.parse import parse_qs
+
+import pytest
+
+from host.oauth.documents import ClientRegistration
+from host.oauth.token_forms import Form, client_credentials_form, code_form, refresh_form, revocation_form
+from tests.host.oauth.test_authorization import request
+from tests.host.oauth.test_documents import REDIRECT
+
+PUBLIC = ClientRegistration("client")
+RESOURCE = "https://mcp.example/v1/mcp"
+
+
+def fields(form: Form) -> dict[str, str]:
+    assert (b"Content-Type", b"application/x-www-form-urlencoded") in form.headers
+    return {name: text for name, (text,) in parse_qs(form.body.decode()).items()}
+
+
+def test_a_code_goes_with_its_verifier_and_resource() -> None:
+    made = request()
+    assert fields(code_form(made, "c&d", PUBLIC)) == {
+        "grant_type": "authorization_code",
+        "code": "c&d",
+        "redirect_uri": REDIRECT,
+        "code_verifier": made.verifier,
+        "resource": RESOURCE,
+        "client_id": "client",
+    }
+
+
+def test_a_refresh_names_the_resource() -> None:
+    assert fields(refresh_form("r", RESOURCE, PUBLIC)) == {
+        "grant_type": "refresh_token",
+        "refresh_token": "r",
+        "resource": RESOURCE,
+        "client_id": "client",
+    }
+
+
+@pytest.mark.parametrize(("scopes", "sent"), [((), None), (("a", "b"), "a b")])
+def test_a_client_asks_for_itself(scopes: tuple[str, ...], sent: str | None) -> None:
+    form = fields(client_credentials_form(RESOURCE, scopes, PUBLIC))
+    assert (form["grant_type"], form.get("scope")) == ("client_credentials", sent)
+
+
+def test_a_revocation_says_what_it_is_about() -> None:
+    assert fields(revocation_form("t", "refresh_token", PUBLIC)) == {
+        "token": "t",
+        "token_type_hint": "refresh_token",
+        "client_id": "client",
+    }
+
+
+def test_a_secret_is_in_the_header_or_in_the_form() -> None:
+    basic = refresh_form("r", RESOURCE, ClientRegistration("a:b", "s&%", "client_secret_basic"))
+    (pair,) = (value for name, value in basic.headers if name == b"Authorization")
+    assert b64decode(pair.removeprefix(b"Basic ")) == b"a%3Ab:s%26%25"
+    assert "client_id" not in fields(basic)
+    post = refresh_form("r", RESOURCE, ClientRegistration("a:b", "s&%", "client_secret_post"))
+    assert (fields(post)["client_id"], fields(post)["client_secret"]) == ("a:b", "s&%")
+    assert not [name for name, _ in post.headers if name == b"Authorization"]

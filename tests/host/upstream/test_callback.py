@@ -1,0 +1,185 @@
+"""The listener of a login: what browsers and others may do with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+import trio
+
+from host.oauth.authorization import ForeignAnswer
+from host.oauth.problem import OAuthProblem
+from host.upstream.callback import Callback
+from host.upstream.login import bind_callback
+from host.wire.listener import serve_http
+
+LINK = "https://login.example/authorize?state=x"
+
+
+@dataclass
+class Seen:
+    status: int
+    headers: dict[str, str]
+    text: str
+
+
+class Page:
+    """One login's listener, and the answers that it took."""
+
+    def __init__(self, callback: Callback, taken: list[str]) -> None:
+        self.callback = callback
+        self.taken = taken
+        self._port = int(callback.origin.rpartition(":")[2])
+
+    async def get(
+        self, path: str, *, cookie: str | None = None, host: str | None = None, method: str = "GET", origin: str = ""
+    ) -> Seen:
+        lines = [f"{method} {path} HTTP/1.1", f"Host: {host or f'127.0.0.1:{self._port}'}", "Connection: close"]
+        lines += [f"Cookie: {cookie}"] if cookie is not None else []
+        lines += [f"Origin: {origin}"] if origin else []
+        stream = await trio.open_tcp_stream("127.0.0.1", self._port)
+        async with stream:
+            await stream.send_all("\r\n".join([*lines, "", ""]).encode())
+            data = b"".join([piece async for piece in stream]).decode()
+        head, _, body = data.partition("\r\n\r\n")
+        status, *fields = head.split("\r\n")
+        headers = {name.lower(): text.strip() for name, _, text in (field.partition(":") for field in fields)}
+        return Seen(int(status.split()[1]), headers, body)
+
+    async def start(self) -> str:
+        """Begin the login in a browser; its cookie."""
+        page = await self.get(self.callback.start_url.removeprefix(self.callback.origin))
+        assert (page.status, page.headers["location"]) == (303, LINK)
+        return page.headers["set-cookie"].partition(";")[0]
+
+
+@asynccontextmanager
+async def opened(problem: OAuthProblem | None = None) -> AsyncIterator[Page]:
+    taken: list[str] = []
+
+    def take(query: str) -> None:
+        taken.append(query)
+        if problem is not None:
+            raise problem
+
+    with bind_callback() as bound:
+        callback = Callback(bound, LINK, take)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(serve_http, callback.serve, bound)
+            yield Page(callback, taken)
+            nursery.cancel_scope.cancel()
+
+
+async def test_the_browser_that_began_brings_the_answer() -> None:
+    async with opened() as page:
+        cookie = await page.start()
+        seen = await page.get("/oauth/callback?code=c0de&state=st4te", cookie=f"other=1; {cookie}")
+        assert seen.status == 200
+        assert page.taken == ["code=c0de&state=st4te"]
+        assert page.callback.finished.is_set()
+        assert not re.search("c0de|st4te", seen.text + str(seen.headers))
+
+
+async def test_the_cookie_is_for_the_callback_alone() -> None:
+    async with opened() as page:
+        seen = await page.get(page.callback.start_url.removeprefix(page.callback.origin))
+        _, *attributes = seen.headers["set-cookie"].split("; ")
+        assert {"HttpOnly", "SameSite=Lax", "Path=/oauth/callback"} <= set(attributes)
+        assert seen.headers["referrer-policy"] == "no-referrer"
+        assert seen.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("cookie", [None, "", "colonnade_login=", "colonnade_login=guess", "x=y"])
+async def test_another_browser_cannot_end_the_login(cookie: str | None) -> None:
+    """Login CSRF: somebody sends a person a link with an answer of their own."""
+    async with opened() as page:
+        assert (await page.get("/oauth/callback?code=c&state=s", cookie=cookie)).status == 403
+        await page.start()
+        assert (await page.get("/oauth/callback?code=c&state=s", cookie=cookie)).status == 403
+        assert page.taken == []
+        assert not page.callback.finished.is_set()
+
+
+async def test_a_login_begins_once() -> None:
+    """Another program that saw the link later cannot begin in its own browser."""
+    async with opened() as page:
+        cookie = await page.start()
+        assert (await page.get(page.callback.start_url.removeprefix(page.callback.origin))).status == 409
+        assert (await page.get("/oauth/callback?code=c", cookie=cookie)).status == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost", "127.0.0.1", "127.0.0.1:1"])
+async def test_a_name_that_leads_here_is_refused(host: str) -> None:
+    """DNS rebinding."""
+    async with opened() as page:
+        start = page.callback.start_url.removeprefix(page.callback.origin)
+        assert (await page.get(start, host=host)).status == 403
+        assert not page.callback.begun
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/oauth/start/",
+        "/oauth/start/guess",
+        "/oauth/callback/x",
+        "/oauth/callback%2F",
+        "//evil.example/oauth/callback",
+        "/oauth/callback/../start/",
+        "/console",
+        "/mcp",
+        "/api/v1/state",
+    ],
+)
+async def test_there_is_nothing_else(path: str) -> None:
+    async with opened() as page:
+        seen = await page.get(path)
+        assert seen.status == 404
+        assert "location" not in seen.headers
+
+
+@pytest.mark.parametrize(
+    "query", ["redirect=https://evil.example", "next=//evil.example", "error_uri=https://evil.example"]
+)
+async def test_the_callback_is_no_open_redirect(query: str) -> None:
+    async with opened(OAuthProblem("the login was denied")) as page:
+        cookie = await page.start()
+        seen = await page.get(f"/oauth/callback?{query}", cookie=cookie)
+        assert seen.status == 400
+        assert "location" not in seen.headers
+        assert "evil" not in seen.text + str(seen.headers)
+
+
+async def test_a_page_runs_nothing_and_is_in_no_frame() -> None:
+    async with opened(OAuthProblem("it failed")) as page:
+        cookie = await page.start()
+        seen = await page.get("/oauth/callback?error=%3Cscript%3Ealert(1)%3C/script%3E", cookie=cookie)
+        assert seen.headers["content-type"].startswith("text/plain")
+        assert "default-src 'none'" in seen.headers["content-security-policy"]
+        assert (seen.headers["x-frame-options"], seen.headers["x-content-type-options"]) == ("DENY", "nosniff")
+        assert "script" not in seen.text
+
+
+async def test_a_foreign_answer_leaves_the_login_open() -> None:
+    async with opened(ForeignAnswer("the answer does not belong to this login")) as page:
+        cookie = await page.start()
+        assert (await page.get("/oauth/callback?code=c&state=other", cookie=cookie)).status == 400
+        assert not page.callback.finished.is_set()
+
+
+@pytest.mark.parametrize("method", ["POST", "HEAD", "OPTIONS", "DELETE"])
+async def test_only_get_is_answered(method: str) -> None:
+    async with opened() as page:
+        assert (await page.get("/oauth/callback?code=c", method=method)).status == 403
+        assert page.taken == []
+
+
+async def test_a_long_answer_is_refused() -> None:
+    async with opened() as page:
+        cookie = await page.start()
+        assert (await page.get(f"/oauth/callback?code={'c' * 9000}", cookie=cookie)).status == 400
+        assert page.taken == []

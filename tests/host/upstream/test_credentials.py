@@ -1,0 +1,422 @@
+"""Tokens in use: refreshed ahead of their expiry and once after a refusal, by one task of one process; the new ones on
+disk before they are used; and a login that is over is over once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+import trio.lowlevel
+from trio.testing import wait_all_tasks_blocked
+
+from host.slices import complete
+from host.storage.store import CredentialKey, StateError
+from host.upstream import credentials as module
+from host.upstream.credentials import LEASE, REFUSAL_WINDOW, Credential, LoginUnavailable, open_credentials
+from host.wire.http_transport import Header
+from tests.kit.gates import folder, locked, store_opener
+from tests.kit.issuer import Issuer, open_issuer
+from tests.kit.logins import NOTES, START, VAULT, Process, login, present, processes, put
+
+
+def bearer(token: str) -> Header:
+    return b"Authorization", f"Bearer {token}".encode()
+
+
+def renewed(number: int, **more: Any) -> dict[str, Any]:
+    return {"access_token": f"access-{number}", "refresh_token": f"refresh-{number}", "expires_in": 600, **more}
+
+
+async def until(true: Callable[[], object]) -> None:
+    with trio.fail_after(5):
+        while not true():  # noqa: ASYNC110 - an answer comes through the operating system
+            await trio.sleep(0.001)
+
+
+async def test_a_valid_token_is_given_at_once_and_the_same_each_time() -> None:
+    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+        credential = process.of(issuer)
+        assert credential.current() == bearer("access-1")
+        assert credential.current() is credential.current()
+        assert process.of(issuer) is credential
+        assert issuer.asked == []
+
+
+async def test_a_server_without_a_login_has_no_token() -> None:
+    async with open_issuer() as issuer, processes() as (process,):
+        credential = process.of(issuer)
+        assert (credential.current(), await credential.renew(None), credential.login_id) == (None, None, "")
+
+
+async def test_a_token_is_refreshed_ahead_of_its_expiry_while_it_is_used() -> None:
+    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+        issuer.tokens = [renewed(2)]
+        credential = process.of(issuer)
+        process.clock.time = START + 539
+        assert credential.current() == bearer("access-1")
+        assert issuer.asked == []
+        process.clock.time = START + 541
+        for _ in range(100):
+            assert credential.current() == bearer("access-1")
+        await until(lambda: credential.current() == bearer("access-2"))
+        (asked,) = issuer.asked
+        assert asked.form == {
+            "grant_type": "refresh_token",
+            "refresh_token": "refresh-1",
+            "resource": issuer.url,
+            "client_id": "client",
+        }
+        stored = present(process.store)
+        assert stored is not None
+        assert (stored.access_token, stored.refresh_token, stored.expires) == ("access-2", "refresh-2", START + 1141)
+        assert stored.id == credential.login_id == "login-1"
+
+
+async def test_an_expired_token_is_waited_for_and_asked_for_once() -> None:
+    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+        issuer.tokens, issuer.before_token = [renewed(2)], trio.Event()
+        credential = process.of(issuer)
+        process.clock.time = START + 601
+        assert credential.current() is None
+        found: list[Header | None] = []
+
+        async def ask() -> None:
+            found.append(await credential.renew(None))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(50):
+                nursery.start_soon(ask)
+            await until(lambda: issuer.asked)
+            issuer.before_token.set()
+        assert found == [bearer("access-2")] * 50
+        assert len(issuer.asked) == 1
+
+
+async def test_a_refused_token_is_replaced_once_for_all_that_were_refused() -> None:
+    async with open_issuer() as issuer, processes(stored=login(issuer, expires=None)) as (process,):
+        issuer.tokens = [renewed(2)]
+        credential = process.of(issuer)
+        refused = credential.current()
+        assert refused is not None
+        assert await credential.renew(refused) == bearer("access-2")
+        assert await credential.renew(refused) == bearer("access-2")
+        assert len(issuer.asked) == 1
+
+
+async def test_without_a_lifetime_a_token_is_used_until_it_is_refused() -> None:
+    async with open_issuer() as issuer, processes(stored=login(issuer, expires=None)) as (process,):
+        process.clock.time = START + 1e9
+        assert process.of(issuer).current() == bearer("access-1")
+        assert issuer.asked == []
+
+
+async def test_an_issuer_that_does_not_rotate_keeps_the_refresh_token() -> None:
+    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+        issuer.tokens = [{"access_token": "access-2", "scope": "a b"}]
+        process.clock.time = START + 601
+        assert await process.of(issuer).renew(None) == bearer("access-2")
+        stored = present(process.store)
+        assert stored is not None
+        assert (stored.refresh_token, stored.scopes, stored.expires) == ("refresh-1", ("a", "b"), None)
+
+
+@pytest.mark.parametrize("error", ["invalid_grant", "invalid_client", "unauthorized_client"])
+async def test_a_refused_refresh_ends_the_login_once(error: str) -> None:
+    async with open_issuer() as issuer, processes(2, stored=login(issuer)) as (process, other):
+        issuer.tokens = [{"error": error}] * 5
+        credential = process.of(issuer)
+        changed = trio.Event()
+
+        async def watch() -> None:
+            await credential.wait_changed("login-1")
+            changed.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            process.clock.time = START + 601
+            for _ in range(20):
+                assert await credential.renew(None) is None
+            await changed.wait()
+        assert await other.of(issuer).renew(None) is None
+        assert len(issuer.asked) == 1
+        stored = present(process.store)
+        assert stored is not None
+        assert stored.is_over
+        assert stored.secrets() == []
+        assert stored.client.client_id == "client", "the registration is good for the next login"
+
+
+@pytest.mark.parametrize(
+    "answer", [{"error": "server_error"}, {"error": "slow_down"}, (503, {}, b""), (200, {}, b"no")]
+)
+async def test_another_failure_is_tried_again_later(answer: Any) -> None:
+    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+        issuer.tokens = [answer, renewed(2)]
+        credential = process.of(issuer)
+        process.clock.time = START + 601
+        with pytest.raises(LoginUnavailable, match="its token could not be refreshed"):
+            await credential.renew(None)
+        assert credential.login_id == "login-1"
+        assert await credential.renew(None) == bearer("access-2")
+
+
+async def test_an_issuer_that_is_down_does_not_stop_a_valid_token() -> None:
+    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+        issuer.tokens = [(503, {}, b"")] * 3
+        credential = process.of(issuer)
+        process.clock.time = START + 545
+        for _ in range(200):
+            assert credential.current() == bearer("access-1")
+            await trio.lowlevel.checkpoint()
+        await until(lambda: len(issuer.asked) == 1)
+        await wait_all_tasks_blocked(0.01)
+        process.clock.time = START + 549
+        assert credential.current() == bearer("access-1")
+        assert len(issuer.asked) == 1
+        process.clock.time = START + 551
+        assert credential.current() == bearer("access-1")
+        await until(lambda: len(issuer.asked) == 2)
+
+
+async def test_without_a_refresh_token_an_expired_login_is_over() -> None:
+    async with open_issuer() as issuer, processes(stored=login(issuer, refresh_token=None)) as (process,):
+        credential = process.of(issuer)
+        process.clock.time = START + 599
+        assert credential.current() == bearer("access-1")
+        process.clock.time = START + 601
+        assert (credential.current(), await credential.renew(None), credential.login_id) == (None, None, "")
+        assert issuer.asked == []
+
+
+async def test_a_server_that_refuses_every_token_ends_the_login() -> None:
+    """Otherwise each call would cost a refresh."""
+    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+        issuer.tokens = [renewed(n) for n in range(2, 10)]
+        credential = process.of(issuer)
+        second = await credential.renew(credential.current())
+        assert second == bearer("access-2")
+        assert await credential.renew(second) is None
+        assert credential.login_id == ""
+        assert len(issuer.asked) == 1
+
+
+async def test_a_token_that_is_refused_much_later_is_refreshed() -> None:
+    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+        issuer.tokens = [renewed(2), renewed(3)]
+        credential = process.of(issuer)
+        second = await credential.renew(credential.current())
+        process.clock.time += REFUSAL_WINDOW + 1
+        assert await credential.renew(second) == bearer("access-3")
+
+
+async def test_missing_scopes_are_kept_for_the_next_login() -> None:
+    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+        credential = process.of(issuer)
+        credential.note_missing(["b", "c"])
+        await until(lambda: (stored := present(process.store)) is not None and stored.missing == ("b", "c"))
+        await until(lambda: credential.login is not None and credential.login.missing == ("b", "c"))
+        revision = process.store.poll()
+        credential.note_missing(["c"])
+        await wait_all_tasks_blocked(0.01)
+        assert process.store.poll() == revision
+        assert (credential.login_id, credential.current()) == ("login-1", bearer("access-1"))
+        assert credential.remedy == "colonnade login notes"
+
+
+# Several processes
+
+
+async def test_processes_refresh_once_together() -> None:
+    """The second use of a refresh token would end the login."""
+    async with open_issuer() as issuer, processes(3, stored=login(issuer)) as hosts:
+        issuer.tokens, issuer.before_token = [renewed(2)], trio.Event()
+        hosts[0].clock.time = START + 601
+        found: list[Header | None] = []
+
+        async def ask(process: Process) -> None:
+            found.append(await process.of(issuer).renew(None))
+
+        async with trio.open_nursery() as nursery:
+            for process in hosts * 3:
+                nursery.start_soon(ask, process)
+            await until(lambda: issuer.asked)
+            await trio.sleep(0.15)  # the others look at the lease meanwhile
+            issuer.before_token.set()
+        assert found == [bearer("access-2")] * 9
+        assert len(issuer.asked) == 1
+
+
+async def test_a_refresh_by_another_process_is_taken_over_before_one_is_made() -> None:
+    async with open_issuer() as issuer, processes(2, stored=login(issuer)) as (one, other):
+        issuer.tokens = [renewed(2)]
+        one.clock.time = START + 601
+        assert await one.of(issuer).renew(None) == bearer("access-2")
+        assert await other.of(issuer).renew(None) == bearer("access-2")
+        assert len(issuer.asked) == 1
+
+
+async def test_the_lease_of_a_process_that_was_killed_ends() -> None:
+    async with open_issuer() as issuer, processes(2, stored=login(issuer)) as (one, other):
+        issuer.tokens = [renewed(2)]
+        one.clock.time = START + 601
+        until_then = one.clock.time + LEASE
+        leased = await complete(
+            one.store.write(lambda transaction: transaction.lease_credential(NOTES, "killed", START + 601, until_then))
+        )
+        assert leased
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(other.of(issuer).renew, None)
+            await trio.sleep(0.15)  # it looks at the lease twice
+            assert issuer.asked == []
+            one.clock.time = until_then
+        assert other.of(issuer).current() == bearer("access-2")
+
+
+async def test_a_login_during_a_refresh_wins() -> None:
+    async with open_issuer() as issuer, processes(2, stored=login(issuer)) as (one, other):
+        issuer.tokens, issuer.before_token = [renewed(2)], trio.Event()
+        one.clock.time = START + 601
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.of(issuer).renew, None)
+            await until(lambda: issuer.asked)
+            put(other.store, login(issuer, id="login-2", access_token="new", expires=None))
+            issuer.before_token.set()
+        assert one.of(issuer).current() == bearer("new")
+        assert one.of(issuer).login_id == "login-2"
+
+
+async def test_a_logout_during_a_refresh_stays_one() -> None:
+    async with open_issuer() as issuer, processes(2, stored=login(issuer)) as (one, other):
+        issuer.tokens, issuer.before_token = [renewed(2)], trio.Event()
+        one.clock.time = START + 601
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.of(issuer).renew, None)
+            await until(lambda: issuer.asked)
+            await complete(other.store.write(lambda transaction: transaction.remove_credential(NOTES)))
+            issuer.before_token.set()
+        assert one.of(issuer).current() is None
+        assert present(other.store) is None
+
+
+@pytest.mark.slow
+async def test_what_other_processes_store_is_seen() -> None:
+    with folder() as state, store_opener(state / "state") as opens:
+        async with open_issuer() as issuer, open_credentials(opens(), VAULT) as credentials:
+            credential = credentials.of(issuer.spec)
+            other = opens()
+            for number in (1, 2):
+                put(other, login(issuer, id=f"login-{number}", expires=time.time() + 600))
+                with trio.fail_after(5):
+                    await credential.wait_changed("" if number == 1 else "login-1")
+                assert credential.login_id == f"login-{number}"
+            await complete(other.write(lambda transaction: transaction.remove_credential(NOTES)))
+            with trio.fail_after(5):
+                await credential.wait_changed("login-2")
+            assert credential.current() is None
+
+
+# Durability
+
+
+@pytest.mark.slow
+async def test_a_rotated_token_is_not_used_before_it_is_stored() -> None:
+    """And it is not lost: the next attempt stores it, without another request."""
+    with folder() as made:
+        state = made / "state"
+        async with open_issuer() as issuer, processes(state=state, stored=login(issuer)) as (process,):
+            issuer.tokens, issuer.before_token = [renewed(2)], trio.Event()
+            credential = process.of(issuer)
+            process.clock.time = START + 601
+
+            async def fail() -> None:
+                with pytest.raises(LoginUnavailable, match="another process has held"):
+                    await credential.renew(None)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(fail)
+                await until(lambda: issuer.asked)
+                with locked(state):
+                    issuer.before_token.set()
+                    await until(lambda: credential._attempt is None)
+            assert credential.current() is None
+            process.clock.time += LEASE
+            assert await credential.renew(None) == bearer("access-2")
+            assert len(issuer.asked) == 1
+
+
+async def test_a_refresh_is_finished_although_nobody_waits_for_it_any_more() -> None:
+    """The call that needed it was cancelled, and then the host stops: the answer may be the only good token."""
+    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+        issuer.tokens, issuer.before_token = [renewed(2)], trio.Event()
+        process.clock.time = START + 601
+        with trio.CancelScope() as call:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(process.of(issuer).renew, None)
+                await until(lambda: issuer.asked)
+                call.cancel()
+        process.credentials._nursery.cancel_scope.cancel()
+        issuer.before_token.set()
+        with trio.CancelScope(shield=True):
+            await until(lambda: (stored := present(process.store)) is not None and stored.access_token == "access-2")
+
+
+async def test_a_refresh_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REFRESH_TIMEOUT", 0.05)
+    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+        issuer.before_token = trio.Event()
+        process.clock.time = START + 601
+        with pytest.raises(LoginUnavailable, match="did not answer"):
+            await process.of(issuer).renew(None)
+
+
+# What is stored for another place
+
+
+async def test_a_token_does_not_follow_another_url() -> None:
+    """The configuration has another URL by now, at another origin or path."""
+    async with open_issuer() as issuer, open_issuer() as evil, processes(stored=login(issuer)) as (process,):
+        assert process.of(issuer).current() == bearer("access-1")
+        assert process.of(evil).current() is None
+        assert process.of(issuer).current() == bearer("access-1")
+
+
+async def test_a_login_under_another_key_needs_a_new_one() -> None:
+    async with open_issuer() as issuer, processes() as (process,):
+        sealed = VAULT.close(CredentialKey("other"), login(issuer))
+        await complete(process.store.write(lambda transaction: transaction.put_credential(NOTES, sealed)))
+        await process.credentials.reload()
+        credential = process.of(issuer)
+        assert credential.current() is None
+        assert "cannot be read with the present key" in credential.problem
+
+
+@pytest.mark.slow
+async def test_a_store_that_cannot_be_read_is_a_problem_at_the_start() -> None:
+    with folder() as made, store_opener(made / "state") as opens:
+        store = opens()
+        with locked(made / "state"), pytest.raises(ExceptionGroup) as caught:
+            async with open_credentials(store, VAULT):
+                pass
+        assert caught.group_contains(StateError)
+
+
+def test_a_valid_token_costs_next_to_nothing() -> None:
+    """A check of the clock; see docs/performance.md for the whole path."""
+
+    async def main() -> None:
+        async with processes() as (process,):
+            credential: Credential = process.of(Issuer("http://127.0.0.1:9"))
+            credential._header, credential._refresh_at = bearer("x"), time.time() + 600
+            best = min(_batch(credential) for _ in range(30))
+            assert best < 2e-6, f"{best * 1e6:.2f} µs"
+
+    def _batch(credential: Credential) -> float:
+        began = time.perf_counter()
+        for _ in range(2000):
+            credential.current()
+        return (time.perf_counter() - began) / 2000
+
+    trio.run(main)

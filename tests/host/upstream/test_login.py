@@ -1,0 +1,334 @@
+"""A login from its beginning to the stored tokens, against an issuer that the test scripts."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import msgspec
+import pytest
+import trio
+
+from config import HttpServer
+from config.references import Secret
+from host.oauth.authorization import ForeignAnswer
+from host.oauth.challenge import Challenge
+from host.oauth.documents import ClientRegistration
+from host.oauth.problem import OAuthProblem
+from host.storage.sqlite import SqliteStore
+from host.upstream.login import (
+    MAX_STEP_UPS,
+    AnswerBox,
+    PendingLogin,
+    TooManyStepUps,
+    begin,
+    bind_callback,
+    finish,
+    probe,
+    revoke,
+)
+from host.url import Url
+from host.wire.issuer_http import IssuerUnreachable
+from tests.kit.gates import folder, store_opener
+from tests.kit.issuer import ISSUER_METADATA, RESOURCE_METADATA, Issuer, open_issuer
+from tests.kit.logins import NOTES, VAULT, login, present, put
+
+
+@asynccontextmanager
+async def beginning(
+    issuer: Issuer, stored: Any = None, challenge: Challenge | None = None
+) -> AsyncIterator[tuple[PendingLogin, SqliteStore]]:
+    """A login that has begun, for the block."""
+    with folder() as made, store_opener(made / "state") as opens, bind_callback() as bound:
+        store = opens()
+        if stored is not None:
+            client = stored.client
+            if client.redirect_uri == "here":
+                here = f"http://127.0.0.1:{bound.getsockname()[1]}/oauth/callback"
+                stored = msgspec.structs.replace(stored, client=msgspec.structs.replace(client, redirect_uri=here))
+            put(store, stored)
+        yield await begin(issuer.spec, store, VAULT, bound, challenge), store
+
+
+def metadata(issuer: Issuer) -> dict[str, Any]:
+    found: dict[str, Any] = issuer.documents[ISSUER_METADATA]
+    return found
+
+
+async def test_a_whole_login() -> None:
+    async with open_issuer() as issuer, beginning(issuer) as (pending, store):
+        query = parse_qs(urlsplit(pending.request.url).query)
+        assert pending.request.url.startswith(f"{issuer.id}/authorize?")
+        assert query["resource"] == [issuer.url]
+        assert query["client_id"] == ["client-1"]
+        (registered,) = issuer.paths("/register")
+        wanted = json.loads(registered.body)
+        assert (wanted["application_type"], wanted["redirect_uris"]) == ("native", query["redirect_uri"])
+        assert not issuer.paths("/token")
+        assert present(store) is None, "nothing is stored before the answer"
+
+        issuer.tokens = [{"access_token": "t0ken", "refresh_token": "r", "expires_in": 60, "scope": "a"}]
+        made = await finish(pending, "c0de", store, VAULT)
+        (asked,) = issuer.paths("/token")
+        assert asked.form == {
+            "grant_type": "authorization_code",
+            "code": "c0de",
+            "redirect_uri": pending.request.redirect_uri,
+            "code_verifier": pending.request.verifier,
+            "resource": issuer.url,
+            "client_id": "client-1",
+        }
+        assert present(store) == made
+        assert (made.access_token, made.issuer, made.scopes) == ("t0ken", issuer.id, ("a",))
+        assert made.client.is_dynamic
+
+
+@pytest.mark.parametrize(
+    "answer", [{"error": "invalid_grant"}, {"access_token": "a b"}, (200, {}, b"no"), (302, {}, b"")]
+)
+async def test_a_code_that_is_refused_stores_nothing(answer: Any) -> None:
+    async with open_issuer() as issuer, beginning(issuer) as (pending, store):
+        issuer.tokens = [answer]
+        with pytest.raises(OAuthProblem):
+            await finish(pending, "c0de", store, VAULT)
+        assert present(store) is None
+
+
+# Scopes
+
+
+async def test_the_scopes_are_those_of_the_challenge() -> None:
+    async with open_issuer() as issuer:
+        issuer.challenge = 'Bearer scope="b"'
+        issuer.documents[RESOURCE_METADATA]["scopes_supported"] = ["a"]
+        async with beginning(issuer) as (pending, _):
+            assert pending.request.scopes == ("b",)
+        async with beginning(issuer, challenge=Challenge(scopes=("c",))) as (pending, _):
+            assert pending.request.scopes == ("c",)
+        issuer.challenge = "Bearer"
+        async with beginning(issuer) as (pending, _):
+            assert pending.request.scopes == ("a",)
+
+
+async def test_missing_scopes_are_added_to_those_of_the_login() -> None:
+    async with open_issuer() as issuer:
+        issuer.challenge = 'Bearer scope="a"'
+        async with beginning(issuer, login(issuer, scopes=("a", "z"), missing=("b",))) as (pending, store):
+            assert pending.request.scopes == ("a", "z", "b")
+            issuer.tokens = [{"access_token": "t"}]
+            made = await finish(pending, "c", store, VAULT)
+            assert (made.step_ups, made.missing, made.scopes) == (1, (), ("a", "z", "b"))
+
+
+async def test_scopes_grow_a_few_times_only() -> None:
+    async with open_issuer() as issuer:
+        with pytest.raises(TooManyStepUps, match="wants more scopes after each of 2 logins"):
+            async with beginning(issuer, login(issuer, missing=("b",), step_ups=MAX_STEP_UPS)):
+                pass
+        async with beginning(issuer, login(issuer, step_ups=MAX_STEP_UPS)) as (pending, _):
+            assert pending.request.scopes == ("a",)
+
+
+async def test_scopes_of_another_issuer_are_not_taken_along() -> None:
+    async with open_issuer() as issuer:
+        former = login(issuer, issuer="https://former.example", missing=("b",))
+        async with beginning(issuer, former) as (pending, _):
+            assert pending.request.scopes == ()
+
+
+# Registrations
+
+
+async def test_a_registration_is_used_again_at_its_port() -> None:
+    async with open_issuer() as issuer:
+        former = login(issuer, client=ClientRegistration("known", redirect_uri="here", is_dynamic=True))
+        async with beginning(issuer, former) as (pending, _):
+            assert pending.client.client_id == "known"
+            assert not issuer.paths("/register")
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        ClientRegistration("known", redirect_uri="http://127.0.0.1:1/oauth/callback", is_dynamic=True),
+        ClientRegistration("known", "s", "client_secret_post", "here", secret_expires=5, is_dynamic=True),
+    ],
+)
+async def test_a_registration_for_another_port_or_time_is_made_anew(client: ClientRegistration) -> None:
+    async with open_issuer() as issuer, beginning(issuer, login(issuer, client=client)) as (pending, _):
+        assert pending.client.client_id == "client-1"
+        assert pending.client.redirect_uri == pending.request.redirect_uri
+
+
+async def test_a_registration_is_never_used_at_another_issuer() -> None:
+    """And the person is told that it is another one."""
+    async with open_issuer() as issuer, open_issuer() as other:
+        former = login(
+            issuer, client=ClientRegistration("known", "s3cret", "client_secret_post", "here", is_dynamic=True)
+        )
+        issuer.documents[RESOURCE_METADATA]["authorization_servers"] = [other.id]
+        async with beginning(issuer, former) as (pending, store):
+            assert pending.is_other_issuer
+            assert pending.client.client_id == "client-1"
+            assert b"known" not in b"".join(each.body for each in other.asked)
+            assert present(store) == msgspec.structs.replace(
+                former, client=msgspec.structs.replace(former.client, redirect_uri=pending.request.redirect_uri)
+            ), "the former login stays until the new one is done"
+            other.tokens = [{"access_token": "new"}]
+            made = await finish(pending, "c", store, VAULT)
+            assert present(store) == made
+            assert made.issuer == other.id
+
+
+async def test_the_same_issuer_is_no_other_one() -> None:
+    async with open_issuer() as issuer, beginning(issuer, login(issuer)) as (pending, _):
+        assert not pending.is_other_issuer
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"redirect_uris": ["https://evil.example/"]}, "another redirect"),
+        ({"client_id": ""}, "invalid"),
+        ({"token_endpoint_auth_method": "private_key_jwt"}, "not supported"),
+    ],
+)
+async def test_a_registration_that_is_changed_is_refused(change: dict[str, Any], why: str) -> None:
+    async with open_issuer() as issuer:
+        issuer.registration = change
+        with pytest.raises(OAuthProblem, match=why):
+            async with beginning(issuer):
+                pass
+
+
+async def test_an_issuer_that_refuses_to_register() -> None:
+    async with open_issuer() as issuer:
+        issuer.documents["/register"] = (400, {}, b'{"error": "invalid_redirect_uri", "error_description": "<b>"}')
+        with pytest.raises(OAuthProblem, match=r"refused to register Colonnade \(invalid_redirect_uri\)"):
+            async with beginning(issuer):
+                pass
+        del metadata(issuer)["registration_endpoint"]
+        with pytest.raises(OAuthProblem, match="registers no clients by itself"):
+            async with beginning(issuer):
+                pass
+
+
+async def test_an_issuer_without_pkce_is_refused_before_anything_is_sent_to_it() -> None:
+    async with open_issuer() as issuer:
+        metadata(issuer)["code_challenge_methods_supported"] = ["plain"]
+        with pytest.raises(OAuthProblem, match="PKCE"):
+            async with beginning(issuer):
+                pass
+        assert {each.path for each in issuer.asked} == {"/mcp", RESOURCE_METADATA, ISSUER_METADATA}
+
+
+# The server
+
+
+@pytest.mark.parametrize(
+    ("challenge", "found"),
+    [
+        ('Bearer scope="a b"', Challenge(scopes=("a", "b"))),
+        ("Basic realm=x", None),
+        (None, None),
+    ],
+)
+async def test_a_server_is_asked_for_its_challenge(challenge: str | None, found: Challenge | None) -> None:
+    async with open_issuer() as issuer:
+        issuer.challenge = challenge
+        spec = replace(issuer.spec, headers={"X-Tenant": Secret("t")})
+        assert await probe(spec) == found
+        assert issuer.asked[0].headers.one("x-tenant") == "t"
+        assert issuer.asked[0].headers.one("authorization") is None
+
+
+async def test_a_server_with_a_stream_at_its_address_is_asked_too() -> None:
+    async with open_issuer() as issuer:
+        issuer.documents["/mcp"] = (405, {"www-authenticate": "Bearer scope=a"}, b"")
+        assert await probe(issuer.spec) is None
+        assert [each.method for each in issuer.asked] == ["POST", "GET"]
+
+
+async def test_a_server_that_is_not_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port = bound.getsockname()[1]
+    with pytest.raises(IssuerUnreachable, match="connection refused"):
+        await probe(HttpServer(id="a", url=Secret(f"http://127.0.0.1:{port}/mcp")))
+
+
+# The answer
+
+
+async def test_an_answer_is_taken_once() -> None:
+    async with open_issuer() as issuer, beginning(issuer) as (pending, _):
+        box = AnswerBox(pending.request)
+        good = urlencode({"code": "c", "state": pending.request.state})
+        with pytest.raises(ForeignAnswer):
+            box.take(urlencode({"code": "evil", "state": "guess"}))
+        box.take(good)
+        assert await box.code() == "c"
+        for replayed in (good, urlencode({"code": "d", "state": pending.request.state})):
+            with pytest.raises(OAuthProblem, match="has had its answer already"):
+                box.take(replayed)
+        assert await box.code() == "c"
+
+
+async def test_a_denied_login_is_told() -> None:
+    async with open_issuer() as issuer, beginning(issuer) as (pending, _):
+        box = AnswerBox(pending.request)
+        with pytest.raises(OAuthProblem, match="denied"):
+            box.take(urlencode({"error": "access_denied", "state": pending.request.state}))
+        with pytest.raises(OAuthProblem, match="denied"):
+            await box.code()
+
+
+@pytest.mark.parametrize("form", ["{redirect}?{query}", " {redirect}?{query}#x \n", "{query}"])
+async def test_an_address_can_be_pasted(form: str) -> None:
+    async with open_issuer() as issuer, beginning(issuer) as (pending, _):
+        box = AnswerBox(pending.request)
+        query = urlencode({"code": "c", "state": pending.request.state})
+        box.take_address(form.format(redirect=pending.request.redirect_uri, query=query))
+        assert await box.code() == "c"
+
+
+@pytest.mark.parametrize("text", ["", "hello", "http://[", "http://127.0.0.1/oauth/callback?code=c", "\x00"])
+async def test_another_text_is_no_answer(text: str) -> None:
+    async with open_issuer() as issuer, beginning(issuer) as (pending, _):
+        box = AnswerBox(pending.request)
+        with pytest.raises(ForeignAnswer):
+            box.take_address(text)
+
+
+def test_a_port_that_is_taken_is_replaced() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        taken = bound.getsockname()[1]
+        with bind_callback(taken) as other:
+            assert other.getsockname()[1] != taken
+    with bind_callback(taken) as same:
+        assert same.getsockname() == ("127.0.0.1", taken)
+
+
+# The end
+
+
+async def test_both_tokens_are_revoked_at_the_issuer() -> None:
+    async with open_issuer() as issuer:
+        assert await revoke(login(issuer), Url.parse(issuer.url))
+        assert [each.form["token"] for each in issuer.paths("/revoke")] == ["refresh-1", "access-1"]
+        assert not await revoke(login(issuer, revocation_endpoint=None), Url.parse(issuer.url))
+        issuer.documents["/revoke"] = (400, {}, b"")
+        with pytest.raises(OAuthProblem, match="did not revoke"):
+            await revoke(login(issuer), Url.parse(issuer.url))
+
+
+async def test_what_is_left_in_memory_is_not_shown() -> None:
+    async with open_issuer() as issuer, beginning(issuer) as (pending, _):
+        await trio.lowlevel.checkpoint()
+        for secret in (pending.request.state, pending.request.verifier):
+            assert secret not in repr(pending)
+        assert NOTES.server == "notes"

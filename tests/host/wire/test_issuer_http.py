@@ -1,0 +1,208 @@
+"""Requests to an issuer: their limits, and the addresses that they never go to."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from host.oauth.addresses import Zone
+from host.oauth.problem import OAuthProblem
+from host.oauth.token_forms import Form
+from host.url import Url
+from host.wire import issuer_http
+from host.wire.issuer_http import MAX_DOCUMENT, IssuerHttp, IssuerUnreachable, find_home
+from tests.kit.issuer import ISSUER_METADATA, open_issuer
+
+
+class Names(trio.abc.HostnameResolver):
+    """Answers for names as the test says, each time with the next answer."""
+
+    def __init__(self, **answers: list[list[str]]) -> None:
+        self._answers = answers
+        self.asked: list[str] = []
+
+    async def getaddrinfo(
+        self,
+        host: Any,
+        port: Any,
+        family: int = 0,
+        type: int = 0,  # noqa: A002 - the resolver's own word
+        proto: int = 0,
+        flags: int = 0,
+    ) -> Any:
+        name = host.decode() if isinstance(host, bytes) else host
+        if name.replace(".", "").isdigit() or ":" in name:
+            raise AssertionError(f"{name} is an address, which is not looked up here")
+        self.asked.append(name)
+        answers = self._answers[name.partition(".")[0]]
+        found = answers.pop(0) if len(answers) > 1 else answers[0]
+        if not found:
+            raise socket.gaierror(socket.EAI_NONAME, "no such name")
+        families = [socket.AF_INET6 if ":" in each else socket.AF_INET for each in found]
+        return [(kind, socket.SOCK_STREAM, 6, "", (each, port)) for kind, each in zip(families, found, strict=True)]
+
+    async def getnameinfo(self, sockaddr: Any, flags: int) -> Any:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def connected(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
+    """The hosts and addresses that connections were made to; each is refused."""
+    made: list[tuple[str, str | None]] = []
+
+    async def connect(url: Url, address: str | None = None) -> Any:
+        await trio.lowlevel.checkpoint()
+        made.append((url.host, address))
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(issuer_http, "open_channel", connect)
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    return made
+
+
+async def get(url: str, home: Zone = Zone.PUBLIC) -> bytes | None:
+    return await IssuerHttp(home).get(Url.parse(url))
+
+
+async def test_a_document_is_read() -> None:
+    async with open_issuer() as issuer:
+        found = await get(issuer.id + ISSUER_METADATA, Zone.LOOPBACK)
+        assert found is not None
+        assert issuer.id.encode() in found
+        assert await get(f"{issuer.id}/nothing", Zone.LOOPBACK) is None
+        assert issuer.asked[0].headers.one("authorization") is None
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_not_followed(status: int) -> None:
+    async with open_issuer() as issuer:
+        issuer.documents["/moved"] = (status, {"location": ISSUER_METADATA}, b"")
+        assert await get(f"{issuer.id}/moved", Zone.LOOPBACK) is None
+        answer = await IssuerHttp(Zone.LOOPBACK).post(f"{issuer.id}/moved", Form([], b"code=secret"))
+        assert answer.status == status
+        assert [each.path for each in issuer.asked] == ["/moved", "/moved"]
+
+
+@pytest.mark.parametrize("size", [MAX_DOCUMENT, MAX_DOCUMENT + 1])
+async def test_a_document_has_a_limit(size: int) -> None:
+    async with open_issuer() as issuer:
+        issuer.documents["/long"] = (200, {}, b"x" * size)
+        if size <= MAX_DOCUMENT:
+            assert await get(f"{issuer.id}/long", Zone.LOOPBACK) == b"x" * size
+            return
+        with pytest.raises(OAuthProblem, match="more than 64 KiB"):
+            await get(f"{issuer.id}/long", Zone.LOOPBACK)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_failing_issuer_may_answer_later(status: int) -> None:
+    async with open_issuer() as issuer:
+        issuer.documents["/x"] = (status, {}, b"a secret of the issuer")
+        for asking in (
+            get(f"{issuer.id}/x", Zone.LOOPBACK),
+            IssuerHttp(Zone.LOOPBACK).post(f"{issuer.id}/x", Form([], b"")),
+        ):
+            with pytest.raises(IssuerUnreachable, match=f"HTTP {status}"):
+                await asking
+
+
+async def test_an_issuer_that_says_nothing_is_not_waited_for(autojump_clock: MockClock) -> None:
+    async def silent(url: Url, address: str | None = None) -> Any:
+        await trio.sleep_forever()
+
+    began = trio.current_time()
+    http = IssuerHttp(Zone.PUBLIC)
+    http._connect = silent  # type: ignore[method-assign]
+    with pytest.raises(IssuerUnreachable, match="did not answer within 5 s"):
+        await http.get(Url.parse("https://login.example/"))
+    assert trio.current_time() - began == pytest.approx(issuer_http.TIMEOUT)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://login.example/",
+        "https://127.0.0.1/",
+        "https://[::1]/",
+        "https://localhost/",
+        "https://10.1.2.3/",
+        "https://169.254.169.254/latest/",
+        "https://[fd00::1]/",
+        "https://[::ffff:169.254.169.254]/",
+        "https://user@login.example/",
+    ],
+)
+async def test_nothing_is_sent_to_an_address_that_is_not_permitted(
+    url: str, connected: list[tuple[str, str | None]]
+) -> None:
+    with pytest.raises(OAuthProblem):
+        await get(url)
+    with pytest.raises(OAuthProblem):
+        await IssuerHttp(Zone.PUBLIC).post(url, Form([], b"code=secret"))
+    assert connected == []
+
+
+@pytest.mark.parametrize(
+    "addresses", [["127.0.0.1"], ["10.0.0.1"], ["169.254.169.254"], ["::1"], ["93.184.216.34", "10.0.0.1"], ["fe80::1"]]
+)
+async def test_a_name_that_leads_inside_is_refused(
+    addresses: list[str], connected: list[tuple[str, str | None]]
+) -> None:
+    """Also if only one of its addresses does (rule 40)."""
+    trio.socket.set_custom_hostname_resolver(Names(login=[addresses]))
+    with pytest.raises(OAuthProblem, match="nothing is sent there"):
+        await get("https://login.example/")
+    assert connected == []
+
+
+async def test_the_address_that_was_checked_is_the_one_that_is_connected_to(
+    connected: list[tuple[str, str | None]],
+) -> None:
+    """A name that changes its address between the two is looked up once."""
+    names = Names(login=[["93.184.216.34", "93.184.216.35"], ["127.0.0.1"]])
+    trio.socket.set_custom_hostname_resolver(names)
+    with pytest.raises(IssuerUnreachable):
+        await get("https://login.example/")
+    assert names.asked == ["login.example"]
+    assert connected == [("login.example", "93.184.216.34"), ("login.example", "93.184.216.35")]
+
+
+async def test_a_proxy_looks_names_up_itself(
+    connected: list[tuple[str, str | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
+    trio.socket.set_custom_hostname_resolver(Names())
+    with pytest.raises(IssuerUnreachable):
+        await get("https://login.example/")
+    with pytest.raises(OAuthProblem, match="private"):
+        await get("https://10.0.0.1/")
+    assert connected == [("login.example", None)]
+
+
+@pytest.mark.parametrize(
+    ("url", "addresses", "home"),
+    [
+        ("http://127.0.0.1:9/mcp", [], Zone.LOOPBACK),
+        ("https://10.0.0.1/mcp", [], Zone.PRIVATE),
+        ("https://mcp.example/mcp", ["93.184.216.34"], Zone.PUBLIC),
+        ("https://mcp.example/mcp", ["10.0.0.1", "10.0.0.2"], Zone.PRIVATE),
+        ("https://mcp.example/mcp", ["10.0.0.1", "93.184.216.34"], Zone.PUBLIC),
+        ("https://mcp.example/mcp", ["127.0.0.1"], Zone.PUBLIC),
+        ("https://mcp.example/mcp", ["169.254.169.254"], Zone.PUBLIC),
+    ],
+)
+async def test_the_home_of_a_server(url: str, addresses: list[str], home: Zone) -> None:
+    """A name that leads to loopback has not become a server of this machine."""
+    trio.socket.set_custom_hostname_resolver(Names(mcp=[addresses]))
+    assert await find_home(Url.parse(url)) is home
+
+
+async def test_a_server_whose_name_is_not_known() -> None:
+    trio.socket.set_custom_hostname_resolver(Names(mcp=[[]]))
+    with pytest.raises(IssuerUnreachable, match="cannot be looked up"):
+        await find_home(Url.parse("https://mcp.example/mcp"))
