@@ -171,6 +171,14 @@ def _words(value: object, target: _Target) -> object:
     return made
 
 
+def _client(value: object, target: _Target) -> object:
+    """`oauth` without its secret."""
+    if not isinstance(value, dict):
+        return value
+    name = "client_secret"
+    return {key: _replaced(each, _whole, name, target) if key == name else each for key, each in value.items()}
+
+
 _REPLACED: dict[str, Callable[[object, _Target], object]] = {
     "env": _variables,
     "headers": _headers,
@@ -178,6 +186,7 @@ _REPLACED: dict[str, Callable[[object, _Target], object]] = {
     "command": _words,
     "args": _words,
     "headers_helper": _words,
+    "oauth": _client,
 }
 """The keys that may hold secrets."""
 

@@ -247,6 +247,8 @@ class _Report:
             return "expected exactly one of command and url, found both; remove one" if key == "url" else ""
         if "url" in server:
             return f"{key} belongs to a server with a command; this one has a url"
+        if "command" in server and key == "oauth":
+            return "oauth belongs to a server with a url; a program gets its credentials in env"
         if "command" in server:
             return f"{key} belong to a server with a url; give a program its secrets in env"
         return ""

@@ -79,10 +79,13 @@ from config.types import (
     LoopbackAddress,
     Memory,
     MessageSize,
+    MetadataUrl,
     Origin,
     Pattern,
+    Port,
     Range,
     RateText,
+    Scope,
     SecretText,
     ServerId,
     Title,
@@ -770,6 +773,61 @@ def _unique_names(headers: Mapping[str, Secret]) -> Mapping[str, Secret]:
     return headers
 
 
+class OAuthGrant(StrEnum):
+    """Who gets a token at the issuer: a person who logs in, or Colonnade by itself, with the secret of the client."""
+
+    AUTHORIZATION_CODE = "authorization_code"
+    CLIENT_CREDENTIALS = "client_credentials"
+
+
+@dataclass(frozen=True)
+class OAuth(_Strict):
+    """The client that Colonnade is at the issuer of a server. Without a `client_id` it registers itself."""
+
+    __pydantic_config__ = ConfigDict(
+        **_STRICT,
+        json_schema_extra={
+            "dependentRequired": {"client_secret": ["client_id"]},
+            "if": {"required": ["grant"], "properties": {"grant": {"const": OAuthGrant.CLIENT_CREDENTIALS.value}}},
+            "then": {"required": ["client_id", "client_secret"]},
+        },
+    )
+
+    client_id: Annotated[SecretText | None, _key("The id of a client that is registered at the issuer.")] = None
+    client_secret: Annotated[SecretText | None, _key("The secret of that client, if it has one.")] = None
+    scopes: Annotated[EachOnce[Scope], _key("Scopes to request. Default: those that the server names.")] = ()
+    client_metadata_url: Annotated[
+        MetadataUrl | None,
+        _key(
+            "The public https URL of a Client ID Metadata Document of yours, for issuers that take such a URL as the "
+            "client id."
+        ),
+    ] = None
+    redirect_port: Annotated[
+        Port | None,
+        _key(
+            "The port of 127.0.0.1 to which the browser returns, if the client is registered with one. Default: a "
+            "free one."
+        ),
+    ] = None
+    grant: Annotated[
+        OAuthGrant,
+        _key(
+            "authorization_code: a person logs in. client_credentials: Colonnade gets a token for itself, with the "
+            "client's secret.",
+            "authorization_code",
+        ),
+    ] = OAuthGrant.AUTHORIZATION_CODE
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.client_secret is not None and self.client_id is None:
+            raise InvalidValue("client_secret belongs to a client_id; write that too")
+        if self.grant is OAuthGrant.CLIENT_CREDENTIALS and (self.client_id is None or self.client_secret is None):
+            raise InvalidValue("client_credentials needs client_id and client_secret")
+        return self
+
+
 @dataclass(frozen=True, repr=False, kw_only=True)
 class HttpServer(Server):
     """A server at a URL.
@@ -798,6 +856,10 @@ class HttpServer(Server):
             "built-in",
         ),
     ] = HttpClient.BUILT_IN
+    oauth: Annotated[
+        OAuth | None,
+        _key("The client that logs in at the server, if Colonnade should not register one by itself."),
+    ] = None
     folder: Annotated[SkipJsonSchema[Path], _NO_KEY] = Path()
     """The folder of the file, in which the helper runs."""
     helper_secrets: Annotated[SkipJsonSchema[list[Secret]], _NO_KEY] = field(
@@ -811,6 +873,16 @@ class HttpServer(Server):
         server = handler(value)
         assert isinstance(info.context, Expander)
         return server if server.headers_helper is None else dataclasses.replace(server, folder=info.context.folder)
+
+    @field_validator("oauth")
+    @classmethod
+    def _only_credentials(cls, oauth: OAuth | None, info: ValidationInfo) -> OAuth | None:
+        headers = info.data.get("headers", {})
+        if oauth is not None and (
+            info.data.get("headers_helper") is not None or any(name.lower() == "authorization" for name in headers)
+        ):
+            raise InvalidKey("the server has its credentials under headers or headers_helper; remove these, or oauth")
+        return oauth
 
     @field_validator("headers_helper", mode="before")
     @classmethod

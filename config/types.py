@@ -341,6 +341,7 @@ _ADDRESS = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}"
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _A_URL = "a URL such as https://example.com/mcp"
 _AN_ADDRESS = "an address such as 127.0.0.1:8808"
+_A_METADATA_URL = "a public https URL such as https://example.com/colonnade.json"
 _A_PATH = "a path such as /mcp"
 _AN_ORIGIN = "an origin such as https://example.com:8443"
 _A_HOST = "a host such as example.com or example.com:8808"
@@ -364,6 +365,37 @@ def _read_url(url: Expanded) -> Secret:
     if "#" in url.text:
         raise InvalidValue("a URL may not have a fragment; remove # and everything after it")
     return Secret(url.text, url.shown.partition("?")[0], url.filled)
+
+
+@_reads(_A_METADATA_URL)
+def _read_metadata_url(url: Expanded) -> str:
+    """A URL at which an issuer finds what there is to know of a client: others must be able to get there."""
+    try:
+        parts = urlsplit(url.text)
+        host = parts.hostname or ""
+    except ValueError:
+        raise InvalidValue(f"expected {_A_METADATA_URL}; its host or port cannot be read") from None
+    if parts.scheme != "https" or not host or not re.fullmatch(r"[!-~]+", url.text):
+        raise expected(_A_METADATA_URL, _quote(url))
+    if "@" in parts.netloc or "#" in url.text or parts.path in ("", "/"):
+        raise InvalidValue(f"expected {_A_METADATA_URL}, with a path, and without a user or a fragment")
+    if host == "localhost" or host.endswith((".localhost", ".local")) or _is_address_inside(host):
+        raise InvalidValue("the issuer has to reach this URL, so it cannot be on this machine or in a private network")
+    return url.text
+
+
+def _is_address_inside(host: str) -> bool:
+    try:
+        return not ipaddress.ip_address(host).is_global
+    except ValueError:
+        return False
+
+
+@_reads("a scope such as files:read")
+def _read_scope(scope: Expanded) -> str:
+    if not re.fullmatch(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}", scope.text):  # RFC 6749, 3.3
+        raise expected("a scope such as files:read", _quote(scope), "one scope is a word of printable ASCII")
+    return scope.text
 
 
 @_reads(_AN_ADDRESS)
@@ -650,6 +682,10 @@ LoopbackAddress = Annotated[AddressText, AfterValidator(_only_loopback)]
 EndpointPath = Annotated[str, BeforeValidator(_read_endpoint_path), _text(_ENDPOINT_PATH)]
 Origin = Annotated[str, BeforeValidator(_read_origin), _text(_ORIGIN)]
 Host = Annotated[str, BeforeValidator(_read_host), _text(_HOST_AND_PORT)]
+
+MetadataUrl = Annotated[str, BeforeValidator(_read_metadata_url), _text("https://[^#]+")]
+Scope = Annotated[str, BeforeValidator(_read_scope), _NOT_EMPTY]
+Port = Annotated[int, _whole_number(1, 65535), _number(1, 65535)]
 
 ServerId = Annotated[str, AfterValidator(_read_id)]
 TokenName = Annotated[

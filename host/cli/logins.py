@@ -12,7 +12,7 @@ from typing import TypedDict, TypeVar
 
 import trio
 
-from config import Config, HttpServer
+from config import Config, HttpServer, OAuthGrant
 from host.cli.common import is_confirmed
 from host.cli.exit_codes import WRONG, CommandFailed
 from host.cli.http_servers import choose_plain_server
@@ -79,8 +79,7 @@ class Logins:
 
     async def _log_in(self, spec: HttpServer, *, accept_other_issuer: bool) -> Login:
         former = await read_login(self._store, self._vault, CredentialKey(spec.id))
-        port = 0 if former is None else Url.parse(former.client.redirect_uri or "http://localhost:1").connect_port
-        with bind_callback(0 if port == 1 else port) as bound:
+        with bind_callback(spec.oauth, former) as bound:
             pending = await begin(spec, self._store, self._vault, bound)
             _show(spec, pending)
             if pending.is_other_issuer and not accept_other_issuer and not _accepts_issuer():
@@ -165,6 +164,8 @@ class Logins:
                 f"{server} has its credentials in the configuration (headers or headers_helper); remove them to log in",
                 WRONG,
             )
+        if spec.oauth is not None and spec.oauth.grant is OAuthGrant.CLIENT_CREDENTIALS:
+            raise CommandFailed(f"{server} gets its token by itself (oauth.grant): nobody logs in", WRONG)
         return spec
 
 

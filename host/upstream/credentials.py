@@ -18,14 +18,15 @@ from typing import final
 import msgspec
 import trio
 
-from config import HttpServer
+from config import HttpServer, OAuthGrant
 from host.errors import copy_of
 from host.oauth.challenge import MAX_SCOPES
-from host.oauth.documents import TokenRefused, Tokens, covers, read_tokens
+from host.oauth.documents import TokenRefused, covers, read_tokens
 from host.oauth.problem import OAuthProblem
 from host.oauth.token_forms import refresh_form
 from host.slices import complete
 from host.storage.store import CredentialKey, StateError, Store, StoredCredential, Transaction
+from host.upstream.login import obtain_own
 from host.upstream.vault import Login, Vault
 from host.url import Url
 from host.wire.http_transport import Authorization, Header
@@ -44,7 +45,8 @@ LEASE_CHECK = 0.1
 RETRY_PAUSE = 5.0
 """Seconds after a failed refresh until the next one, while the present token is valid."""
 REFUSAL_WINDOW = 60.0
-"""If the server refuses a token, and within so many seconds the one that took its place, the login is over."""
+"""If the server refuses a token, and within so many seconds the one that took its place, the login is over. Half of the
+lifetime of a token, if that is shorter, since it may end a moment early."""
 POLL_INTERVAL = 1.0
 """Seconds between two looks at what other processes have stored."""
 
@@ -53,9 +55,13 @@ _FINAL = ("invalid_grant", "invalid_client", "unauthorized_client")
 
 
 class LoginUnavailable(LinkLost):
-    """The token cannot be had now; a later attempt may succeed."""
+    """The token cannot be had now; a later attempt may succeed. `lasting`: the issuer refused the request."""
 
     nothing_begun = True
+
+    def __init__(self, why: str, *, lasting: bool) -> None:
+        super().__init__(why)
+        self.lasting = lasting
 
 
 class _Attempt:
@@ -73,13 +79,14 @@ class Credential(Authorization):
     def __init__(
         self,
         key: CredentialKey,
-        server: Url,
+        spec: HttpServer,
         store: Store,
         vault: Vault,
         nursery: trio.Nursery,
         now: Callable[[], float],
     ) -> None:
-        self.server = server
+        self.server = Url.parse(spec.url.reveal())
+        self.spec = spec
         self.login: Login | None = None
         self.problem = ""
         """Why the stored login cannot be used."""
@@ -96,8 +103,9 @@ class Credential(Authorization):
         self._attempt: _Attempt | None = None
         self._unsaved: Login | None = None
         """A refreshed login that could not be stored yet, and so is not used."""
-        self._replaced_at = -math.inf
-        """When a token that the server had refused was last replaced."""
+        self._suspect_until = -math.inf
+        """Unix time until which the token must not be refused: it took the place of one that the server had refused.
+        """
         self._writing = trio.Lock()
         """Held by the task that changes the stored login."""
         self._holder = secrets.token_hex(16)
@@ -117,7 +125,14 @@ class Credential(Authorization):
 
     @property
     def remedy(self) -> str:
+        if self._needs_nobody:
+            return "correct oauth of the server in the configuration"
         return f"colonnade login {self._key.server}"
+
+    @property
+    def _needs_nobody(self) -> bool:
+        """Whether the token is for Colonnade itself, with the secret of its client."""
+        return self.spec.oauth is not None and self.spec.oauth.grant is OAuthGrant.CLIENT_CREDENTIALS
 
     def note_missing(self, scopes: Sequence[str]) -> None:
         if self.login is not None and not set(scopes) <= {*self.login.missing}:
@@ -145,7 +160,7 @@ class Credential(Authorization):
     async def renew(self, refused: Header | None) -> Header | None:
         if (header := self._usable(refused)) is not None:
             return header
-        if self.login is None or self.login.is_over:
+        if (self.login is None or self.login.is_over) and not self._needs_nobody:
             return None
         attempt = self._attempt or self._begin_refresh(refused)
         await attempt.done.wait()
@@ -169,7 +184,10 @@ class Credential(Authorization):
                 await self._replace_token(refused)
         except (OAuthProblem, StateError) as problem:
             self._refresh_at = min(self._now() + RETRY_PAUSE, self._expires)
-            attempt.problem = LoginUnavailable(f"its token could not be refreshed: {problem}")
+            attempt.problem = LoginUnavailable(
+                f"its token could not be had: {problem}",
+                lasting=isinstance(problem, TokenRefused) and problem.error in _FINAL,
+            )
         finally:
             self._attempt = None
             attempt.done.set()
@@ -180,6 +198,9 @@ class Credential(Authorization):
         Raises:
             OAuthProblem, StateError: neither can be had now.
         """
+        if self._needs_nobody:
+            await self._replace_own_token(refused)
+            return
         if not await self._lease(refused):
             return
         try:
@@ -192,6 +213,21 @@ class Credential(Authorization):
         finally:
             with trio.CancelScope(shield=True), suppress(StateError):
                 await complete(self._store.write(self._end_lease))
+
+    async def _replace_own_token(self, refused: Header | None) -> None:
+        """Get a token for Colonnade itself. Several processes may have one each, since nothing is rotated."""
+        now = self._now()
+        if refused is not None and now < self._suspect_until:
+            raise OAuthProblem("the server refuses the tokens that its issuer gives")
+        login = await obtain_own(self.spec, self.login, now)
+        sealed = self._vault.close(self._key, login)
+        self.adopt(await complete(self._store.write(lambda transaction: transaction.put_credential(self._key, sealed))))
+        if refused is not None:
+            self._suspect(login, now)
+
+    def _suspect(self, login: Login, now: float) -> None:
+        lifetime = math.inf if login.expires is None else login.expires - now
+        self._suspect_until = now + min(REFUSAL_WINDOW, lifetime / 2)
 
     async def _lease(self, refused: Header | None) -> bool:
         """Get the right to refresh. False if there is another login or token by now, which is then the present one."""
@@ -222,7 +258,7 @@ class Credential(Authorization):
         assert login is not None
         over = msgspec.structs.replace(login, access_token=None, refresh_token=None, expires=None)
         now = self._now()
-        if login.refresh_token is None or (refused is not None and now - self._replaced_at < REFUSAL_WINDOW):
+        if login.refresh_token is None or (refused is not None and now < self._suspect_until):
             return over
         try:
             http = IssuerHttp(await find_home(self.server))
@@ -232,9 +268,10 @@ class Credential(Authorization):
             if problem.error in _FINAL:
                 return over
             raise
+        renewed = login.renewed(tokens, now)
         if refused is not None:
-            self._replaced_at = now
-        return with_tokens(login, tokens, now)
+            self._suspect(renewed, now)
+        return renewed
 
     async def _put(self, login: Login) -> None:
         sealed = self._vault.close(self._key, login)
@@ -272,20 +309,9 @@ class Credential(Authorization):
             return
         self._header = (b"Authorization", f"Bearer {login.access_token}".encode("ascii"))
         self._expires = math.inf if login.expires is None else login.expires
-        ahead = min(REFRESH_AHEAD, (self._expires - self._now()) / 5) if login.refresh_token is not None else 0.0
+        is_renewable = login.refresh_token is not None or self._needs_nobody
+        ahead = min(REFRESH_AHEAD, (self._expires - self._now()) / 5) if is_renewable else 0.0
         self._refresh_at = self._expires - ahead if login.expires is not None else math.inf
-
-
-def with_tokens(login: Login, tokens: Tokens, now: float) -> Login:
-    """A login with the tokens that the issuer gave at this Unix time."""
-    return msgspec.structs.replace(
-        login,
-        access_token=tokens.access_token,
-        # Without a new one, the former one stays good (RFC 6749, 6).
-        refresh_token=tokens.refresh_token or login.refresh_token,
-        expires=None if tokens.lifetime is None else now + tokens.lifetime,
-        scopes=login.scopes if tokens.scopes is None else tokens.scopes,
-    )
 
 
 class Credentials:
@@ -301,13 +327,14 @@ class Credentials:
         self._used: dict[CredentialKey, Credential] = {}
 
     def of(self, spec: HttpServer) -> Credential:
-        """The login for this server: the same object as long as its URL is the same."""
-        key, server = CredentialKey(spec.id), Url.parse(spec.url.reveal())
+        """The login for this server: the same object as long as its URL is the same, also with another client."""
+        key = CredentialKey(spec.id)
         credential = self._used.get(key)
-        if credential is None or credential.server != server:
-            credential = Credential(key, server, self._store, self._vault, self._nursery, self._now)
+        if credential is None or credential.spec.url != spec.url:
+            credential = Credential(key, spec, self._store, self._vault, self._nursery, self._now)
             credential.adopt(self._stored.get(key))
             self._used[key] = credential
+        credential.spec = spec
         return credential
 
     async def reload(self) -> None:

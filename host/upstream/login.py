@@ -13,32 +13,32 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 import trio
 
-from config import HttpServer
+from config import HttpServer, OAuth
 from host.jsonrpc.messages import Request, write
 from host.oauth.authorization import CALLBACK_PATH, AuthorizationRequest, ForeignAnswer, choose_scopes
 from host.oauth.challenge import Challenge, bearer_challenge
 from host.oauth.documents import (
     ClientRegistration,
     Issuer,
+    choose_auth_method,
     error_code,
     read_registration,
     read_tokens,
     registration_request,
 )
 from host.oauth.problem import OAuthProblem
-from host.oauth.token_forms import Form, code_form, revocation_form
+from host.oauth.token_forms import Form, client_credentials_form, code_form, revocation_form
 from host.protocol.methods import PING
 from host.slices import complete
 from host.storage.store import CredentialKey, Store
 from host.upstream.callback import Callback
-from host.upstream.credentials import with_tokens
 from host.upstream.discovery import Discovered, discover
 from host.upstream.vault import Login, Vault
 from host.url import Url
@@ -121,9 +121,13 @@ async def begin(
     challenge = challenge or await probe(spec)
     found = await discover(server, challenge, http, "" if former is None else former.issuer)
     known = _known_scopes(former, found)
-    scopes = choose_scopes((), () if challenge is None else challenge.scopes, found.scopes, found.issuer.scopes, known)
+    configured = spec.oauth or OAuth()
+    challenged = () if challenge is None else challenge.scopes
+    scopes = choose_scopes(configured.scopes, challenged, found.scopes, found.issuer.scopes, known)
     redirect = f"http://{LISTEN_ADDRESS}:{bound.getsockname()[1]}{CALLBACK_PATH}"
-    client = await _registered(found.issuer, redirect, scopes, http, former)
+    client = _configured_client(configured, found.issuer, redirect)
+    if client is None:
+        client = await _registered(found.issuer, redirect, scopes, http, former)
     request = AuthorizationRequest(
         issuer=found.issuer, client_id=client.client_id, redirect_uri=redirect, resource=found.resource, scopes=scopes
     )
@@ -143,6 +147,20 @@ def _known_scopes(former: Login | None, found: Discovered) -> tuple[str, ...]:
     return (*former.scopes, *former.missing)
 
 
+def _configured_client(configured: OAuth, issuer: Issuer, redirect: str) -> ClientRegistration | None:
+    """The client that the configuration names, or the one that the issuer finds at the URL that it names; None if it
+    has to be registered."""
+    if configured.client_id is not None:
+        secret = None if configured.client_secret is None else configured.client_secret.reveal()
+        method = "none" if secret is None else choose_auth_method(issuer.token_auth_methods, has_secret=True)
+        if method is None:
+            raise OAuthProblem(f"the issuer {issuer.id} does not take a client_secret as authentication")
+        return ClientRegistration(configured.client_id.reveal(), secret, method, redirect)
+    if configured.client_metadata_url is not None and issuer.takes_client_urls:
+        return ClientRegistration(configured.client_metadata_url, redirect_uri=redirect)
+    return None
+
+
 async def _registered(
     issuer: Issuer, redirect: str, scopes: tuple[str, ...], http: IssuerHttp, former: Login | None
 ) -> ClientRegistration:
@@ -154,7 +172,11 @@ async def _registered(
         if client.is_dynamic and is_valid and client.redirect_uri == redirect:
             return client
     if issuer.registration_endpoint is None:
-        raise OAuthProblem(f"the issuer {issuer.id} registers no clients by itself")
+        also = " or, since it takes one, oauth.client_metadata_url" if issuer.takes_client_urls else ""
+        raise OAuthProblem(
+            f"the issuer {issuer.id} registers no clients by itself: register one there, with the redirect "
+            f"http://{LISTEN_ADDRESS}:PORT{CALLBACK_PATH}, and set oauth.client_id and oauth.redirect_port{also}"
+        )
     request = registration_request(redirect, scopes, issuer.token_auth_methods)
     headers = [(b"Content-Type", b"application/json"), (b"Accept", b"application/json")]
     answer = await http.post(issuer.registration_endpoint, Form(headers, msgspec.json.encode(request)))
@@ -172,27 +194,57 @@ async def finish(pending: PendingLogin, code: str, store: Store, vault: Vault) -
         StateError: the login cannot be stored.
     """
     request, issuer = pending.request, pending.request.issuer
+    now = time.time()  # the lifetime of the token begins before its answer has come
     tokens = read_tokens(*await pending.http.post(issuer.token_endpoint, code_form(request, code, pending.client)))
-    now = time.time()
     is_step_up = pending.former is not None and bool(pending.former.missing) and not pending.is_other_issuer
-    login = with_tokens(
-        Login(
-            id=secrets.token_hex(8),
-            resource=request.resource,
-            issuer=issuer.id,
-            client=pending.client,
-            token_endpoint=issuer.token_endpoint,
-            revocation_endpoint=issuer.revocation_endpoint,
-            scopes=request.scopes,
-            began=now,
-            step_ups=pending.former.step_ups + 1 if pending.former is not None and is_step_up else 0,
-        ),
-        tokens,
-        now,
-    )
+    login = Login(
+        id=secrets.token_hex(8),
+        resource=request.resource,
+        issuer=issuer.id,
+        client=pending.client,
+        token_endpoint=issuer.token_endpoint,
+        revocation_endpoint=issuer.revocation_endpoint,
+        scopes=request.scopes,
+        began=now,
+        step_ups=pending.former.step_ups + 1 if pending.former is not None and is_step_up else 0,
+    ).renewed(tokens, now)
     sealed = vault.close(pending.key, login)
     await complete(store.write(lambda transaction: transaction.put_credential(pending.key, sealed)))
     return login
+
+
+async def obtain_own(spec: HttpServer, former: Login | None, now: float) -> Login:
+    """A login of Colonnade itself, with the client of the configuration (RFC 6749, 4.4). No person sees the issuer, so
+    it must be the one of the first time: the client's secret is sent to it.
+
+    Raises:
+        OAuthProblem: the issuer refuses, or is another one.
+    """
+    assert spec.oauth is not None
+    server = Url.parse(spec.url.reveal())
+    http, challenge = IssuerHttp(await find_home(server)), await probe(spec)
+    found = await discover(server, challenge, http, "" if former is None else former.issuer)
+    if former is not None and former.issuer != found.issuer.id:
+        raise OAuthProblem(
+            f"the server names the issuer {found.issuer.id} now, and not {former.issuer} any more: colonnade logout "
+            f"{spec.id} accepts it"
+        )
+    client = _configured_client(spec.oauth, found.issuer, "")
+    assert client is not None  # this grant has none without a client_id
+    challenged = () if challenge is None else challenge.scopes
+    scopes = choose_scopes(spec.oauth.scopes, challenged, found.scopes, ())
+    form = client_credentials_form(found.resource, scopes, client)
+    tokens = read_tokens(*await http.post(found.issuer.token_endpoint, form))
+    return Login(
+        id=secrets.token_hex(8) if former is None else former.id,
+        resource=found.resource,
+        issuer=found.issuer.id,
+        client=client,
+        token_endpoint=found.issuer.token_endpoint,
+        revocation_endpoint=found.issuer.revocation_endpoint,
+        scopes=scopes,
+        began=now,
+    ).renewed(tokens, now)
 
 
 async def read_login(store: Store, vault: Vault, key: CredentialKey) -> Login | None:
@@ -284,15 +336,16 @@ async def open_callback(
         nursery.cancel_scope.cancel()
 
 
-def bind_callback(port: int = 0) -> socket.socket:
-    """The socket at which browsers come back: at this port if it can be had, else at a free one.
+def bind_callback(configured: OAuth | None = None, former: Login | None = None) -> socket.socket:
+    """The socket at which browsers come back: at the port of the configuration; else at the one that is registered, if
+    it is free; else at any.
 
     Raises:
-        OSError: there is none.
+        OSError: it cannot be had.
     """
-    try:
-        return bind(LISTEN_ADDRESS, port)
-    except OSError:
-        if port == 0:
-            raise
-        return bind(LISTEN_ADDRESS, 0)
+    if configured is not None and configured.redirect_port is not None:
+        return bind(LISTEN_ADDRESS, configured.redirect_port)
+    if former is not None and former.client.redirect_uri:
+        with suppress(OSError):
+            return bind(LISTEN_ADDRESS, Url.parse(former.client.redirect_uri).connect_port)
+    return bind(LISTEN_ADDRESS, 0)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from host.oauth.documents import ClientRegistration
+from host.oauth.documents import ClientRegistration, Tokens
 from host.oauth.problem import OAuthProblem
 from host.seal import InvalidSeal, Seal, derive_key
 from host.storage.directory import State
@@ -53,6 +53,17 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_over(self) -> bool:
         return self.access_token is None
+
+    def renewed(self, tokens: Tokens, now: float) -> Login:
+        """The login with the tokens that the issuer gave at this Unix time."""
+        return msgspec.structs.replace(
+            self,
+            access_token=tokens.access_token,
+            # Without a new one, the former one stays good (RFC 6749, 6).
+            refresh_token=tokens.refresh_token or self.refresh_token,
+            expires=None if tokens.lifetime is None else now + tokens.lifetime,
+            scopes=self.scopes if tokens.scopes is None else tokens.scopes,
+        )
 
     def secrets(self) -> list[str]:
         """The texts that nobody else may see."""

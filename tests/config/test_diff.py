@@ -32,6 +32,7 @@ RESTARTS = {
     "headers": (URL, f"{URL}, headers: {{A: b}}"),
     "headers_helper": (URL, f"{URL}, headers_helper: [x]"),
     "client": (URL, f"{URL}, client: httpx"),
+    "oauth": (URL, f"{URL}, oauth: {{client_id: c}}"),
     "protocol": (URL, f"{URL}, protocol: legacy"),
     "isolation": (PROGRAM, "command: [x], isolation: per-client"),
     "max_instances": (PROGRAM, f"{PROGRAM}, max_instances: 2"),

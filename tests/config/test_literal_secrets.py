@@ -95,6 +95,11 @@ def test_names_of_other_things(name: str) -> None:
         ),
         ({"command": ["x", GITHUB]}, {"command": ["x", "<s.argument-1>"]}, {"s.argument-1": GITHUB}),
         (
+            {"oauth": {"client_id": "abc", "client_secret": "abc"}},
+            {"oauth": {"client_id": "abc", "client_secret": "<s.client_secret>"}},
+            {"s.client_secret": "abc"},
+        ),
+        (
             {"headers_helper": ["sh", "-c", f"say {GITHUB}"]},
             {"headers_helper": ["sh", "-c", "say <s.argument-2>"]},
             None,

@@ -164,7 +164,7 @@ servers:
         '7:86: servers.gh.disabled: expected true or false, found "yes"; write true',
         "8:11: servers.bare: expected a map, found text; known keys: command, url, title, timeout, start_timeout, "
         "consent, trust, limits, protocol, isolation, max_instances, idle_timeout, start, idle, disabled, args, env, "
-        "cwd, headers, headers_helper, client",
+        "cwd, headers, headers_helper, client, oauth",
         "9:3: servers.none: expected exactly one of command and url, found neither",
     ]
 

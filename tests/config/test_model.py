@@ -24,6 +24,8 @@ from config import (
     KindConsent,
     Limits,
     Listen,
+    OAuth,
+    OAuthGrant,
     Protocol,
     Rate,
     Rule,
@@ -554,3 +556,54 @@ def test_loopback(host: str, answer: bool) -> None:
 def test_consent_allows_by_default() -> None:
     """None is no list at all; an empty list is a list that names nothing."""
     assert Consent().tools == KindConsent(allow=None, deny=())
+
+
+OAUTH = "servers: {{a: {{url: 'https://h/', {}}}}}"
+
+
+def test_the_client_of_a_login_is_read(tmp_path: Path) -> None:
+    keys = "client_id: c, client_secret: '${env:S}', scopes: [a, a, 'b:c'], redirect_port: 8765"
+    text = f"oauth: {{{keys}, grant: client_credentials}}"
+    made = load_text(tmp_path, OAUTH.format(text), {"S": "s3cret"}).servers["a"]
+    assert isinstance(made, HttpServer)
+    assert made.oauth == OAuth(Secret("c"), Secret("s3cret"), ("a", "b:c"), None, 8765, OAuthGrant.CLIENT_CREDENTIALS)
+    assert "s3cret" not in repr(made.oauth)
+    document = load_text(tmp_path, OAUTH.format("oauth: {client_metadata_url: 'https://me.example/c.json'}")).servers[
+        "a"
+    ]
+    assert isinstance(document, HttpServer)
+    assert document.oauth == OAuth(client_metadata_url="https://me.example/c.json")
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ("oauth: {client_secret: s}", "client_secret belongs to a client_id"),
+        ("oauth: {grant: client_credentials}", "client_credentials needs client_id and client_secret"),
+        ("oauth: {grant: client_credentials, client_id: c}", "client_credentials needs client_id and client_secret"),
+        ("oauth: {grant: password}", "expected authorization_code or client_credentials"),
+        ("oauth: {scopes: ['a b']}", "expected a scope"),
+        ("oauth: {scopes: ['']}", "expected a scope"),
+        ("oauth: {redirect_port: 0}", "expected a whole number from 1 to 65535"),
+        ("oauth: {redirect_port: 65536}", "expected a whole number from 1 to 65535"),
+        ("oauth: {client: x}", "unknown key"),
+        ("oauth: {client_metadata_url: 'http://me.example/c.json'}", "a public https URL"),
+        ("oauth: {client_metadata_url: 'https://me.example'}", "with a path"),
+        ("oauth: {client_metadata_url: 'https://u@me.example/c'}", "without a user"),
+        ("oauth: {client_metadata_url: 'https://localhost/c'}", "cannot be on this machine"),
+        ("oauth: {client_metadata_url: 'https://127.0.0.1/c'}", "cannot be on this machine"),
+        ("oauth: {client_metadata_url: 'https://[::1]/c'}", "cannot be on this machine"),
+        ("oauth: {client_metadata_url: 'https://192.168.1.1/c'}", "cannot be on this machine"),
+        ("oauth: {client_metadata_url: 'https://[/c'}", "cannot be read"),
+        ("headers: {Authorization: x}, oauth: {client_id: c}", "has its credentials under headers"),
+        ("headers_helper: [x], oauth: {client_id: c}", "has its credentials under headers"),
+    ],
+)
+def test_a_client_of_a_login_that_cannot_be(tmp_path: Path, keys: str, why: str) -> None:
+    (line,) = lines(tmp_path, OAUTH.format(keys))
+    assert why in line
+
+
+def test_a_program_has_no_login(tmp_path: Path) -> None:
+    (line,) = lines(tmp_path, STDIO.format("oauth: {client_id: c}"))
+    assert "servers.a.oauth: oauth belongs to a server with a url" in line

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl
 
 import trio
 
-from config import HttpServer
+from config import HttpServer, OAuth
 from config.references import Secret
 from host.wire.asgi import Headers, Receive, Scope, Send, read_body, respond
 from host.wire.listener import serve_http
@@ -62,9 +62,12 @@ class Issuer:
     def url(self) -> str:
         return f"{self.id}/mcp"
 
+    oauth: OAuth | None = None
+    """That of the server's configuration."""
+
     @property
     def spec(self) -> HttpServer:
-        return HttpServer(id="notes", url=Secret(self.url))
+        return HttpServer(id="notes", url=Secret(self.url), oauth=self.oauth)
 
     def paths(self, path: str) -> list[Asked]:
         """The requests to this path."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import trio
 
-from config import HttpServer
 from host.oauth.documents import ClientRegistration
 from host.slices import run_inline
 from host.storage.sqlite import SqliteStore
@@ -75,7 +74,7 @@ class Process:
     clock: Clock
 
     def of(self, issuer: Issuer) -> Credential:
-        return self.credentials.of(HttpServer(id="notes", url=issuer.spec.url))
+        return self.credentials.of(issuer.spec)
 
 
 @asynccontextmanager

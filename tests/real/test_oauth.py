@@ -5,28 +5,37 @@ npm installs the issuer into build/oauth when these tests are run for the first 
 
 from __future__ import annotations
 
+import calendar
 import json
+import signal
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.real.oauth.browser import Browser
-from tests.real.oauth.fixtures import (
-    Provider,
-    login_command,
-    protected_server,
-    run_colonnade,
-    running_provider,
-)
+from tests.real.oauth.fixtures import Provider, login_command, protected_server, run_colonnade, running_provider
 from tests.real.running import Running, serving, until, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # the first test may have to install the issuer
 
+OWN_CLIENT = {
+    "client_id": "own",
+    "client_secret": "own-s3cret-of-the-client",
+    "token_endpoint_auth_method": "client_secret_basic",
+    "redirect_uris": [],
+    "response_types": [],
+    "grant_types": ["client_credentials"],
+}
+
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[Provider]:
-    with running_provider() as provider:
+    with running_provider(OWN_CLIENT) as provider:
         yield provider
 
 
@@ -37,8 +46,10 @@ def protected(provider: Provider) -> Iterator[str]:
 
 
 @pytest.fixture
-def file(protected: str, tmp_path: Path) -> Path:
-    return write_config(tmp_path, {"notes": {"url": protected}})
+def file(provider: Provider, protected: str, tmp_path: Path) -> Iterator[Path]:
+    """A configuration with the protected server."""
+    yield write_config(tmp_path, {"notes": {"url": protected}})
+    provider.set(lifetime=3600, format="opaque", down=False, delay=0)
 
 
 def log_in(file: Path, server: str = "notes") -> str:
@@ -50,29 +61,228 @@ def log_in(file: Path, server: str = "notes") -> str:
         return command.said
 
 
-def call(host: Running, file: Path, text: str = "hello") -> str:
+def call(file: Path, text: str = "hello") -> str:
+    """A call at the running host; what it printed."""
     done = run_colonnade(file, "call", "notes__note", json.dumps({"text": text}))
-    return done.stdout + done.stderr
+    return (done.stdout + done.stderr).strip()
 
 
-def wait_state(host: Running, state: str, server: str = "notes") -> dict[str, object]:
-    found: dict[str, object] = until(
-        lambda: (row := host.status()[server])["state"] == state and row, f"{server} is {state}: {host.said}"
-    )
-    return found
+def wait_state(host: Running, state: str, server: str = "notes") -> dict[str, Any]:
+    def found() -> dict[str, Any] | None:
+        row = host.status()[server]
+        return row if row["state"] == state else None
+
+    row: dict[str, Any] = until(found, f"{server} is {state}: {host.said} {host.errors}")
+    return row
+
+
+def credentials(file: Path) -> list[dict[str, Any]]:
+    done = run_colonnade(file, "credentials", "--json")
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return rows
 
 
 def test_a_login_makes_the_server_work(file: Path, provider: Provider) -> None:
     with serving(file) as host:
         row = wait_state(host, "needs login")
         assert row["detail"] == "the server wants a login (HTTP 401): colonnade login notes"
-        assert "needs a login" in call(host, file) or "colonnade login notes" in call(host, file)
+        assert host.state_lines("notes", "needs")
+        assert "colonnade login notes" in run_colonnade(file, "list").stdout
+        assert "colonnade login notes" in run_colonnade(file, "status").stdout
+        assert "the server wants a login (HTTP 401): colonnade login notes" in call(file)
         said = log_in(file)
         assert f"issuer:    {provider.issuer}" in said
         assert f"Logged in at {provider.issuer}" in said
         wait_state(host, "ready")
-        assert call(host, file).strip() == "noted: hello"
+        assert call(file) == "noted: hello"
+        (row,) = credentials(file)
+        assert (row["issuer"], row["server"], row["scopes"]) == (provider.issuer, "notes", ["notes"])
     # The next host begins with the login.
     with serving(file, "notes") as host:
-        assert call(host, file).strip() == "noted: hello"
+        assert call(file) == "noted: hello"
         assert not host.state_lines("notes", "needs")
+
+
+def test_an_address_is_pasted_where_there_is_no_browser(file: Path) -> None:
+    with login_command(file, "notes") as command:
+        command.start_link()
+        page = Browser().log_in(command.issuer_link(), until="http://127.0.0.1")
+        # The issuer of this test is on loopback as well: go on to the address of the command.
+        assert "/oauth/callback?" not in page.url
+    with login_command(file, "notes") as command:
+        command.start_link()
+        link = command.issuer_link()
+        redirect = link.partition("redirect_uri=")[2].partition("&")[0].replace("%3A", ":").replace("%2F", "/")
+        page = Browser().log_in(link, until=redirect)
+        command.paste("what is this?")
+        command.paste(page.url)
+        assert command.end() == 0, command.said
+        assert "does not belong to this login" in command.said
+    with serving(file, "notes"):
+        assert call(file) == "noted: hello"
+
+
+def test_a_logout_is_seen_by_the_host_and_by_the_issuer(file: Path, provider: Provider) -> None:
+    log_in(file)
+    with serving(file, "notes") as host:
+        before = provider.count(revoked="grant")
+        done = run_colonnade(file, "logout", "notes")
+        assert (done.returncode, f"{provider.issuer} has revoked" in done.stdout) == (0, True), done
+        assert provider.count(revoked="grant") > before
+        wait_state(host, "needs login")
+        assert "colonnade login notes" in call(file)
+        assert credentials(file) == []
+        # The registration is gone too; the next login begins from nothing.
+        log_in(file)
+        wait_state(host, "ready")
+        assert call(file) == "noted: hello"
+
+
+def test_tokens_are_refreshed_while_calls_go_on(file: Path, provider: Provider) -> None:
+    """Over three expiries no call fails, and each of them costs one refresh."""
+    provider.set(lifetime=3)
+    log_in(file)
+    before = provider.count(grant="refresh_token")
+    with serving(file, "notes") as host:
+        results = calls_for(host, file, 9.5)
+    assert len(results) > 20
+    assert {result for result in results if not result.startswith("noted: ")} == set()
+    refreshes = provider.count(grant="refresh_token") - before
+    assert 3 <= refreshes <= 5, provider.events()
+    assert not provider.count(grant="refresh_token", error="invalid_grant")
+
+
+def pause(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+def calls_for(host: Running, file: Path, seconds: float) -> list[str]:
+    """Calls at a host, one after the other; their texts."""
+    results: list[str] = []
+    deadline = time.monotonic() + seconds
+    with opened(host) as send:
+        while time.monotonic() < deadline:
+            results.append(send(f"{len(results)}"))
+    return results
+
+
+@contextmanager
+def opened(host: Running) -> Iterator[Any]:
+    """Calls of a stateless client."""
+    import urllib.request
+
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    headers = {
+        "content-type": "application/json",
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": "2026-07-28",
+        "mcp-method": "tools/call",
+        "mcp-name": "notes__note",
+    }
+
+    def send(text: str) -> str:
+        params = {"name": "notes__note", "arguments": {"text": text}, "_meta": meta}
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+        with urllib.request.urlopen(urllib.request.Request(host.url, body, headers), timeout=20) as answer:
+            found: str = json.load(answer)["result"]["content"][0]["text"]
+            return found
+
+    yield send
+
+
+def test_three_hosts_on_one_state_never_use_a_refresh_token_twice(file: Path, provider: Provider) -> None:
+    """The issuer would revoke the login."""
+    provider.set(lifetime=3)
+    log_in(file)
+    before = provider.count(grant="refresh_token")
+    revoked = provider.count(revoked="grant")
+    with ExitStack() as stack:
+        hosts = [stack.enter_context(serving(file, "notes")) for _ in range(3)]
+        results: list[list[str]] = []
+        threads = [
+            threading.Thread(target=lambda host=host: results.append(calls_for(host, file, 9.5))) for host in hosts
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    said = [text for each in results for text in each]
+    assert len(results) == 3
+    assert {text for text in said if not text.startswith("noted: ")} == set()
+    assert provider.count(revoked="grant") == revoked
+    assert not provider.count(grant="refresh_token", error="invalid_grant")
+    assert 3 <= provider.count(grant="refresh_token") - before <= 5, provider.events()
+
+
+def test_an_issuer_that_is_down_does_not_stop_valid_tokens(file: Path, provider: Provider) -> None:
+    """Also where the token is to be refreshed already. The protected server asks the issuer too, so only the token
+    endpoint is down."""
+    provider.set(lifetime=20)
+    log_in(file)
+    (row,) = credentials(file)
+    expires = calendar.timegm(time.strptime(row["expires"], "%Y-%m-%dT%H:%M:%SZ"))
+    with serving(file, "notes") as host:
+        pause(expires - 3.8 - time.time())  # a fifth of its lifetime is left
+        provider.set(token_down=True)
+        assert {text.partition(":")[0] for text in calls_for(host, file, 2.5)} == {"noted"}
+        provider.set(token_down=False)
+        assert {text.partition(":")[0] for text in calls_for(host, file, 6)} == {"noted"}
+        assert not host.state_lines("notes", "needs")
+
+
+def test_a_revoked_login_is_told_once(file: Path, provider: Provider) -> None:
+    log_in(file)
+    with serving(file, "notes") as host:
+        assert call(file) == "noted: hello"
+        provider.set(revoke_all=True)
+        before = provider.count(grant="refresh_token", error="invalid_grant")
+        for _ in range(20):
+            call(file)
+        wait_state(host, "needs login")
+        pause(2)  # a loop would show itself
+        assert len(host.state_lines("notes", "needs")) == 1
+        assert provider.count(grant="refresh_token", error="invalid_grant") - before == 1
+        assert not host.state_lines("notes", "failed")
+        (row,) = credentials(file)
+        assert row["state"] == "needs login: colonnade login notes"
+
+
+def test_a_host_that_is_killed_in_a_refresh_keeps_the_login_or_asks_for_one(file: Path, provider: Provider) -> None:
+    provider.set(lifetime=3)
+    log_in(file)
+    provider.set(delay=1500)
+    with serving(file, "notes", stop=False) as host:
+        pause(2.5)  # until the token is to be refreshed
+        with opened(host) as send:
+            send("x")
+        pause(0.3)  # into the refresh
+        host.process.send_signal(signal.SIGKILL)
+        host.process.wait(10)
+    provider.set(delay=0, lifetime=3600)
+    with serving(file) as host:
+        state = until(
+            lambda: (found := host.status()["notes"]["state"]) in ("ready", "needs login") and found,
+            "it is settled",
+            60,
+        )
+        if state == "ready":
+            assert call(file) == "noted: hello"
+        else:
+            log_in(file)
+            wait_state(host, "ready")
+
+
+def test_colonnade_gets_its_own_token(provider: Provider, protected: str, tmp_path: Path) -> None:
+    secret = OWN_CLIENT["client_secret"]
+    oauth = {"grant": "client_credentials", "client_id": "own", "client_secret": secret, "scopes": ["notes"]}
+    file = write_config(tmp_path, {"notes": {"url": protected, "oauth": oauth}})
+    with serving(file, "notes") as host:
+        assert call(file) == "noted: hello"
+        assert not host.state_lines("notes", "needs")
+    oauth["client_secret"] = "wrong-s3cret-of-the-client"
+    file = write_config(tmp_path, {"other": {"url": protected, "oauth": oauth}})
+    with serving(file) as host:
+        (line,) = until(lambda: host.state_lines("other", "failed"), "it fails")
+        assert "invalid_client" in line
+        assert "s3cret" not in host.errors + str(host.said)

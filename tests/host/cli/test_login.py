@@ -20,6 +20,7 @@ CONFIG = """servers:
   notes: {url: "https://mcp.example/mcp"}
   token: {url: "https://mcp.example/mcp", headers: {Authorization: "Bearer x"}}
   helped: {url: "https://mcp.example/mcp", headers_helper: [./token]}
+  own: {url: "https://mcp.example/mcp", oauth: {grant: client_credentials, client_id: c, client_secret: s}}
   program: {command: [true]}
 """
 
@@ -71,6 +72,7 @@ def test_without_a_login_there_is_a_sentence(file: Path, capsys: pytest.CaptureF
         ("note", "did you mean notes?"),
         ("program", "program is a program"),
         ("token", "has its credentials in the configuration"),
+        ("own", "own gets its token by itself"),
         ("helped", "has its credentials in the configuration"),
     ],
 )

@@ -4,7 +4,8 @@ disk before they are used; and a login that is over is over once."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -12,13 +13,15 @@ import trio
 import trio.lowlevel
 from trio.testing import wait_all_tasks_blocked
 
+from config import OAuth, OAuthGrant
+from config.references import Secret
 from host.slices import complete
 from host.storage.store import CredentialKey, StateError
 from host.upstream import credentials as module
 from host.upstream.credentials import LEASE, REFUSAL_WINDOW, Credential, LoginUnavailable, open_credentials
 from host.wire.http_transport import Header
 from tests.kit.gates import folder, locked, store_opener
-from tests.kit.issuer import Issuer, open_issuer
+from tests.kit.issuer import ISSUER_METADATA, Issuer, open_issuer
 from tests.kit.logins import NOTES, START, VAULT, Process, login, present, processes, put
 
 
@@ -157,7 +160,7 @@ async def test_another_failure_is_tried_again_later(answer: Any) -> None:
         issuer.tokens = [answer, renewed(2)]
         credential = process.of(issuer)
         process.clock.time = START + 601
-        with pytest.raises(LoginUnavailable, match="its token could not be refreshed"):
+        with pytest.raises(LoginUnavailable, match="its token could not be had"):
             await credential.renew(None)
         assert credential.login_id == "login-1"
         assert await credential.renew(None) == bearer("access-2")
@@ -201,6 +204,18 @@ async def test_a_server_that_refuses_every_token_ends_the_login() -> None:
         assert await credential.renew(second) is None
         assert credential.login_id == ""
         assert len(issuer.asked) == 1
+
+
+async def test_short_tokens_that_end_early_are_refreshed_each_time() -> None:
+    """Their lifetime begins at the issuer, and an answer takes its time."""
+    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+        issuer.tokens = [renewed(n, expires_in=3) for n in range(2, 10)]
+        credential = process.of(issuer)
+        token = credential.current()
+        for number in range(2, 10):
+            token = await credential.renew(token)
+            assert token == bearer(f"access-{number}")
+            process.clock.time += 2.9
 
 
 async def test_a_token_that_is_refused_much_later_is_refreshed() -> None:
@@ -370,6 +385,57 @@ async def test_a_refresh_that_takes_too_long_is_given_up(monkeypatch: pytest.Mon
         process.clock.time = START + 601
         with pytest.raises(LoginUnavailable, match="did not answer"):
             await process.of(issuer).renew(None)
+
+
+# Colonnade itself
+
+
+OWN = OAuth(client_id=Secret("mine"), client_secret=Secret("s3cret"), grant=OAuthGrant.CLIENT_CREDENTIALS)
+
+
+@asynccontextmanager
+async def own(*tokens: Any) -> AsyncIterator[tuple[Issuer, Process]]:
+    """A server for which Colonnade gets tokens by itself."""
+    async with open_issuer() as issuer, processes() as (process,):
+        issuer.documents[ISSUER_METADATA]["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
+        issuer.oauth, issuer.tokens = OWN, list(tokens)
+        yield issuer, process
+
+
+async def test_colonnade_gets_its_own_token_when_it_is_needed() -> None:
+    async with own({"access_token": "own-1", "expires_in": 600}, {"access_token": "own-2"}) as (issuer, process):
+        credential = process.of(issuer)
+        assert credential.current() is None
+        assert await credential.renew(None) == bearer("own-1")
+        login_id = credential.login_id
+        process.clock.time = START + 545
+        assert credential.current() == bearer("own-1")
+        await until(lambda: credential.current() == bearer("own-2"))
+        assert credential.login_id == login_id
+        assert len(issuer.paths("/token")) == 2
+        stored = present(process.store)
+        assert stored is not None
+        assert stored.access_token == "own-2"
+
+
+async def test_an_own_token_that_is_refused_is_replaced_once() -> None:
+    async with own(*({"access_token": f"own-{n}"} for n in range(9))) as (issuer, process):
+        credential = process.of(issuer)
+        first = await credential.renew(None)
+        second = await credential.renew(first)
+        assert second == bearer("own-1")
+        with pytest.raises(LoginUnavailable, match="the server refuses the tokens"):
+            await credential.renew(second)
+        assert len(issuer.paths("/token")) == 2
+
+
+async def test_a_refused_client_is_told_and_lasts() -> None:
+    async with own({"error": "invalid_client"}) as (issuer, process):
+        credential = process.of(issuer)
+        with pytest.raises(LoginUnavailable, match=r"\(invalid_client\)") as caught:
+            await credential.renew(None)
+        assert caught.value.lasting
+        assert credential.remedy == "correct oauth of the server in the configuration"
 
 
 # What is stored for another place

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import trio
 
-from config import HttpServer
+from config import HttpServer, OAuth, OAuthGrant
 from config.references import Secret
 from host.oauth.authorization import ForeignAnswer
 from host.oauth.challenge import Challenge
@@ -29,11 +29,13 @@ from host.upstream.login import (
     begin,
     bind_callback,
     finish,
+    obtain_own,
     probe,
     revoke,
 )
 from host.url import Url
 from host.wire.issuer_http import IssuerUnreachable
+from tests.host.upstream.test_vault import LOGIN
 from tests.kit.gates import folder, store_opener
 from tests.kit.issuer import ISSUER_METADATA, RESOURCE_METADATA, Issuer, open_issuer
 from tests.kit.logins import NOTES, VAULT, login, present, put
@@ -213,9 +215,101 @@ async def test_an_issuer_that_refuses_to_register() -> None:
             async with beginning(issuer):
                 pass
         del metadata(issuer)["registration_endpoint"]
-        with pytest.raises(OAuthProblem, match="registers no clients by itself"):
+        with pytest.raises(OAuthProblem, match=r"registers no clients by itself: .* set oauth.client_id"):
             async with beginning(issuer):
                 pass
+
+
+CLIENT = OAuth(client_id=Secret("mine"))
+CONFIDENTIAL = OAuth(client_id=Secret("mine"), client_secret=Secret("s3cret"))
+
+
+def configure(issuer: Issuer, oauth: OAuth) -> None:
+    """Put this into the configuration of the server."""
+    issuer.oauth = oauth
+
+
+@pytest.mark.parametrize(
+    ("oauth", "methods", "method"),
+    [
+        (CLIENT, ["none"], "none"),
+        (CLIENT, ["client_secret_basic"], "none"),
+        (CONFIDENTIAL, ["client_secret_post", "client_secret_basic"], "client_secret_basic"),
+        (CONFIDENTIAL, ["client_secret_post"], "client_secret_post"),
+    ],
+)
+async def test_a_configured_client_comes_before_all_others(oauth: OAuth, methods: list[str], method: str) -> None:
+    async with open_issuer() as issuer:
+        configure(issuer, replace(oauth, client_metadata_url="https://me.example/colonnade.json"))
+        metadata(issuer).update(
+            token_endpoint_auth_methods_supported=methods, client_id_metadata_document_supported=True
+        )
+        async with beginning(issuer) as (pending, store):
+            assert (pending.client.client_id, pending.client.auth_method) == ("mine", method)
+            assert not issuer.paths("/register")
+            issuer.tokens = [{"access_token": "t"}]
+            await finish(pending, "c", store, VAULT)
+            (asked,) = issuer.paths("/token")
+            assert (asked.headers.one("authorization") is not None) == (method == "client_secret_basic")
+
+
+async def test_an_issuer_that_takes_no_secret() -> None:
+    async with open_issuer() as issuer:
+        configure(issuer, CONFIDENTIAL)
+        metadata(issuer)["token_endpoint_auth_methods_supported"] = ["private_key_jwt"]
+        with pytest.raises(OAuthProblem, match="does not take a client_secret"):
+            async with beginning(issuer):
+                pass
+
+
+@pytest.mark.parametrize("supported", [True, False])
+async def test_a_metadata_document_is_used_where_the_issuer_takes_one(supported: bool) -> None:
+    async with open_issuer() as issuer:
+        configure(issuer, OAuth(client_metadata_url="https://me.example/colonnade.json"))
+        metadata(issuer)["client_id_metadata_document_supported"] = supported
+        async with beginning(issuer) as (pending, _):
+            wanted = "https://me.example/colonnade.json" if supported else "client-1"
+            assert pending.client.client_id == wanted
+
+
+async def test_configured_scopes_are_the_only_ones() -> None:
+    async with open_issuer() as issuer:
+        configure(issuer, OAuth(scopes=("x",)))
+        issuer.challenge = 'Bearer scope="everything"'
+        async with beginning(issuer) as (pending, _):
+            assert pending.request.scopes == ("x",)
+
+
+# Colonnade itself
+
+
+OWN = replace(CONFIDENTIAL, grant=OAuthGrant.CLIENT_CREDENTIALS, scopes=("a",))
+
+
+async def test_a_client_gets_a_token_for_itself() -> None:
+    async with open_issuer() as issuer:
+        configure(issuer, OWN)
+        metadata(issuer)["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
+        issuer.tokens = [{"access_token": "own", "expires_in": 60}]
+        made = await obtain_own(issuer.spec, None, 5.0)
+        (asked,) = issuer.paths("/token")
+        assert asked.form == {
+            "grant_type": "client_credentials",
+            "resource": issuer.url,
+            "scope": "a",
+            "client_id": "mine",
+            "client_secret": "s3cret",
+        }
+        assert (made.access_token, made.expires, made.refresh_token) == ("own", 65.0, None)
+
+
+async def test_the_secret_of_a_client_goes_to_the_issuer_of_the_first_time_only() -> None:
+    async with open_issuer() as issuer, open_issuer() as evil:
+        configure(issuer, OWN)
+        issuer.documents[RESOURCE_METADATA]["authorization_servers"] = [evil.id]
+        with pytest.raises(OAuthProblem, match=r"names the issuer .* now"):
+            await obtain_own(issuer.spec, login(issuer), 5.0)
+        assert not evil.paths("/token")
 
 
 async def test_an_issuer_without_pkce_is_refused_before_anything_is_sent_to_it() -> None:
@@ -307,10 +401,15 @@ async def test_another_text_is_no_answer(text: str) -> None:
 def test_a_port_that_is_taken_is_replaced() -> None:
     with socket.create_server(("127.0.0.1", 0)) as bound:
         taken = bound.getsockname()[1]
-        with bind_callback(taken) as other:
+        client = ClientRegistration("c", redirect_uri=f"http://127.0.0.1:{taken}/oauth/callback")
+        former = msgspec.structs.replace(LOGIN, client=client)
+        with bind_callback(None, former) as other:
             assert other.getsockname()[1] != taken
-    with bind_callback(taken) as same:
-        assert same.getsockname() == ("127.0.0.1", taken)
+        with pytest.raises(OSError, match="cannot listen"):
+            bind_callback(OAuth(redirect_port=taken), former)
+    for configured, known in ((None, former), (OAuth(redirect_port=taken), None)):
+        with bind_callback(configured, known) as same:
+            assert same.getsockname() == ("127.0.0.1", taken)
 
 
 # The end

@@ -42,6 +42,14 @@ const provider = new Provider(issuer, {
   pkce: { required: () => true },
   findAccount: (ctx, id) => ({ accountId: id, claims: async () => ({ sub: id }) }),
 });
+const grants = new Set();
+provider.on('grant.success', (ctx) => ctx.oidc.entities.Grant && grants.add(ctx.oidc.entities.Grant.jti));
+async function revokeAll() {
+  for (const id of grants) {
+    for (const kind of ['AccessToken', 'RefreshToken']) await provider[kind].adapter.revokeByGrantId(id);
+  }
+  grants.clear();
+}
 provider.on('grant.success', (ctx) => events.push({ grant: ctx.oidc.params.grant_type, resource: ctx.oidc.params.resource }));
 provider.on('grant.error', (ctx, error) => events.push({ grant: ctx.oidc.params?.grant_type, error: error.error }));
 provider.on('grant.revoked', () => events.push({ revoked: 'grant' }));
@@ -55,8 +63,10 @@ server.on('request', async (request, response) => {
     const parts = [];
     for await (const part of request) parts.push(part);
     Object.assign(settings, JSON.parse(Buffer.concat(parts)));
+    if (settings.revoke_all) await revokeAll();
+    settings.revoke_all = false;
     response.end('{}');
-  } else if (settings.down) {
+  } else if (settings.down || (settings.token_down && request.url === '/token')) {
     response.destroy();
   } else {
     if (settings.delay && request.url === '/token') await new Promise((done) => setTimeout(done, settings.delay));
