@@ -862,10 +862,11 @@ class HttpServer(Server):
     ] = None
     folder: Annotated[SkipJsonSchema[Path], _NO_KEY] = Path()
     """The folder of the file, in which the helper runs."""
-    helper_secrets: Annotated[SkipJsonSchema[list[Secret]], _NO_KEY] = field(
+    learned_secrets: Annotated[SkipJsonSchema[list[Secret]], _NO_KEY] = field(
         default_factory=list, compare=False, hash=False
     )
-    """Headers that the helper printed for the last connection. They are redacted like configured ones."""
+    """Headers that the helper printed for the last connection, or the tokens of the login. They are redacted like
+    configured ones."""
 
     @model_validator(mode="wrap")
     @classmethod

@@ -379,7 +379,7 @@ def _read_metadata_url(url: Expanded) -> str:
         raise expected(_A_METADATA_URL, _quote(url))
     if "@" in parts.netloc or "#" in url.text or parts.path in ("", "/"):
         raise InvalidValue(f"expected {_A_METADATA_URL}, with a path, and without a user or a fragment")
-    if host == "localhost" or host.endswith((".localhost", ".local")) or _is_address_inside(host):
+    if host == "localhost" or host.endswith(".localhost") or _is_address_inside(host):
         raise InvalidValue("the issuer has to reach this URL, so it cannot be on this machine or in a private network")
     return url.text
 

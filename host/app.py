@@ -318,9 +318,9 @@ async def open_host(
             await complete(gate.authorizer.grants.store_revocations())
         catalog = Catalog(list(config.servers), gate.definitions.is_visible_cached, on_collision, memory)
         key = derive_key(state.key(), b"remembered servers")
-        remembered = RememberedServers(store, key, catalog, gate.definitions.pins)
         become_subreaper()
         async with open_keeper() as keeper, open_credentials(store, open_vault(state, os.environ)) as credentials:
+            remembered = RememberedServers(store, key, catalog, gate.definitions.pins, credentials.name_of)
             runtime = Runtime(catalog, gate, journal, remembered, credentials=credentials)
             open_upstream_link = partial(
                 open_link, keeper=keeper, journal=journal, turns=Turns(), memory=memory, credentials=credentials

@@ -26,7 +26,7 @@ MAX_LIFETIME = 10 * 365 * 86400.0
 _MAX_URL = 2048
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 # An issuer has no query and no fragment (RFC 8414, 2), and it is shown to people.
-_ISSUER = re.compile(r"https?://[A-Za-z0-9.\-:\[\]]+(?:/[A-Za-z0-9._~%:@!$&'()*+,;=/-]*)?")
+_IDENTIFIER = re.compile(r"https?://[A-Za-z0-9.\-:\[\]]+(?:/[A-Za-z0-9._~%:@!$&'()*+,;=/-]*)?")
 _ERRORS = frozenset(
     {
         *("invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type"),
@@ -212,7 +212,7 @@ def check_issuer_id(text: str) -> str:
     Raises:
         OAuthProblem: it is none.
     """
-    if len(text) > _MAX_URL or not _ISSUER.fullmatch(text):
+    if len(text) > _MAX_URL or not _IDENTIFIER.fullmatch(text):
         raise OAuthProblem("the issuer that the server names is no plain URL")
     return text
 

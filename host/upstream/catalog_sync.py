@@ -34,6 +34,7 @@ from host.upstream.backoff import READ_SHARE, Pace
 from host.upstream.client import Client
 from host.upstream.results import split_page
 from host.upstream.runtime import Runtime
+from host.wire.http_errors import AuthNeeded
 from host.wire.link import LinkLost
 from host.worker import run_in_worker
 
@@ -293,6 +294,8 @@ class CatalogSync:
                 return None
             hints.append(STALE)  # the server's caching hints are for the whole list, not for a part of it
         except LinkLost as lost:
+            if isinstance(lost, AuthNeeded) and lost.ends_connection:
+                self._client.peer.connection_lost(lost)  # the server lets anybody connect, and shows nothing
             if not self._client.peer.ended.is_set():  # over HTTP, a single exchange may break
                 self._report_problem(f"{listing.method} failed: {lost}")
             return None

@@ -163,7 +163,7 @@ async def _open_with_helper(
 ) -> AsyncIterator[Link]:
     """Open a link with the headers that the server's helper prints."""
     printed = await run_headers_helper(spec, keeper)
-    spec.helper_secrets[:] = printed.values()
+    spec.learned_secrets[:] = printed.values()
     replaced = {name.lower() for name in printed}
     kept = {name: value for name, value in spec.headers.items() if name.lower() not in replaced}
     async with opener(replace(spec, headers={**kept, **printed})) as link:

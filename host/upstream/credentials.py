@@ -18,7 +18,7 @@ from typing import final
 import msgspec
 import trio
 
-from config import HttpServer, OAuthGrant
+from config import HttpServer, OAuthGrant, Secret, ServerSpec
 from host.errors import copy_of
 from host.oauth.challenge import MAX_SCOPES
 from host.oauth.documents import TokenRefused, covers, read_tokens
@@ -47,6 +47,8 @@ RETRY_PAUSE = 5.0
 REFUSAL_WINDOW = 60.0
 """If the server refuses a token, and within so many seconds the one that took its place, the login is over. Half of the
 lifetime of a token, if that is shorter, since it may end a moment early."""
+MAX_LEARNED = 16
+"""Secrets of a login, present and former ones, that are redacted."""
 POLL_INTERVAL = 1.0
 """Seconds between two looks at what other processes have stored."""
 
@@ -300,7 +302,14 @@ class Credential(Authorization):
                 # With another url in the configuration, the token must not go there.
                 self.login = login if covers(self.server, login.resource) else None
         self._set_header()
+        self._learn_secrets()
         self._changed.unpark_all()
+
+    def _learn_secrets(self) -> None:
+        """Have texts of the server redacted that repeat a token, the former ones included."""
+        if self.login is not None:
+            known = dict.fromkeys((*map(Secret, self.login.secrets()), *self.spec.learned_secrets))
+            self.spec.learned_secrets[:] = list(known)[:MAX_LEARNED]
 
     def _set_header(self) -> None:
         login = self.login
@@ -334,8 +343,17 @@ class Credentials:
             credential = Credential(key, spec, self._store, self._vault, self._nursery, self._now)
             credential.adopt(self._stored.get(key))
             self._used[key] = credential
-        credential.spec = spec
+        if credential.spec is not spec:
+            spec.learned_secrets[:] = credential.spec.learned_secrets
+            credential.spec = spec
         return credential
+
+    def name_of(self, spec: ServerSpec) -> str:
+        """The name of the login for this server, also if it is over; empty without one."""
+        if not isinstance(spec, HttpServer) or spec.headers_helper is not None:
+            return ""
+        login = self.of(spec).login
+        return "" if login is None else login.id
 
     async def reload(self) -> None:
         """Take over what other processes have stored.

@@ -56,7 +56,7 @@ def redactor(spec: ServerSpec) -> Callable[[str], str]:
 def _secrets(spec: ServerSpec) -> Iterator[str]:
     """The values of `headers` or `env`, and all that references gave, except paths in a command."""
     if isinstance(spec, HttpServer):
-        values = [*spec.headers.values(), *spec.helper_secrets]
+        values = [*spec.headers.values(), *spec.learned_secrets]
         yield from spec.url.filled
         yield from (value.reveal().partition(" ")[2] for value in values)  # without `Bearer`
     else:

@@ -14,7 +14,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple, final, get_type_hints
 
 import msgspec
@@ -49,9 +49,14 @@ class RememberedServers:
     Args:
         key: secret for the digests of identities, since credentials are part of them.
         catalog, pins: what the servers offer now.
+        login_of: gives the name of the login for a server, which stays the same while its tokens change; empty without
+            one.
     """
 
-    def __init__(self, store: Store, key: bytes, catalog: Catalog, pins: Pins) -> None:
+    def __init__(
+        self, store: Store, key: bytes, catalog: Catalog, pins: Pins, login_of: Callable[[ServerSpec], str]
+    ) -> None:
+        self._login_of = login_of
         self._store = store
         self._key = key
         self._catalog = catalog
@@ -112,7 +117,8 @@ class RememberedServers:
         """Digest of all that decides which server answers, and for whom."""
         # Programs find the credentials of their user in these folders.
         user = [] if isinstance(spec, HttpServer) else [os.environ.get(name, "") for name in _USER_VARIABLES]
-        written = json.dumps([self._pins.launch(spec.id), _reached(spec), user])
+        owner = self._login_of(spec)
+        written = json.dumps([self._pins.launch(spec.id), _reached(spec), user, *([owner] if owner else [])])
         return hashlib.blake2b(written.encode(), key=self._key, digest_size=32, person=b"remembered").hexdigest()
 
 

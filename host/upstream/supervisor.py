@@ -319,7 +319,7 @@ class Upstream:
                     isinstance(problem, LoginChanged) or self._switch_dialect(problem),
                     failure_reason(self.spec, group, self._output_since(before)),
                 )
-                if isinstance(problem, AuthNeeded) and problem.needs_login:
+                if isinstance(problem, AuthNeeded) and problem.ends_connection:
                     needed = problem
                 elif not retry_at_once:
                     self._mark_failed(why, lasting=_is_lasting(problem))
@@ -503,7 +503,7 @@ class Upstream:
                     follow_changes(nursery, client, server_messages, self._runtime.log_levels, self.watches, None)
                     await client.peer.ended.wait()
                     # Handled at once: ending the process may take seconds, and calls must not wait for it.
-                    if isinstance(client.peer.lost, LoginChanged):
+                    if isinstance(client.peer.lost, LoginChanged | AuthNeeded):
                         self.state = Connecting(trio.current_time(), None)
                     else:
                         self._mark_failed(str(client.peer.lost), session_ended=client.peer.lost.ended_session)

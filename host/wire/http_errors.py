@@ -90,6 +90,11 @@ class AuthNeeded(HttpRefused):
         self.challenge = challenge
         self.needs_login = needs_login
 
+    @property
+    def ends_connection(self) -> bool:
+        """Whether there is nothing to connect for before a person logs in."""
+        return self.needs_login and self.status == 401
+
 
 class Broken(LinkLost):
     """The connection broke during an exchange, or what came is no HTTP.

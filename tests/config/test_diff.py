@@ -61,7 +61,7 @@ def test_every_field_of_a_server_is_tried_here() -> None:
 def test_headers_of_a_helper_are_no_change(tmp_path: Path) -> None:
     """They are noted in the reading that is in force."""
     old, new = (read(tmp_path, f"a: {URL}, headers_helper: [x]") for _ in range(2))
-    http(old, "a").helper_secrets.append(Secret("s"))
+    http(old, "a").learned_secrets.append(Secret("s"))
     assert difference(old, new) == Difference()
 
 

@@ -29,6 +29,7 @@ from mcp.client.context import ClientRequestContext
 from mcp.types import CallToolResult, ElicitRequestFormParams, ElicitRequestParams, ElicitResult, TextContent
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from tests.conformance.logins import LOGINS, use_protected
 from tests.conformance.tap import open_tap
 from tests.real.running import serving, write_config
 
@@ -210,6 +211,8 @@ async def walk_through_colonnade(steps: Steps, way: str, folder: Path, url: str)
 def main(way: str, folder: Path, url: str) -> int:
     """Do what the scenario wants done; the exit status."""
     scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
+    if scenario.startswith(LOGINS):
+        return use_protected(way, folder, url)
     steps = STEPS.get(scenario)
     if steps is None:
         print(f"{Path(__file__).name} has no steps for the scenario {scenario}.", file=sys.stderr)

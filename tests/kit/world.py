@@ -571,7 +571,8 @@ async def open_world(
         remembered = None
         if state is not None:
             pins = gate.definitions.pins
-            remembered = RememberedServers(pins._db, bytes(32), catalog, pins)
+            login_of = credentials.name_of if credentials is not None else lambda spec: ""
+            remembered = RememberedServers(pins._db, bytes(32), catalog, pins, login_of)
         runtime = Runtime(catalog, gate, journal, remembered, credentials=credentials)
         async with open_upstreams(specs, start_grace, open_link, runtime, single_client=single_client) as upstreams:
             seal = Seal(key or os.urandom(KEY_BYTES), trio.current_time)

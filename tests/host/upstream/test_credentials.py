@@ -19,7 +19,9 @@ from host.slices import complete
 from host.storage.store import CredentialKey, StateError
 from host.upstream import credentials as module
 from host.upstream.credentials import LEASE, REFUSAL_WINDOW, Credential, LoginUnavailable, open_credentials
+from host.upstream.output import redactor
 from host.wire.http_transport import Header
+from tests.host.upstream.test_connection import CHILD
 from tests.kit.gates import folder, locked, store_opener
 from tests.kit.issuer import ISSUER_METADATA, Issuer, open_issuer
 from tests.kit.logins import NOTES, START, VAULT, Process, login, present, processes, put
@@ -239,6 +241,31 @@ async def test_missing_scopes_are_kept_for_the_next_login() -> None:
         assert process.store.poll() == revision
         assert (credential.login_id, credential.current()) == ("login-1", bearer("access-1"))
         assert credential.remedy == "colonnade login notes"
+
+
+async def test_each_new_token_is_redacted_and_the_former_ones_stay_so() -> None:
+    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+        issuer.tokens = [renewed(2)]
+        spec = issuer.spec
+        credential = process.credentials.of(spec)
+        process.clock.time = START + 601
+        await credential.renew(None)
+        text = "access-1 refresh-1 access-2 refresh-2"
+        assert redactor(spec)(text) == "*** *** *** ***"
+        again = issuer.spec  # the configuration was read again
+        process.credentials.of(again)
+        assert redactor(again)(text) == "*** *** *** ***"
+
+
+async def test_the_name_of_a_login_stays_when_it_is_over() -> None:
+    """So what its server offered last is still known."""
+    over = {"access_token": None, "refresh_token": None}
+    for changes, name in (({}, "login-1"), (over, "login-1")):
+        async with open_issuer() as issuer, processes(stored=login(issuer, **changes)) as (process,):
+            assert process.credentials.name_of(issuer.spec) == name
+            assert process.credentials.name_of(CHILD) == ""
+    async with open_issuer() as issuer, processes() as (process,):
+        assert process.credentials.name_of(issuer.spec) == ""
 
 
 # Several processes

@@ -494,9 +494,12 @@ class Protected(ScriptedServer):
         super().__init__("notes", tools=["x"])
         self.spec = HttpServer(id="notes", url=Secret(str(credential.server)))  # type: ignore[assignment]
         self._credential = credential
+        self.opens = trio.Event()
+        self.opens.set()
 
     @asynccontextmanager
     async def open_link(self) -> AsyncIterator[Link]:
+        await self.opens.wait()
         if not self._credential.login_id:
             self.connections += 1
             raise AuthNeeded(401, "the server wants a login", self._credential.remedy, BEARER, needs_login=True)
@@ -565,3 +568,23 @@ async def test_a_stored_login_that_cannot_be_read_is_told(autojump_clock: MockCl
         async with open_world(Protected(process.of(AT)), credentials=process.credentials) as world:
             await world.settled()
             assert "cannot be read with the present key" in needs(world)[0]
+
+
+async def test_lists_are_remembered_for_one_login(autojump_clock: MockClock, tmp_path: Path) -> None:
+    """Another account may be shown other tools; a refreshed token changes nothing."""
+
+    async def listed(name: str, token: str = "t") -> bool:
+        async with processes(stored=login(AT, id=name, access_token=token)) as (process,):
+            server = Protected(process.of(AT))
+            server.opens = trio.Event()
+            async with open_world(server, credentials=process.credentials, state=tmp_path) as world:
+                await trio.sleep(1)
+                known = world.upstreams.by_id["notes"].listed.is_set()
+                server.opens.set()
+                await trio.sleep(20)
+                return known
+
+    assert not await listed("one")
+    assert await listed("one", "refreshed")
+    assert not await listed("other")
+    assert await listed("one")
