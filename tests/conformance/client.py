@@ -10,7 +10,7 @@ client only makes it talk, through `/mcp/suite`, where names are the server's ow
 It knows what each scenario wants done (`STEPS`). It refuses to know what the suite looks for in it. It owns the host it
 starts, which has ended when this ends. The exit status is 0 when the steps could be done, the server was never given up
 meanwhile, and the host ended cleanly; `FOLDER` then has the configuration, what the host wrote to standard error, and
-in SENT the messages that it sent to either side.
+the messages that it sent to either side.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +29,10 @@ from mcp.types import CallToolResult, ElicitRequestFormParams, ElicitRequestPara
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from tests.conformance.logins import LOGINS, use_protected
-from tests.conformance.tap import open_tap
+from tests.conformance.tap import keep, open_tap
 from tests.real.running import serving, write_config
 
 SERVER = "suite"
-SENT = "sent.json"
 STEPS_SECONDS = 15.0  # the slowest scenario makes its client wait for half a second
 
 
@@ -204,8 +202,7 @@ async def walk_through_colonnade(steps: Steps, way: str, folder: Path, url: str)
         finally:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(host.__exit__, *sys.exc_info())
-    sent = [asdict(each) for each in (*to_server.sent, *to_client.sent)]
-    (folder / SENT).write_text(json.dumps(sent), encoding="utf-8")
+    keep(folder, to_server, to_client)
 
 
 def main(way: str, folder: Path, url: str) -> int:

@@ -19,6 +19,7 @@ import trio
 from mcp import Client
 from mcp.types import TextContent
 
+from tests.conformance.tap import keep, open_tap
 from tests.real.oauth.browser import Browser
 from tests.real.oauth.fixtures import login_command
 from tests.real.running import Running, serving, until, write_config
@@ -50,7 +51,7 @@ def use_protected(way: str, folder: Path, url: str) -> int:
                 return 1
             if state_of(host) != "ready":
                 return 1
-            said = trio.run(call_first_tool, way, f"{host.url}/{SERVER}")
+            said = trio.run(call_first_tool, way, f"{host.url}/{SERVER}", folder)
             print(said)
             if "colonnade login" not in said:
                 return 0
@@ -85,13 +86,15 @@ def log_in(file: Path) -> bool:
         return False
 
 
-async def call_first_tool(way: str, url: str) -> str:
-    """The text that the first tool gives, or the error."""
+async def call_first_tool(way: str, url: str, folder: Path) -> str:
+    """The text that the first tool gives, or the error. What the host sends meanwhile is kept in the folder."""
     mode = "legacy" if way.endswith("handshake") else "auto"
     with trio.fail_after(STEPS_SECONDS):
-        async with Client(url, mode=mode, cache=None) as client:
-            name = (await client.list_tools()).tools[0].name
-            result = await client.call_tool(name)
+        async with open_tap(url, "client", f"{folder.name}, {way}") as (tapped, to_client):
+            async with Client(tapped, mode=mode, cache=None) as client:
+                name = (await client.list_tools()).tools[0].name
+                result = await client.call_tool(name)
+            keep(folder, to_client)
     (block,) = result.content
     assert isinstance(block, TextContent)
     return block.text

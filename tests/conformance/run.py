@@ -40,12 +40,11 @@ from typing import Any
 
 import trio
 
-from tests.conformance.client import SENT
 from tests.conformance.logins import LOGINS
-from tests.conformance.schemas import Receiver, Sent, hold, load
+from tests.conformance.schemas import Receiver, hold, load
 from tests.conformance.shim import open_shim
 from tests.conformance.suite import BUILD, ROOT, CannotRun, Suite, install_suite
-from tests.conformance.tap import Conversations, open_tap
+from tests.conformance.tap import Conversations, kept_below, open_tap
 
 RESULTS = BUILD / "results"
 EVERYTHING = ROOT / "examples" / "servers" / "everything.py"
@@ -562,18 +561,11 @@ async def run_plans(suite: Suite, plans: list[Plan], direct_only: bool) -> int:
             # What passes directly only shows what is to be held against Colonnade, unless that is all that was run.
             evaluated = (what in directly) == direct_only
             total += ended if evaluated else Count(broken=ended.broken)
-    held = hold([*(each for tap in taps for each in tap.sent), *sent_for_clients()], schemas)
+    held = hold([*(each for tap in taps for each in tap.sent), *kept_below(RESULTS)], schemas)
     if not direct_only:
         print(held.report())
     print(total)
     return 1 if total.failed or total.broken or not (held.is_sound or direct_only) else 0
-
-
-def sent_for_clients() -> list[Sent]:
-    """The messages of Colonnade in the scenarios for clients."""
-    return [
-        Sent(**each) for file in sorted(RESULTS.glob(f"*/client/*/*/{SENT}")) for each in json.loads(file.read_text())
-    ]
 
 
 def make_plan(suite: Suite, version: str, only: list[str] | None) -> Plan:

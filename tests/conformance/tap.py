@@ -10,8 +10,9 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -25,6 +26,7 @@ IO = "io.modelcontextprotocol/"
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 STATELESS_CODES = (-32020, -32021, -32022)
 PIECE = 65536
+SENT = "sent.json"
 
 Key = tuple[str, object]
 """The session, empty without one, and the id of a request."""
@@ -113,6 +115,19 @@ def _at(value: Any, *path: str) -> Any:
 def _id(message: dict[str, Any]) -> object:
     id = message.get("id")
     return id if isinstance(id, str | int) else None
+
+
+def keep(folder: Path, *taps: Conversations) -> None:
+    """Write what the taps have written down to a file in the folder, after what is there already."""
+    file = folder / SENT
+    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    file.write_text(json.dumps([*kept, *(asdict(each) for tap in taps for each in tap.sent)]), encoding="utf-8")
+
+
+def kept_below(folder: Path) -> list[Sent]:
+    """Everything that was kept in this folder and those below."""
+    files = sorted(folder.rglob(SENT))
+    return [Sent(**each) for file in files for each in json.loads(file.read_text(encoding="utf-8"))]
 
 
 class Requests:

@@ -7,12 +7,13 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 import httpx
 import trio
 
 from tests.conformance.schemas import Receiver
-from tests.conformance.tap import Conversations, open_tap
+from tests.conformance.tap import Conversations, Exchange, keep, kept_below, open_tap
 
 CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "x"}}
 OPENING = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2024-11-05"}}
@@ -97,3 +98,12 @@ async def test_what_is_no_http_passes_all_the_same() -> None:
             await stream.send_all(b"\0\r\n\r\n")
             assert await stream.receive_some() == b"anything"
     assert found.sent == []
+
+
+async def test_what_was_written_down_is_kept_beside_what_was(tmp_path: Path) -> None:
+    found = Conversations("client", "here")
+    found.to_client(Exchange(), json.dumps(RESULT).encode())
+    (tmp_path / "scenario").mkdir()
+    keep(tmp_path / "scenario", found)
+    keep(tmp_path / "scenario", found, found)
+    assert kept_below(tmp_path) == found.sent * 3
