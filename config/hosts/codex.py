@@ -30,6 +30,7 @@ from config.hosts.entry import (
     headers_helper,
     mapping,
     names,
+    oauth_client,
     off_if,
     only_tools,
     program,
@@ -44,6 +45,9 @@ _ASKS = {"auto": False, "prompt": True, "writes": True, "approve": False}
 _HOOKS = ("PreToolUse", "PermissionRequest")
 """Hooks that may deny a call."""
 _NO_OAUTH = "needs OAuth, which is not supported yet; put a token into a variable and name it in bearer_token_env_var"
+
+
+_read_client = oauth_client(client_id="client_id", scopes="scopes")
 
 
 def _find(context: FileContext) -> Servers:
@@ -141,6 +145,13 @@ def _omitted(entry: ServerEntry, key: str, value: object) -> None:
 def _auth(entry: ServerEntry, key: str, value: object) -> None:
     if value != "oauth":  # the default, for servers that request it
         raise CannotUse(f'its key "{key}" {_NO_OAUTH}')
+
+
+def _oauth(entry: ServerEntry, key: str, value: object) -> None:
+    """The client of a login, which stands in two keys."""
+    client = entry.values.get("oauth", {})
+    scopes = {"scopes": entry.values["scopes"]} if "scopes" in entry.values else {}
+    _read_client(entry, "oauth", {**mapping("oauth", client), **scopes})
 
 
 def _environment(entry: ServerEntry, key: str, value: object) -> None:
@@ -256,8 +267,8 @@ CODEX = DesktopHost(
         "http_headers_helper": headers_helper,
         "bearer_token": cannot("is not read by its host; put the token into a variable named by bearer_token_env_var"),
         "auth": _auth,
-        "scopes": cannot(_NO_OAUTH),
-        "oauth": cannot(_NO_OAUTH),
+        "scopes": _oauth,
+        "oauth": _oauth,
         "oauth_resource": cannot(_NO_OAUTH),
         "environment_id": _environment,
         "experimental_environment": _environment,

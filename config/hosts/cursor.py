@@ -9,16 +9,15 @@ from pathlib import Path
 from config.globs import Globs
 from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, at, concern_servers
 from config.hosts.entry import (
-    NEEDS_OAUTH,
     CannotUse,
     ServerEntry,
     approved_tools,
-    cannot,
     denied_tools,
     env_file,
     harmless,
     kind,
     names,
+    oauth_client,
     off_if,
     program,
     same,
@@ -113,7 +112,7 @@ CURSOR = DesktopHost(
         "cwd": same,
         "url": same,
         "headers": same,
-        "auth": cannot(NEEDS_OAUTH),
+        "auth": oauth_client(CLIENT_ID="client_id", CLIENT_SECRET="client_secret", scopes="scopes"),
         # Not documented, and found in files all the same.
         "timeout": harmless,  # its unit is not known
         "disabled": off_if("true"),

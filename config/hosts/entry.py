@@ -22,7 +22,7 @@ from config.patterns import common, covered, overlap, widest
 from config.problems import KeyPath, clip, did_you_mean
 from config.read import read_text
 
-NEEDS_OAUTH = "needs OAuth, which is not supported yet; put a token into headers"
+NEEDS_OAUTH = "needs OAuth with a client that is not read from this file; use a file of Colonnade's own, with oauth"
 REMOTE_TYPES = ("http", "sse", "streamable-http", "streamableHttp", "streamable_http")
 
 
@@ -320,6 +320,25 @@ def env_file(entry: ServerEntry, key: str, value: object) -> None:
 def headers_helper(entry: ServerEntry, key: str, value: object) -> None:
     """A command line for a shell that prints headers."""
     entry.set("headers_helper", ["/bin/sh", "-c", value] if isinstance(value, str) else value, key)
+
+
+def oauth_client(**ours: str) -> Rule:
+    """The client of a login: our keys by those of the host. An empty one means nothing here, since Colonnade finds the
+    issuer by itself."""
+
+    def read(entry: ServerEntry, key: str, value: object) -> None:
+        client: dict[str, object] = {}
+        for name, each in mapping(key, value).items():
+            if name not in ours:
+                meant = did_you_mean(name, ours, '"') or "remove the key"
+                raise CannotUse(f'its key "{key}.{clip(name)}" is not known here and could restrict it; {meant}')
+            if ours[name]:
+                is_list = ours[name] == "scopes" and isinstance(each, str)
+                client[ours[name]] = str(each).split() if is_list else each
+        if client:
+            entry.set("oauth", client, key)
+
+    return read
 
 
 def cannot(reason: str) -> Rule:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from config.hosts.desktop_host import DesktopHost, FileContext, HostFile, at, rewrite
 from config.hosts.entry import (
-    NEEDS_OAUTH,
     CannotUse,
     ServerEntry,
     approves_all,
@@ -22,6 +21,7 @@ from config.hosts.entry import (
     kind,
     mapping,
     names,
+    oauth_client,
     program,
     renamed,
     same,
@@ -40,6 +40,10 @@ _known_oauth = harmless_map(
     *("enabled", "clientId", "clientSecret", "authorizationUrl", "issuer", "tokenUrl", "scopes", "audiences"),
     *("redirectUri", "tokenParamName", "registrationUrl"),
 )
+_read_client = oauth_client(
+    enabled="", clientId="client_id", clientSecret="client_secret", scopes="scopes",
+    authorizationUrl="", tokenUrl="", issuer="", registrationUrl="", redirectUri="",
+)  # fmt: skip
 _NEEDS_GOOGLE = "needs credentials that only its host can obtain"
 
 _VERDICTS = {"allow": "allow", "ask_user": "ask", "deny": "deny"}
@@ -110,9 +114,10 @@ def _auth(entry: ServerEntry, key: str, value: object) -> None:
 
 
 def _oauth(entry: ServerEntry, key: str, value: object) -> None:
-    if mapping(key, value).get("enabled") != "false":
-        raise CannotUse(f'its key "{key}" {NEEDS_OAUTH}')
-    _known_oauth(entry, key, value)
+    if mapping(key, value).get("enabled") == "false":
+        _known_oauth(entry, key, value)
+    else:
+        _read_client(entry, key, value)
 
 
 def _managed(context: FileContext) -> list[dict[str, object]]:

@@ -1,7 +1,8 @@
 """The logins in the store: each is one record, encrypted and authenticated, and bound to its place.
 
-The cipher is that of `host.seal`. The key comes from the environment variable `COLONNADE_KEY`, or else is derived from
-the secret of the state directory, which only the user can read.
+The cipher is that of `host.seal`. The key comes from the environment variable `COLONNADE_KEY`, which may be a reference
+to a file or to the system's keyring, or else is derived from the secret of the state directory, which only the user can
+read.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
+from config.references import CannotExpandError, Expander
 from host.oauth.documents import ClientRegistration, Tokens
 from host.oauth.problem import OAuthProblem
 from host.seal import InvalidSeal, Seal, derive_key
@@ -110,9 +113,13 @@ def open_vault(state: State, environ: Mapping[str, str]) -> Vault:
     Raises:
         StateError: there is no usable key.
     """
-    given = environ.get(KEY_VARIABLE)
-    if given is None:
+    written = environ.get(KEY_VARIABLE)
+    if written is None:
         return Vault(derive_key(state.key(), b"logins"))
+    try:
+        given = Expander(environ, Path.cwd()).expand(written).text
+    except CannotExpandError as problem:
+        raise StateError(f"{KEY_VARIABLE}: {problem}") from None
     if len(given) < MIN_KEY:
         raise StateError(
             f"{KEY_VARIABLE} has {len(given)} characters; expected at least {MIN_KEY} random ones, for instance of "

@@ -47,15 +47,15 @@ def use_protected(way: str, folder: Path, url: str) -> int:
     file = write_config(folder, {SERVER: {"url": url, "trust": "trusted", "oauth": configured(context)}})
     with serving(file) as host:
         for _ in range(MAX_LOGINS):
-            if state_of(host) == "needs login" and not log_in(file):
+            state = state_of(host)
+            if state == "ready":
+                said = trio.run(call_first_tool, way, f"{host.url}/{SERVER}", folder)
+                print(said)
+                if "colonnade login" not in said:
+                    return 0
+            elif state != "needs login":
                 return 1
-            if state_of(host) != "ready":
-                return 1
-            said = trio.run(call_first_tool, way, f"{host.url}/{SERVER}", folder)
-            print(said)
-            if "colonnade login" not in said:
-                return 0
-            if state_of(host) == "ready" and not log_in(file):
+            if not log_in(file):
                 return 1
     return 1
 

@@ -7,23 +7,25 @@ from __future__ import annotations
 
 import calendar
 import json
+import re
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from host.cli.admin_client import find_hosts
 from tests.real.oauth.browser import Browser
 from tests.real.oauth.fixtures import Provider, login_command, protected_server, run_colonnade, running_provider
-from tests.real.running import Running, serving, until, write_config
+from tests.real.running import Running, free_port, serving, until, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # the first test may have to install the issuer
 
-OWN_CLIENT = {
+OWN_CLIENT: dict[str, Any] = {
     "client_id": "own",
     "client_secret": "own-s3cret-of-the-client",
     "token_endpoint_auth_method": "client_secret_basic",
@@ -33,9 +35,19 @@ OWN_CLIENT = {
 }
 
 
+REDIRECT = free_port()
+CONFIDENTIAL = {
+    "client_id": "confidential",
+    "client_secret": "c0nfidential-s3cret-0123456789",
+    "token_endpoint_auth_method": "client_secret_post",
+    "application_type": "native",
+    "redirect_uris": [f"http://127.0.0.1:{REDIRECT}/oauth/callback"],
+}
+
+
 @pytest.fixture(scope="module")
 def provider() -> Iterator[Provider]:
-    with running_provider(OWN_CLIENT) as provider:
+    with running_provider(OWN_CLIENT, CONFIDENTIAL) as provider:
         yield provider
 
 
@@ -151,6 +163,13 @@ def test_tokens_are_refreshed_while_calls_go_on(file: Path, provider: Provider) 
     refreshes = provider.count(grant="refresh_token") - before
     assert 3 <= refreshes <= 5, provider.events()
     assert not provider.count(grant="refresh_token", error="invalid_grant")
+
+
+def all_command_lines() -> Iterator[bytes]:
+    """Those of all processes."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            yield path.read_bytes()
 
 
 def pause(seconds: float) -> None:
@@ -286,3 +305,53 @@ def test_colonnade_gets_its_own_token(provider: Provider, protected: str, tmp_pa
         (line,) = until(lambda: host.state_lines("other", "failed"), "it fails")
         assert "invalid_client" in line
         assert "s3cret" not in host.errors + str(host.said)
+
+
+def test_no_secret_of_a_login_is_seen_anywhere(provider: Provider, protected: str, tmp_path: Path) -> None:
+    """Twenty and more of them: codes, verifiers, states, cookies, tokens, and the secret of the client."""
+    provider.set(lifetime=3)
+    known = provider.secrets()
+    child = {"command": ["/bin/sh", "-c", f"tr '\\0' '\\n' < /proc/self/environ > {tmp_path}/environ; exec cat"]}
+    oauth: dict[str, Any] = {
+        "client_id": "confidential",
+        "client_secret": "c0nfidential-s3cret-0123456789",
+        "redirect_port": REDIRECT,
+    }
+    servers = {"notes": {"url": protected, "oauth": oauth}, "child": child}
+    file = write_config(tmp_path, servers, audit={"arguments": "full"})
+    shown: list[str] = []
+    with serving(file, options=["--log-level", "debug"]) as host:
+        wait_state(host, "needs login")
+        browsers = [Browser() for _ in range(3)]
+        for browser in browsers:
+            with login_command(file, "notes", "--yes") as command:
+                assert browser.log_in(command.start_link()).status == 200
+                assert command.end() == 0
+                # The link with the state is for the person: it is printed, and nothing else of the login.
+                shown.append(re.sub(r"http://\S+/(?:auth\?|oauth/start/)\S+", "", command.said))
+            wait_state(host, "ready")
+        calls_for(host, file, 7)
+        shown += [call(file), json.dumps(host.status()), json.dumps(credentials(file))]
+        shown += [run_colonnade(file, *words).stdout for words in (["list"], ["status", "--json"], ["logs", "child"])]
+        (running,) = find_hosts(tmp_path / "state")
+        shown.append(json.dumps(running.get("state")))
+        command_lines = [
+            text for text in all_command_lines() if b"provider.mjs" not in text
+        ]  # it has its clients there
+        provider.set(revoke_all=True)
+        call(file)
+        wait_state(host, "needs login")
+        shown += host.said
+    shown += [host.errors, run_colonnade(file, "audit", "show").stdout]
+    visited = [url for browser in browsers for url in browser.visited]
+    secrets = provider.secrets() - known | {oauth["client_secret"]}
+    secrets |= {found for url in visited for found in re.findall(r"[?&](?:state|code)=([\w-]{20,})", url)}
+    secrets |= {url.rpartition("/")[2] for url in visited if "/oauth/start/" in url}
+    assert len(secrets) >= 20
+    kept = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+    assert any(path.name == "colonnade.db" for path in kept)
+    places = {str(path): path.read_bytes() for path in [*kept, tmp_path / "environ"]}
+    places |= {f"text {n}": text.encode() for n, text in enumerate(shown)}
+    places |= {f"command line {n}": text for n, text in enumerate(command_lines)}
+    found = {(place, secret[:4]) for place, text in places.items() for secret in secrets if secret.encode() in text}
+    assert found == set()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import config
+from config import OAuth, Secret
 from config.hosts import claude_code
 from config.hosts.claude_code import CLAUDE_CODE
 from tests.config.hosts.kit import ALLOW, ASK, DENY, OFF, PROBLEM, Home, opening, places, state, states
@@ -73,6 +74,9 @@ def test_the_users_file(home: Home) -> None:
     assert stdio(made, "db-shop").program.reveal() == "/home/kim/shop/pg"
 
 
+OAUTH = {"clientId": "c", "callbackPort": 8080}
+
+
 def test_a_projects_file(home: Home) -> None:
     """Its servers are served, and it is said which ones the person has not approved."""
     made = home.load(
@@ -81,15 +85,23 @@ def test_a_projects_file(home: Home) -> None:
             "mcpServers": {
                 "catalog": {"command": "${CLAUDE_PROJECT_DIR:-.}/tools/catalog-mcp", "args": ["--readonly"]},
                 "intranet": {"type": "sse", "url": "https://mcp.intra.example/sse", "headersHelper": "/opt/bin/h"},
-                "calendar": {"type": "streamable-http", "url": "https://cal.example/mcp", "oauth": {"clientId": "c"}},
+                "calendar": {"type": "streamable-http", "url": "https://cal.example/mcp", "oauth": OAUTH},
+                "odd": {
+                    "type": "http",
+                    "url": "https://cal.example/mcp",
+                    "oauth": {"authServerMetadataUrl": "https://x"},
+                },
             }
         },
     )
-    assert [state(made, id) for id in made.servers] == [ALLOW, ALLOW, PROBLEM]
+    assert [state(made, id) for id in made.servers] == [ALLOW, ALLOW, ALLOW, PROBLEM]
+    assert http(made, "calendar").oauth == OAuth(client_id=Secret("c"), redirect_port=8080)
     assert Path(stdio(made, "catalog").program.reveal()) == home.project / "tools/catalog-mcp"
     assert stdio(made, "catalog").cwd == home.project
     assert [word.reveal() for word in http(made, "intranet").headers_helper or ()] == ["/bin/sh", "-c", "/opt/bin/h"]
-    assert made.notices[1].startswith("no file says that Claude Code may start catalog, intranet, calendar of this")
+    assert made.notices[1].startswith(
+        "no file says that Claude Code may start catalog, intranet, calendar, odd of this"
+    )
 
 
 @pytest.mark.parametrize("system", ["linux", "darwin"])

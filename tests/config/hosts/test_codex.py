@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from config import OAuth, Secret
 from config.hosts.codex import CODEX
 from tests.config.hosts.kit import ALLOW, PROBLEM, Home, places, state
 from tests.config.kit import http, stdio
@@ -221,9 +222,8 @@ def test_a_project_file_waits_for_trust(home: Home) -> None:
     [
         ('type = "stdio"', 'its key "type" is not known here'),
         ('bearer_token = "x"', "put the token into a variable named by bearer_token_env_var"),
-        ('scopes = ["read"]', "needs OAuth"),
         ('oauth_resource = "https://h/"', "needs OAuth"),
-        ('oauth = { client_id = "x" }', "needs OAuth"),
+        ('oauth = { client = "x" }', 'its key "oauth.client" is not known here'),
         ('auth = "chatgpt"', "needs OAuth"),
         ('experimental_environment = "cloud"', "starts it on another machine"),
         ('environment_id = "cloud"', "starts it on another machine"),
@@ -270,3 +270,9 @@ def test_a_hook_that_could_deny_calls_stops_all_servers(home: Home, place: str, 
         table = f'[[hooks.{hook}]]\nmatcher = "{matcher}"\n'
         home.write(place, table if place.endswith("toml") else {"hooks": {hook: [{"matcher": matcher, "hooks": []}]}})
         assert state(home.load(".codex/config.toml", '[mcp_servers.files]\ncommand = "x"\n'), "files") == expected
+
+
+def test_the_client_of_a_login(home: Home) -> None:
+    keys = 'url = "https://sso.example.com/mcp"\nscopes = ["read"]\noauth = { client_id = "x" }'
+    home.write(USER, f"[mcp_servers.sso]\n{keys}\n")
+    assert http(home.read(USER), "sso").oauth == OAuth(client_id=Secret("x"), scopes=("read",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from config import OAuth, Secret
 from config.hosts.cursor import CURSOR
 from tests.config.hosts.kit import ALLOW, DENY, OFF, PROBLEM, Home, places, state, states
 from tests.config.kit import http, stdio
@@ -29,7 +30,11 @@ def test_the_users_file(home: Home) -> None:
                     "url": "https://search.example/mcp",
                     "headers": {"Authorization": "Bearer ${env:SEARCH_TOKEN}"},
                 },
-                "crm": {"url": "https://crm.example/mcp", "auth": {"CLIENT_ID": "${env:CRM_ID}"}},
+                "crm": {
+                    "url": "https://crm.example/mcp",
+                    "auth": {"CLIENT_ID": "${env:SEARCH_TOKEN}", "scopes": ["a"]},
+                },
+                "odd": {"url": "https://crm.example/mcp", "auth": {"CLIENT": "x"}},
                 "unset": {"command": "x", "env": {"K": "${env:UNSET}"}},
                 "folder": {"command": "x", "cwd": "${workspaceFolder}"},
                 "setting": {"command": "x", "args": ["${config:a.b}"]},
@@ -37,7 +42,7 @@ def test_the_users_file(home: Home) -> None:
         },
     )
     assert made.notices == ("read as a Cursor file",)
-    assert [state(made, id) for id in made.servers] == [ALLOW, ALLOW, *[PROBLEM] * 4]
+    assert [state(made, id) for id in made.servers] == [ALLOW, ALLOW, ALLOW, *[PROBLEM] * 4]
     assert [word.reveal() for word in stdio(made, "notes").command[1:]] == [
         f"{home.path}/notes",
         "//",
@@ -46,7 +51,8 @@ def test_the_users_file(home: Home) -> None:
     ]
     assert stdio(made, "notes").env["NOTES_KEY"].reveal() == "n"
     assert http(made, "search").headers["Authorization"].reveal() == "Bearer s"
-    assert '"auth" needs OAuth' in made.servers["crm"].problem
+    assert http(made, "crm").oauth == OAuth(client_id=Secret("s"), scopes=("a",))
+    assert 'its key "auth.CLIENT" is not known here' in made.servers["odd"].problem
     assert "UNSET is not set" in made.servers["unset"].problem
     assert made.servers["folder"].problem.startswith("it names the folder of a project")
     assert made.servers["setting"].problem == "the reference ${config} has a value only in the editor"

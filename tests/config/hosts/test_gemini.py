@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from config import Verdict
+from config import OAuth, Secret, Verdict
 from config.hosts.gemini import GEMINI
 from tests.config.hosts.kit import PROBLEM, Home, places, state
 from tests.config.kit import http, stdio
@@ -235,7 +235,7 @@ def test_a_policy_that_is_not_understood_stops_all_servers(home: Home) -> None:
     [
         ({"disabled": True}, 'its key "disabled" is not known here'),
         ({"oauth": {"enabled": False, "denyTools": ["x"]}}, 'its key "oauth.denyTools" is not known here'),
-        ({"oauth": {"scopes": ["x"]}}, 'its key "oauth" needs OAuth'),
+        ({"oauth": {"audiences": ["x"]}}, 'its key "oauth.audiences" is not known here'),
         ({"authProviderType": "google_credentials"}, "needs credentials that only its host can obtain"),
         ({"targetAudience": "x"}, "needs credentials that only its host can obtain"),
         ({"targetServiceAccount": "x"}, "needs credentials that only its host can obtain"),
@@ -322,3 +322,10 @@ def test_the_administrator_decides_whether_projects_need_trust(home: Home, manag
     home.write("/etc/gemini-cli/settings.json", {"security": {"folderTrust": managed}})
     home.write(".gemini/settings.json", {"mcpServers": {"files": {"command": "x"}}})
     assert home.entries(".gemini/settings.json")["files"].needs_approval is needed
+
+
+def test_the_client_of_a_login(home: Home) -> None:
+    """The issuer is found without the host's keys for it."""
+    oauth = {"enabled": True, "clientId": "c", "clientSecret": "s", "scopes": ["a"], "tokenUrl": "https://x"}
+    home.write(USER, json.dumps({"mcpServers": {"notes": {"httpUrl": "https://notes.example/mcp", "oauth": oauth}}}))
+    assert http(home.read(USER), "notes").oauth == OAuth(Secret("c"), Secret("s"), ("a",))

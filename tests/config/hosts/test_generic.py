@@ -177,7 +177,7 @@ def test_own_keys_beside_and_inside(tmp_path: Path) -> None:
             {"Big": {"command": "x", "disabledTools": ["a"], "consent": {"tools": "allow"}}},
             "it has both consent for tools and a key of its host that restricts tools",
         ),
-        ({"Big": {"command": "x", "oauth": {}}}, 'its key "oauth" needs OAuth, which is not supported yet'),
+        ({"Big": {"command": "x", "oauth": {}}}, 'its key "oauth" needs OAuth with a client that is not read'),
         ({"Big": "x"}, "it is text; expected a map"),
     ],
 )

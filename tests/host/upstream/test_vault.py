@@ -12,6 +12,9 @@ from host.oauth.problem import OAuthProblem
 from host.storage.directory import open_state
 from host.storage.store import CredentialKey, StateError
 from host.upstream.vault import KEY_VARIABLE, Login, Vault, open_vault
+from tests.kit.keyring import MemoryKeyring, memory
+
+__all__ = ["memory"]
 
 KEY = CredentialKey("notes")
 LOGIN = Login(
@@ -81,6 +84,18 @@ def test_the_key_is_that_of_the_environment_or_of_the_state(tmp_path: Path) -> N
     assert Same(open_vault(one, given), open_vault(two, given))
     assert not Same(open_vault(one, given), open_vault(one, other))
     assert not Same(open_vault(one, given), open_vault(one, {}))
+
+
+def test_the_key_may_stand_in_a_file_or_in_the_keyring(tmp_path: Path, memory: MemoryKeyring) -> None:
+    state, file = open_state(tmp_path / "state"), tmp_path / "key"
+    file.write_text("k" * 32 + "\n")
+    memory.kept["colonnade", "login-key"] = "k" * 32
+    given = open_vault(state, {KEY_VARIABLE: "k" * 32})
+    for reference in (f"${{file:{file}}}", "${keyring:login-key}", "${env:OTHER}"):
+        assert Same(given, open_vault(state, {KEY_VARIABLE: reference, "OTHER": "k" * 32}))
+    for reference in ("${file:/nowhere/key}", "${keyring:other}", "${env:MISSING}"):
+        with pytest.raises(StateError, match=r"COLONNADE_KEY: "):
+            open_vault(state, {KEY_VARIABLE: reference})
 
 
 def test_a_short_key_is_refused(tmp_path: Path) -> None:

@@ -59,6 +59,11 @@ class Provider:
             found: list[dict[str, Any]] = json.load(answer)
             return found
 
+    def secrets(self) -> set[str]:
+        """The codes, verifiers and tokens of all token requests."""
+        with urllib.request.urlopen(f"{self.issuer}/test/secrets", timeout=10) as answer:
+            return set(json.load(answer))
+
     def count(self, **wanted: str) -> int:
         """How many events have these members."""
         return sum(all(event.get(name) == value for name, value in wanted.items()) for event in self.events())

@@ -2,7 +2,8 @@
 //
 //   node provider.mjs '{"port": 0, "resource": "http://127.0.0.1:9000/mcp", ...}'
 //
-// Prints its issuer. GET /test/events lists what token requests came to; POST /test/settings changes what it does.
+// Prints its issuer. GET /test/events lists what token requests came to, and /test/secrets the codes, verifiers and
+// tokens in them; POST /test/settings changes what it does.
 import { createServer } from 'node:http';
 import Provider from 'oidc-provider';
 
@@ -43,6 +44,11 @@ const provider = new Provider(issuer, {
   findAccount: (ctx, id) => ({ accountId: id, claims: async () => ({ sub: id }) }),
 });
 const grants = new Set();
+const secrets = [];
+provider.on('grant.success', (ctx) => {
+  const { code, code_verifier: verifier, refresh_token: used } = ctx.oidc.params;
+  secrets.push(...[code, verifier, used, ctx.body.access_token, ctx.body.refresh_token].filter(Boolean));
+});
 provider.on('grant.success', (ctx) => ctx.oidc.entities.Grant && grants.add(ctx.oidc.entities.Grant.jti));
 async function revokeAll() {
   for (const id of grants) {
@@ -59,6 +65,8 @@ const handle = provider.callback();
 server.on('request', async (request, response) => {
   if (request.url === '/test/events') {
     response.end(JSON.stringify(events));
+  } else if (request.url === '/test/secrets') {
+    response.end(JSON.stringify(secrets));
   } else if (request.url === '/test/settings') {
     const parts = [];
     for await (const part of request) parts.push(part);
