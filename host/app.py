@@ -38,7 +38,7 @@ from host.downstream.stdio import own_stdout, serve_stdio
 from host.downstream.tasks import Tasks
 from host.errors import AuditUnavailable
 from host.heap import collect, give_back, tune
-from host.journal import ConfigReloaded, ConsoleFailed, EntryOmitted, InternalError, Journal, excerpt
+from host.journal import ConfigReloaded, ConsoleFailed, EntryOmitted, InternalError, Journal, TokenNotRefreshed, excerpt
 from host.memory import Budget
 from host.policy.confirmations import ConfirmationQueue
 from host.policy.decision_log import DecisionLog
@@ -319,7 +319,12 @@ async def open_host(
         catalog = Catalog(list(config.servers), gate.definitions.is_visible_cached, on_collision, memory)
         key = derive_key(state.key(), b"remembered servers")
         become_subreaper()
-        async with open_keeper() as keeper, open_credentials(store, open_vault(state, os.environ)) as credentials:
+        async with (
+            open_keeper() as keeper,
+            open_credentials(
+                store, open_vault(state, os.environ), lambda server, why: journal.note(TokenNotRefreshed(server, why))
+            ) as credentials,
+        ):
             remembered = RememberedServers(store, key, catalog, gate.definitions.pins, credentials.name_of)
             runtime = Runtime(catalog, gate, journal, remembered, credentials=credentials)
             open_upstream_link = partial(

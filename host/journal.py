@@ -108,6 +108,18 @@ class ServerNeedsLogin:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenNotRefreshed:
+    """The token of a login could not be refreshed. The present one is used as long as it is valid."""
+
+    severity: ClassVar = Severity.WARNING
+    server: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.server}: its token could not be refreshed: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceFailed:
     """A dedicated instance of a server could not be started, or was lost."""
 
@@ -376,6 +388,7 @@ Event = (
     | ServerStopped
     | ServerHeld
     | ServerNeedsLogin
+    | TokenNotRefreshed
     | InstanceFailed
     | MessageDropped
     | EntryOmitted

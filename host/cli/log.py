@@ -28,6 +28,7 @@ from host.journal import (
     ServerReady,
     ServerRequestRefused,
     Severity,
+    TokenNotRefreshed,
 )
 from host.non_blocking import NonBlockingStream
 
@@ -133,6 +134,6 @@ def _cause(event: Event) -> tuple[str, ...]:
             return server, request, why
         case ServerFailed(server) | ServerHeld(server) | ServerNeedsLogin(server):
             return (server,)
-        case InstanceFailed(server) | RequestCompleted(server):
+        case InstanceFailed(server) | RequestCompleted(server) | TokenNotRefreshed(server):
             return (server,)
     return ()

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import final
 
 import msgspec
@@ -86,7 +87,9 @@ class Credential(Authorization):
         vault: Vault,
         nursery: trio.Nursery,
         now: Callable[[], float],
+        report: Callable[[str], None],
     ) -> None:
+        self._report = report
         self.server = Url.parse(spec.url.reveal())
         self.spec = spec
         self.login: Login | None = None
@@ -186,10 +189,9 @@ class Credential(Authorization):
                 await self._replace_token(refused)
         except (OAuthProblem, StateError) as problem:
             self._refresh_at = min(self._now() + RETRY_PAUSE, self._expires)
-            attempt.problem = LoginUnavailable(
-                f"its token could not be had: {problem}",
-                lasting=isinstance(problem, TokenRefused) and problem.error in _FINAL,
-            )
+            is_final = isinstance(problem, TokenRefused) and problem.error in _FINAL
+            attempt.problem = LoginUnavailable(f"its token could not be had: {problem}", lasting=is_final)
+            self._report(str(problem))
         finally:
             self._attempt = None
             attempt.done.set()
@@ -267,9 +269,11 @@ class Credential(Authorization):
             form = refresh_form(login.refresh_token, login.resource, login.client)
             tokens = read_tokens(*await http.post(login.token_endpoint, form))
         except TokenRefused as problem:
-            if problem.error in _FINAL:
-                return over
-            raise
+            if problem.error not in _FINAL:
+                raise
+            if problem.error == "invalid_client":  # the next login registers another one
+                return msgspec.structs.replace(over, client=msgspec.structs.replace(login.client, redirect_uri=""))
+            return over
         renewed = login.renewed(tokens, now)
         if refused is not None:
             self._suspect(renewed, now)
@@ -326,7 +330,15 @@ class Credential(Authorization):
 class Credentials:
     """The logins of all servers of one configuration. Made by `open_credentials`."""
 
-    def __init__(self, store: Store, vault: Vault, nursery: trio.Nursery, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        vault: Vault,
+        nursery: trio.Nursery,
+        now: Callable[[], float],
+        report: Callable[[str, str], None],
+    ) -> None:
+        self._report = report
         self._store = store
         self._vault = vault
         self._nursery = nursery
@@ -340,7 +352,8 @@ class Credentials:
         key = CredentialKey(spec.id)
         credential = self._used.get(key)
         if credential is None or credential.spec.url != spec.url:
-            credential = Credential(key, spec, self._store, self._vault, self._nursery, self._now)
+            report = partial(self._report, spec.id)
+            credential = Credential(key, spec, self._store, self._vault, self._nursery, self._now, report)
             credential.adopt(self._stored.get(key))
             self._used[key] = credential
         if credential.spec is not spec:
@@ -379,15 +392,18 @@ class Credentials:
 
 @asynccontextmanager
 async def open_credentials(
-    store: Store, vault: Vault, now: Callable[[], float] = time.time
+    store: Store, vault: Vault, report: Callable[[str, str], None]
 ) -> AsyncIterator[Credentials]:
     """The logins, for the block. A refresh that has begun is finished at its end.
+
+    Args:
+        report: takes the id of a server, and why its token could not be refreshed. Must not wait.
 
     Raises:
         StateError: they cannot be read.
     """
     async with trio.open_nursery() as nursery:
-        credentials = Credentials(store, vault, nursery, now)
+        credentials = Credentials(store, vault, nursery, time.time, report)
         await credentials.reload()
         nursery.start_soon(credentials.run)
         yield credentials

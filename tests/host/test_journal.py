@@ -29,9 +29,11 @@ from host.journal import (
     OutputLine,
     RequestCompleted,
     ServerFailed,
+    ServerNeedsLogin,
     ServerReady,
     ServerRequestRefused,
     Severity,
+    TokenNotRefreshed,
     excerpt,
 )
 
@@ -43,6 +45,8 @@ from host.journal import (
         (ServerFailed("gh", "it ended", 2.0), "gh: failed: it ended; next attempt in 2.0 s"),
         (ServerFailed("gh", "its key is unknown", math.inf), "gh: failed: its key is unknown"),
         (InstanceFailed("gh", "it ended"), "gh: a dedicated instance failed: it ended"),
+        (ServerNeedsLogin("gh", "it wants one"), "gh: needs login: it wants one"),
+        (TokenNotRefreshed("gh", "no answer"), "gh: its token could not be refreshed: no answer"),
         (ServerRequestRefused("gh", "url request", "not trusted"), "gh: url request refused: not trusted"),
         (MessageDropped("gh", "unknown id", "7"), "gh: unknown id dropped: 7"),
         (EntryOmitted("gh", "a tool without a name"), "gh: a tool without a name"),

@@ -72,6 +72,8 @@ class Process:
     store: SqliteStore
     credentials: Credentials
     clock: Clock
+    reported: list[str]
+    """Why tokens could not be refreshed."""
 
     def of(self, issuer: Issuer) -> Credential:
         return self.credentials.of(issuer.spec)
@@ -90,8 +92,13 @@ async def processes(
                 store = opens()
                 if stored is not None and not found:
                     put(store, stored)
-                credentials = Credentials(store, VAULT, nursery, clock)
+                reported: list[str] = []
+
+                def report(server: str, why: str, reported: list[str] = reported) -> None:
+                    reported.append(why)
+
+                credentials = Credentials(store, VAULT, nursery, clock, report)
                 await credentials.reload()
-                found.append(Process(store, credentials, clock))
+                found.append(Process(store, credentials, clock, reported))
             yield found
             nursery.cancel_scope.cancel()

@@ -23,6 +23,7 @@ from host.journal import (
     OutputLine,
     RequestCompleted,
     ServerFailed,
+    ServerNeedsLogin,
     ServerReady,
     ServerRequestRefused,
 )
@@ -55,6 +56,11 @@ def test_a_failing_server_that_wrote_something_has_a_pointer_to_it() -> None:
     )
     assert [line.strip() for line in lines][1] == "more: colonnade logs a"
     assert len(lines) == 3
+
+
+def test_a_server_that_needs_a_login_is_told_with_the_command() -> None:
+    (line,) = shown(ServerNeedsLogin("a", "the server wants a login (HTTP 401): colonnade login a"))
+    assert line.split(maxsplit=3) == ["a", "needs", "login", "the server wants a login (HTTP 401): colonnade login a"]
 
 
 def test_what_a_person_is_wanted_for_is_told() -> None:

@@ -15,6 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from config import OAuth, OAuthGrant
 from config.references import Secret
+from host.oauth.documents import ClientRegistration
 from host.slices import complete
 from host.storage.store import CredentialKey, StateError
 from host.upstream import credentials as module
@@ -165,7 +166,21 @@ async def test_another_failure_is_tried_again_later(answer: Any) -> None:
         with pytest.raises(LoginUnavailable, match="its token could not be had"):
             await credential.renew(None)
         assert credential.login_id == "login-1"
+        assert len(process.reported) == 1
         assert await credential.renew(None) == bearer("access-2")
+        assert len(process.reported) == 1
+
+
+async def test_a_client_that_the_issuer_has_forgotten_is_registered_anew() -> None:
+    known = ClientRegistration("client", redirect_uri="http://127.0.0.1:5/oauth/callback", is_dynamic=True)
+    for error, kept in (("invalid_client", ""), ("invalid_grant", known.redirect_uri)):
+        async with open_issuer() as issuer, processes(stored=login(issuer, client=known)) as (process,):
+            issuer.tokens = [{"error": error}]
+            process.clock.time = START + 601
+            assert await process.of(issuer).renew(None) is None
+            stored = present(process.store)
+            assert stored is not None
+            assert (stored.is_over, stored.client.redirect_uri) == (True, kept)
 
 
 async def test_an_issuer_that_is_down_does_not_stop_a_valid_token() -> None:
@@ -346,7 +361,7 @@ async def test_a_logout_during_a_refresh_stays_one() -> None:
 @pytest.mark.slow
 async def test_what_other_processes_store_is_seen() -> None:
     with folder() as state, store_opener(state / "state") as opens:
-        async with open_issuer() as issuer, open_credentials(opens(), VAULT) as credentials:
+        async with open_issuer() as issuer, open_credentials(opens(), VAULT, print) as credentials:
             credential = credentials.of(issuer.spec)
             other = opens()
             for number in (1, 2):
@@ -491,7 +506,7 @@ async def test_a_store_that_cannot_be_read_is_a_problem_at_the_start() -> None:
     with folder() as made, store_opener(made / "state") as opens:
         store = opens()
         with locked(made / "state"), pytest.raises(ExceptionGroup) as caught:
-            async with open_credentials(store, VAULT):
+            async with open_credentials(store, VAULT, print):
                 pass
         assert caught.group_contains(StateError)
 
