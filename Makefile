@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export COLONNADE_TEST_SERVER := $(SERVER)
 export COLONNADE_TEST_CLIENT := $(CLIENT)
 
-.PHONY: run test test-slow test-all conformance matrix left-behind soak attack bench eras browser consent first-lists fuzz screenshots clean
+.PHONY: run test test-slow test-all conformance matrix left-behind soak attack bench eras era-changes browser consent first-lists fuzz screenshots clean
 
 run: $(INSTALLED)  ## serve the quickstart at http://127.0.0.1:8808/mcp
 	$(BIN)/colonnade serve examples/quickstart/colonnade.yaml
@@ -64,6 +64,9 @@ first-lists: $(INSTALLED_DEV)  ## 1000 random starts against a second judge, 50 
 
 eras: $(INSTALLED_DEV)  ## four servers of two eras, the TypeScript SDK and the Inspector; needs Node with npm
 	$(BIN)/python -m pytest tests/real/eras.py
+
+era-changes: $(INSTALLED_DEV)  ## a server that changes eras, lists and definitions 1000 times between calls of both kinds of clients
+	COLONNADE_ERA_CHANGES=1000 $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_changing_eras.py
 
 fuzz: $(INSTALLED_DEV)  ## hostile bytes for every parser, hostile connections for a running host; MINUTES=10
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet --disable-pip-version-check atheris \

@@ -191,6 +191,13 @@ class Protocol(StrEnum):
     MODERN = "modern"
 
 
+class Eras(StrEnum):
+    """The eras in which a server is used at once, if it speaks both: with a handshake and stateless."""
+
+    ONE = "one"
+    BOTH = "both"
+
+
 class HttpClient(StrEnum):
     """The HTTP client that connects to a server: Colonnade's own, or the package httpx, which needs many times the
     processor time and accepts more of what servers send."""
@@ -610,6 +617,15 @@ class Server(_Strict, ABC):
             "auto",
         ),
     ] = Protocol.AUTO
+    eras: Annotated[
+        Eras | None,
+        _key(
+            "Connections to a server that speaks with a handshake and stateless. both: clients with a session are "
+            "served over a session, opened when the first one needs it, and others without. one: all clients are "
+            "served in the newer way. For a program, both starts it twice.",
+            "both for a url, one for a command",
+        ),
+    ] = None
     # Above the keys that only mean something to dedicated instances.
     isolation: Annotated[
         Isolation,
@@ -643,6 +659,20 @@ class Server(_Strict, ABC):
         ),
     ] = None
     disabled: Annotated[Flag, _key("Leaves the server out without removing it from the file.", default=False)] = False
+
+    @property
+    def may_use_both_eras(self) -> bool:
+        """Whether clients of each era are served in their own, if the server speaks both."""
+        eras = self.eras or (Eras.BOTH if isinstance(self, HttpServer) else Eras.ONE)
+        return self.protocol is Protocol.AUTO and eras is Eras.BOTH
+
+    @field_validator("eras", mode="after")
+    @classmethod
+    def _of_both_eras(cls, value: Eras | None, info: ValidationInfo) -> Eras | None:
+        protocol = info.data.get("protocol", Protocol.AUTO)
+        if value is Eras.BOTH and protocol is not Protocol.AUTO:
+            raise InvalidKey(f"protocol: {protocol} permits one era only; remove one of the two keys")
+        return value
 
     @field_validator("max_instances", "idle_timeout", mode="before")
     @classmethod

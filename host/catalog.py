@@ -5,6 +5,9 @@ Visibility is decided by the policy, and watched by the transports. A server's l
 Entries are in the order of the configuration, then in the server's. Entries with equal outward names are all left out
 of the shared endpoint; precedence would depend on timing.
 
+A server may list over a session and over a stateless connection. A client sees the list of its own era, and the other
+one if there is none, so there are two snapshots of each kind: they are one object unless a server has two lists.
+
 When the policy changes, visibility is evaluated again, for long lists in steps; only requests for lists wait for it.
 Calls do not, because the gate decides about them.
 """
@@ -60,6 +63,8 @@ class Entry(Struct, frozen=True, gc=False):
     param_headers: tuple[ParamHeader, ...] | None = ()
     """The arguments that headers repeat; None if the schema declares them invalidly, so that no stateless client may
     call it over HTTP."""
+    stateless: bool = False
+    """Whether the stateless connection of the server lists it, or its session."""
 
 
 class Definition(Struct, frozen=True, gc=False):
@@ -120,65 +125,97 @@ class KindSnapshot:
     """Snapshots before this version show entries that are hidden now."""
 
 
+_Key = tuple[str, Kind, bool]
+"""A list: its server, its kind, and whether the stateless connection of the server lists it."""
+_Parts = Mapping[tuple[str, bool], ServerEntries]
+"""Lists of one kind, by server and whether its stateless connection lists them."""
+
+
 class Catalog:
     """Publishes snapshots, and lets tasks wait for the next one. `servers`: the order of the configuration;
-    `is_visible` decides about an entry (server, kind, own name); `on_collision` is called once for each entry that is
-    left out because of an equal outward name. Memory is charged to `memory`."""
+    `is_visible` decides about an entry (server, kind, own name, `Entry.stateless`); `on_collision` is called once for
+    each entry that is left out because of an equal outward name. Memory is charged to `memory`."""
 
     def __init__(
         self,
         servers: Sequence[str],
-        is_visible: Callable[[str, Kind, str], bool],
+        is_visible: Callable[[str, Kind, str, bool], bool],
         on_collision: Callable[[Entry], None],
         memory: Budget | None = None,
     ) -> None:
         self.memory = memory or Budget()
-        self._holdings: dict[tuple[str, Kind], Holding] = {}
-        self._on_displaced: dict[tuple[str, Kind], Callable[[], None]] = {}
+        self._holdings: dict[_Key, Holding] = {}
+        self._on_displaced: dict[_Key, Callable[[], None]] = {}
         self._order = tuple(servers)
         self._is_visible = is_visible
         self._on_collision = on_collision
-        self._snapshots = {kind: KindSnapshot() for kind in Kind}
-        self._hints: dict[tuple[str, Kind], FreshnessHint] = {}
+        self._parts: dict[Kind, _Parts] = {kind: {} for kind in Kind}
+        self._snapshots = {kind: (KindSnapshot(),) * 2 for kind in Kind}
+        """For clients with a session, and for stateless ones."""
+        self._hints: dict[_Key, FreshnessHint] = {}
         self._changed = trio.lowlevel.ParkingLot()
-        self._due: dict[tuple[str, Kind], object] = {}
+        self._due: dict[_Key, object] = {}
         """Lists to evaluate again, each with a unique mark of the request."""
         self._more_due = trio.lowlevel.ParkingLot()
         self.version = 0
         self.slices = Slices()
         """For all work that grows with the lists."""
 
-    def snapshot(self, kind: Kind) -> KindSnapshot:
-        return self._snapshots[kind]
+    def snapshot(self, kind: Kind, *, stateless: bool = False) -> KindSnapshot:
+        """What clients with a session can see, or stateless clients."""
+        return self._snapshots[kind][stateless]
 
-    def tool(self, server: str, name: str) -> Entry | None:
-        """The tool with this name of the server's own."""
-        return self._snapshots[Kind.TOOL].by_inward.get((server, name))
+    def listed(self, server: str, kind: Kind, *, stateless: bool) -> tuple[Entry, ...] | None:
+        """What one connection of the server lists; None if it has not listed the kind."""
+        part = self._parts[kind].get((server, stateless))
+        return None if part is None else part.entries
+
+    def entries_of(self, server: str, kind: Kind) -> tuple[Entry, ...]:
+        """The entries of a server, those of a stateless connection first. One that it lists twice counts once."""
+        lists = [self._parts[kind].get((server, stateless)) for stateless in (True, False)]
+        found: dict[tuple[str, str], Entry] = {}
+        for part in lists:
+            if part is not None:
+                found = {**part.by_inward, **found} if found else dict(part.by_inward)
+        return tuple(found.values())
+
+    def entry(self, server: str, kind: Kind, name: str, *, stateless: bool) -> Entry | None:
+        """The entry with this name of the server's own, as one of its connections lists it."""
+        part = self._parts[kind].get((server, stateless))
+        return None if part is None else part.by_inward.get((server, name))
 
     def has_param_headers(self, server: str | None) -> bool:
         """Whether headers must repeat arguments of any tool of the server."""
-        part = self._snapshots[Kind.TOOL].parts.get(server or "")
+        part = self.snapshot(Kind.TOOL, stateless=True).parts.get(server or "")
         return part is not None and part.has_param_headers
 
-    def hint(self, server: str, kind: Kind) -> FreshnessHint | None:
-        """Freshness of the server's list of this kind; None if it lists nothing of the kind."""
-        return self._hints.get((server, kind))
+    def hint(self, server: str, kind: Kind, *, stateless: bool = False) -> FreshnessHint | None:
+        """Freshness of the server's list of this kind, for a client with a session or a stateless one; None if it lists
+        nothing of the kind."""
+        has_own = (server, stateless) in self._parts[kind]
+        return self._hints.get((server, kind, stateless == has_own))
 
-    def expire_hint(self, server: str, kind: Kind) -> None:
+    def expire_hint(self, server: str, kind: Kind, *, stateless: bool = False) -> None:
         """Drop the server's hint of how long its list stays fresh."""
-        hint = self._hints.get((server, kind))
-        if hint is not None:
-            self._hints[server, kind] = FreshnessHint(STALE, hint.asked_at)
+        key = (server, kind, stateless)
+        if (hint := self._hints.get(key)) is not None:
+            self._hints[key] = FreshnessHint(STALE, hint.asked_at)
 
-    def renew_hint(self, server: str, kind: Kind, hint: FreshnessHint) -> bool:
+    def renew_hint(self, server: str, kind: Kind, hint: FreshnessHint, *, stateless: bool = False) -> bool:
         """Put the hint of a list that was read again and is the same. False if the list is not kept any more."""
-        if server not in self._snapshots[kind].parts:
+        if (server, stateless) not in self._parts[kind]:
             return False
-        self._hints[server, kind] = hint
+        self._hints[server, kind, stateless] = hint
         return True
 
     def charge(
-        self, server: str, kind: Kind, size: int, on_displaced: Callable[[], None] = lambda: None
+        self,
+        server: str,
+        kind: Kind,
+        size: int,
+        on_displaced: Callable[[], None] = lambda: None,
+        *,
+        stateless: bool = False,
     ) -> Holding | None:
         """Charge `server` for a list of `kind` with this size. None, without effect, if there is no memory for it. A
         list whose charge was dropped must not be published.
@@ -187,10 +224,10 @@ class Catalog:
             displaced: called when owners that keep less need the memory; the server then lists nothing of the kind. It
                 may charge nothing.
         """
-        key = (server, kind)
+        key = (server, kind, stateless)
         held = self._holdings.get(key)
         if held is None:
-            drop = partial(self._displace, server, kind)
+            drop = partial(self._displace, key)
             held = self._holdings[key] = self.memory.hold(owner(server), Use.LISTS, drop=drop, firm=True)
         try:
             held.resize(KEPT_COPIES * size)
@@ -199,64 +236,91 @@ class Catalog:
         self._on_displaced[key] = on_displaced
         return held
 
-    def _displace(self, server: str, kind: Kind) -> None:
+    def _displace(self, key: _Key) -> None:
         """Remove the list as if the server had never sent it; the server may list again."""
-        on_displaced = self._on_displaced[server, kind]
-        self._remove(server, kind, narrowed=False)
+        on_displaced = self._on_displaced[key]
+        self._remove(key, narrowed=False)
         on_displaced()
 
     def withdraw(self, server: str) -> None:
         """Remove all lists of the server, because another one has its place."""
         for kind in Kind:
-            self._remove(server, kind, narrowed=True)
+            for stateless in (False, True):
+                self._remove((server, kind, stateless), narrowed=True)
 
-    def _remove(self, server: str, kind: Kind, *, narrowed: bool) -> None:
-        key = (server, kind)
+    def withdraw_session(self, server: str) -> None:
+        """Remove the lists of the server's session: its clients see those of the stateless connection."""
+        for kind in Kind:
+            self._remove((server, kind, False), narrowed=True)
+
+    def _remove(self, key: _Key, *, narrowed: bool) -> None:
+        server, kind, stateless = key
+        was_due = self._forget(key)
+        parts = self._parts[kind]
+        if (server, stateless) in parts:
+            left = {each: part for each, part in parts.items() if each != (server, stateless)}
+            self._replace(kind, left, changed=True, narrowed=narrowed or was_due)
+            self._notify_changed()
+
+    def _forget(self, key: _Key) -> bool:
+        """Forget everything of a list but its entries; return whether it was to be evaluated again."""
         if (holding := self._holdings.pop(key, None)) is not None:
             holding.release()
         self._on_displaced.pop(key, None)
         self._hints.pop(key, None)
-        was_due = self._clear_due(key)
-        snapshot = self._snapshots[kind]
-        if server in snapshot.parts:
-            left = {each: part for each, part in snapshot.parts.items() if each != server}
-            narrowed = narrowed or was_due
-            self._snapshots[kind] = self._build_snapshot(kind, snapshot.version + 1, left, narrowed=narrowed)
-            self._notify_changed()
+        return self._clear_due(key)
 
     def prepare_entries(
-        self, server: str, kind: Kind, definitions: Iterable[Definition], is_visible: Callable[[str], bool]
+        self,
+        server: str,
+        kind: Kind,
+        definitions: Iterable[Definition],
+        is_visible: Callable[[str], bool],
+        *,
+        stateless: bool = False,
     ) -> Steps[ServerEntries]:
         """Prepare a server's entries of one kind for `publish`. `is_visible` takes the server's own name."""
-        former = self._snapshots[kind].parts.get(server)
+        former = self._parts[kind].get((server, stateless))
         known = {} if former is None else former.by_inward
         entries: list[Entry] = []
         for definition in definitions:
             yield None
             entry = known.get((server, definition.name))
             if entry is None or (entry.definition, entry.may_be_task) != (definition.raw, definition.may_be_task):
-                entry = _entry(kind, server, definition)
+                entry = _entry(kind, server, definition, stateless)
             entries.append(entry)
         return (yield from _server_entries(entries, is_visible))
 
-    def publish(self, server: str, kind: Kind, part: ServerEntries, hint: FreshnessHint | None = None) -> bool:
-        """Replace what `server` lists of `kind`, in one step. The entries must have been prepared under the present
-        policy. Returns whether anything changed; a change wakes all waiters."""
-        snapshot = self._snapshots[kind]
-        was_due = self._clear_due((server, kind))
+    def publish(
+        self,
+        server: str,
+        kind: Kind,
+        part: ServerEntries,
+        hint: FreshnessHint | None = None,
+        *,
+        stateless: bool = False,
+        alone: bool = True,
+    ) -> bool:
+        """Replace what a connection of `server` lists of `kind`, in one step. The entries must have been prepared under
+        the present policy. `alone`: the list of the other era ends, because the server has none any more. Returns
+        whether anything changed; a change wakes all waiters."""
+        key, parts = (server, kind, stateless), self._parts[kind]
+        was_due = self._clear_due(key)
         if hint is None:
-            self._hints.pop((server, kind), None)
+            self._hints.pop(key, None)
         else:
-            self._hints[server, kind] = hint
-        before = snapshot.parts.get(server)
-        if before is not None and (part.entries, part.visible) == (before.entries, before.visible):
+            self._hints[key] = hint
+        before, other = parts.get((server, stateless)), parts.get((server, not stateless))
+        ends = alone and other is not None
+        if not ends and before is not None and (part.entries, part.visible) == (before.entries, before.visible):
             return False
         # An empty list differs from no list, but no client sees a difference.
-        changed = before is not None or bool(part.entries)
-        parts = {**snapshot.parts, server: part}
-        self._snapshots[kind] = self._build_snapshot(
-            kind, snapshot.version + changed, parts, narrowed=was_due and changed
-        )
+        changed = ends or before is not None or bool(part.entries) or other is not None
+        parts = {**parts, (server, stateless): part}
+        if ends:
+            del parts[server, not stateless]
+            was_due = self._forget((server, kind, not stateless)) or was_due
+        self._replace(kind, parts, changed=changed, narrowed=(was_due or ends) and changed)
         if changed:
             self._notify_changed()
         return changed
@@ -264,9 +328,12 @@ class Catalog:
     def reevaluate(self, servers: Iterable[str]) -> None:
         """Evaluate the visibility of these servers' entries again, and wake the waiters if it changed. Long lists are
         left to `run`: see `wait_until_evaluated`."""
-        for kind, snapshot in self._snapshots.items():
-            self._due.update({(server, kind): object() for server in servers if server in snapshot.parts})
-        if sum(len(self._snapshots[kind].parts[server].entries) for server, kind in self._due) <= MAX_INLINE_ENTRIES:
+        servers = tuple(servers)
+        for kind, parts in self._parts.items():
+            lists = [(server, stateless) for server in servers for stateless in (False, True)]
+            self._due.update({(each[0], kind, each[1]): object() for each in lists if each in parts})
+        sizes = (len(self._parts[kind][server, stateless].entries) for server, kind, stateless in self._due)
+        if sum(sizes) <= MAX_INLINE_ENTRIES:
             for kind in Kind:
                 run_inline(self._evaluate_due(kind))
         else:
@@ -287,7 +354,7 @@ class Catalog:
 
     def is_evaluated(self, kind: Kind, server: str | None = None) -> bool:
         """Whether the snapshot shows no hidden entry of this server (None: of any server)."""
-        return not any(of is kind and server in (None, each) for each, of in self._due)
+        return not any(of is kind and server in (None, each) for each, of, _ in self._due)
 
     async def wait_until_evaluated(self, kind: Kind, server: str | None = None) -> None:
         """Wait until `is_evaluated`. No checkpoint lies between that moment and the return."""
@@ -297,35 +364,40 @@ class Catalog:
     def _evaluate_due(self, kind: Kind) -> Steps[None]:
         """Evaluate the marked lists of one kind and replace them in one step. Lists that are marked again meanwhile,
         because the policy changed, are evaluated again."""
-        made: dict[str, tuple[object, ServerEntries]] = {}
-        while (server := self._next_due(kind, made)) is not None:
-            mark, entries = self._due[server, kind], self._snapshots[kind].parts[server].entries
-            part = yield from _server_entries(entries, partial(self._is_visible, server, kind))
-            made[server] = mark, part
-        self._swap(kind, {server: part for server, (_, part) in made.items() if (server, kind) in self._due})
+        made: dict[_Key, tuple[object, ServerEntries]] = {}
+        while (key := self._next_due(kind, made)) is not None:
+            server, _, stateless = key
+            mark, entries = self._due[key], self._parts[kind][server, stateless].entries
+            is_visible = partial(self._is_visible_entry, server, kind, stateless)
+            part = yield from _server_entries(entries, is_visible)
+            made[key] = mark, part
+        self._swap(kind, {key: part for key, (_, part) in made.items() if key in self._due})
 
-    def _next_due(self, kind: Kind, made: Mapping[str, tuple[object, ServerEntries]]) -> str | None:
-        """A server whose marked list was not evaluated since it was marked."""
-        for (server, each), mark in self._due.items():
-            if each is kind and (server not in made or made[server][0] is not mark):
-                return server
+    def _is_visible_entry(self, server: str, kind: Kind, stateless: bool, name: str) -> bool:
+        return self._is_visible(server, kind, name, stateless)
+
+    def _next_due(self, kind: Kind, made: Mapping[_Key, tuple[object, ServerEntries]]) -> _Key | None:
+        """A marked list that was not evaluated since it was marked."""
+        for key, mark in self._due.items():
+            if key[1] is kind and (key not in made or made[key][0] is not mark):
+                return key
         return None
 
-    def _swap(self, kind: Kind, parts: Mapping[str, ServerEntries]) -> None:
-        snapshot = self._snapshots[kind]
-        changed = {server: part for server, part in parts.items() if part.visible != snapshot.parts[server].visible}
+    def _swap(self, kind: Kind, evaluated: Mapping[_Key, ServerEntries]) -> None:
+        parts = self._parts[kind]
+        new = {(server, stateless): part for (server, _, stateless), part in evaluated.items()}
+        changed = {each: part for each, part in new.items() if part.visible != parts[each].visible}
         if changed:
             narrowed = not all(
-                snapshot.parts[each].by_outward.keys() <= part.by_outward.keys() for each, part in changed.items()
+                parts[each].by_outward.keys() <= part.by_outward.keys() for each, part in changed.items()
             )
-            all_parts = {**snapshot.parts, **changed}
-            self._snapshots[kind] = self._build_snapshot(kind, snapshot.version + 1, all_parts, narrowed=narrowed)
-        for server in parts:
-            self._clear_due((server, kind))
+            self._replace(kind, {**parts, **changed}, changed=True, narrowed=narrowed)
+        for key in evaluated:
+            self._clear_due(key)
         if changed:
             self._notify_changed()
 
-    def _clear_due(self, key: tuple[str, Kind]) -> bool:
+    def _clear_due(self, key: _Key) -> bool:
         """Remove the mark; return whether there was one."""
         was_due = self._due.pop(key, None) is not None
         if was_due:
@@ -342,11 +414,11 @@ class Catalog:
             self._on_displaced.pop(key, None)
         for key in [key for key in self._due if key[0] not in self._order]:
             self._clear_due(key)
-        for kind, snapshot in self._snapshots.items():
-            kept = {server: snapshot.parts[server] for server in self._order if server in snapshot.parts}
-            if list(kept) != list(snapshot.parts):
-                narrowed = len(kept) < len(snapshot.parts)
-                self._snapshots[kind] = self._build_snapshot(kind, snapshot.version + 1, kept, narrowed=narrowed)
+        for kind, parts in self._parts.items():
+            kept = {each: part for each, part in parts.items() if each[0] in self._order}
+            narrowed = len(kept) < len(parts)
+            if narrowed or list(self._shown(kept, False)) != list(self.snapshot(kind).parts):
+                self._replace(kind, kept, changed=True, narrowed=narrowed)
         self._notify_changed()
 
     async def wait_for_change(self, version: int) -> int:
@@ -359,10 +431,33 @@ class Catalog:
         self.version += 1
         self._changed.unpark_all()
 
+    def _replace(self, kind: Kind, parts: _Parts, *, changed: bool, narrowed: bool = False) -> None:
+        """Replace all lists of a kind."""
+        self._parts[kind] = parts
+        of_sessions, of_stateless = (self._shown(parts, stateless) for stateless in (False, True))
+        former = self._snapshots[kind]
+        version = former[False].version + changed
+        last_narrowed = version if narrowed else former[False].last_narrowed
+        colliding = former[False].colliding | former[True].colliding
+        first = second = self._build_snapshot(of_sessions, version, last_narrowed, colliding)
+        if any(part is not of_stateless[server] for server, part in of_sessions.items()):
+            second = self._build_snapshot(of_stateless, version, last_narrowed, colliding | first.colliding)
+        self._snapshots[kind] = first, second
+
+    def _shown(self, parts: _Parts, stateless: bool) -> dict[str, ServerEntries]:
+        """The lists that clients of an era see, in order."""
+        found = (
+            (server, parts.get((server, stateless)) or parts.get((server, not stateless))) for server in self._order
+        )
+        return {server: part for server, part in found if part is not None}
+
     def _build_snapshot(
-        self, kind: Kind, version: int, parts: Mapping[str, ServerEntries], *, narrowed: bool = False
+        self,
+        parts: Mapping[str, ServerEntries],
+        version: int,
+        last_narrowed: int,
+        known_collisions: frozenset[tuple[str, str]],
     ) -> KindSnapshot:
-        parts = {server: parts[server] for server in self._order if server in parts}
         # A hidden entry does not collide with others, and is not found under a name that another entry has.
         clear: dict[str, Entry] = {}
         for part in parts.values():
@@ -373,7 +468,7 @@ class Catalog:
             called = Counter(entry.outward for entry in shown)
             twice = {(entry.server, entry.inward): entry for entry in shown if called[entry.outward] > 1}
             for key, entry in twice.items():
-                if key not in self._snapshots[kind].colliding:
+                if key not in known_collisions:
                     self._on_collision(entry)
             clear = {name: entry for name, entry in clear.items() if called[name] == 1}
             colliding = frozenset(twice)
@@ -390,7 +485,7 @@ class Catalog:
             tuple(clear.values()),
             MappingProxyType(by_outward | clear),
             MappingProxyType(by_inward),
-            version if narrowed else self._snapshots[kind].last_narrowed,
+            last_narrowed,
         )
 
 
@@ -412,7 +507,7 @@ def _server_entries(entries: Iterable[Entry], is_visible: Callable[[str], bool])
     return ServerEntries(tuple(by_inward.values()), tuple(shown), by_outward, hidden, by_inward, has_param_headers)
 
 
-def _entry(kind: Kind, server: str, definition: Definition) -> Entry:
+def _entry(kind: Kind, server: str, definition: Definition, stateless: bool) -> Entry:
     key = LIST_METHODS[kind].key
     rename = outward_name if key == "name" else outward_uri
     outward = rename(server, definition.name)
@@ -421,7 +516,7 @@ def _entry(kind: Kind, server: str, definition: Definition) -> Entry:
     rename_page(found, lambda uri: outward_uri(server, uri))
     exported = bytes(encode_object(found))
     if kind is not Kind.TOOL:
-        return Entry(kind, server, definition.name, outward, definition.raw, exported)
+        return Entry(kind, server, definition.name, outward, definition.raw, exported, stateless=stateless)
     return Entry(
         kind,
         server,
@@ -432,6 +527,7 @@ def _entry(kind: Kind, server: str, definition: Definition) -> Entry:
         definition.may_be_task,
         task_support(definition.raw),
         _valid_param_headers(definition.raw),
+        stateless,
     )
 
 

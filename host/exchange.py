@@ -109,6 +109,8 @@ class ResolvedName(Struct, frozen=True):
     """Whether the URI names no server, so that only the servers' lists show its owner."""
     since: float | None = None
     """When its request came, if resolving it has waited."""
+    stateless: bool = False
+    """Whether its definition is that of the server's stateless connection."""
 
 
 class Exchange(Struct, frozen=True, eq=False):

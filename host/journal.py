@@ -57,6 +57,42 @@ class ServerStopped:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionOpened:
+    """Handshake clients of a server are served over a session, beside the stateless connection for others."""
+
+    severity: ClassVar = Severity.INFO
+    server: str
+    revision: str
+
+    def __str__(self) -> str:
+        return f"{self.server}: clients with a session are served over a session ({self.revision})"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClosed:
+    """The session beside a stateless connection was closed because it was not used."""
+
+    severity: ClassVar = Severity.INFO
+    server: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.server}: its session was not used for {self.seconds:.0f} s and is closed; its next use opens one"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAbsent:
+    """A server accepts no session beside its stateless connection, which serves all clients."""
+
+    severity: ClassVar = Severity.INFO
+    server: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.server}: accepts no session ({self.why}), so all clients are served over one connection"
+
+
+@dataclass(frozen=True, slots=True)
 class ServerHeld:
     """A server is not started, because its command resolves to another program than the approved one."""
 
@@ -386,6 +422,9 @@ Event = (
     ServerReady
     | ServerFailed
     | ServerStopped
+    | SessionOpened
+    | SessionClosed
+    | SessionAbsent
     | ServerHeld
     | ServerNeedsLogin
     | TokenNotRefreshed

@@ -30,7 +30,7 @@ _BARE = re.compile(r"(\$\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}")
 
 OWN_KEYS = (
     *("consent", "limits", "isolation", "max_instances", "idle_timeout"),
-    *("start", "idle", "protocol", "client", "start_timeout"),
+    *("start", "idle", "protocol", "eras", "client", "start_timeout"),
 )
 """Keys of ours that may stand in a server's entry. In a host's own file, another could raise its own trust by them."""
 

@@ -67,7 +67,7 @@ from host.policy.confirmations import (
 )
 from host.policy.explain import definition_as_text, description_in, grant_as_data, held_as_data, unmatched_rules
 from host.policy.fingerprint import pretty
-from host.policy.pins import PinStatus
+from host.policy.pins import PinStatus, side_of
 from host.policy.rows import ChangeRow, HeldRow
 from host.protocol.methods import Kind
 from host.sanitize import visible
@@ -459,8 +459,7 @@ class HostAdmin(PolicyAdmin):
         self.mark_changed(*sections)
 
     def _entries_of_kind(self, kind: Kind) -> list[Entry]:
-        by_server = self._catalog.snapshot(kind).by_server
-        return [entry for server in self._upstreams.by_id for entry in by_server.get(server, ())]
+        return [entry for server in self._upstreams.by_id for entry in self._catalog.entries_of(server, kind)]
 
     def _server_as_data(self, upstream: Upstream, held: int, unmatched: list[str]) -> ServerRow:
         spec = upstream.spec
@@ -488,9 +487,12 @@ class HostAdmin(PolicyAdmin):
 
     def _entry_as_data(self, entry: Entry) -> EntryRow:
         decision = self._gate.policies.rules(entry.server).evaluate(entry.kind, entry.inward)
-        pin_status = self._gate.definitions.pin_status(entry.server, entry.kind, entry.inward)
+        side = side_of(entry.kind, stateless=entry.stateless)
+        pin_status = self._gate.definitions.pin_status(
+            entry.server, entry.kind, entry.inward, stateless=entry.stateless
+        )
         definition = members(entry.definition)
-        shown = self._gate.definitions.is_visible_cached(entry.server, entry.kind, entry.inward)
+        shown = self._gate.definitions.is_visible_cached(entry.server, entry.kind, entry.inward, entry.stateless)
         hidden = decision.verdict is Verdict.ALLOW and not shown and pin_status is PinStatus.APPROVED
         return {
             "server": entry.server,
@@ -503,7 +505,7 @@ class HostAdmin(PolicyAdmin):
             "rule": visible(decision.rule),
             "standing": pin_status.value,
             "shown": shown,
-            "fingerprint": self._gate.definitions.pins.fingerprint(entry.server, entry.kind.value, entry.inward) or "",
+            "fingerprint": self._gate.definitions.pins.fingerprint(entry.server, side, entry.inward) or "",
         }
 
     def _confirmation_as_data(self, confirmation: PendingConfirmation) -> ConfirmationRow:

@@ -91,7 +91,7 @@ def _memory(memory: Budget) -> dict[str, object]:
 def server_status(upstream: Upstream, upstreams: Upstreams, catalog: Catalog, journal: Journal) -> ServerStatus:
     """The row of one server, with its texts made visible."""
     spec, state = upstream.spec, upstream.state
-    counts = {kind: len(catalog.snapshot(kind).by_server.get(spec.id, ())) for kind in Kind}
+    counts = {kind: len(catalog.entries_of(spec.id, kind)) for kind in Kind}
     http_transport: Literal["http", "sse"] = "sse" if upstream.dialect.http_sse else "http"
     row: ServerStatus = {
         "id": spec.id,

@@ -7,9 +7,15 @@ from config import HttpServer, StdioServer, Trust
 
 def warnings_of(spec: StdioServer | HttpServer) -> list[str]:
     """Sentences for that person; none for most servers."""
+    warnings: list[str] = []
     if spec.trust is Trust.UNTRUSTED and isinstance(spec, StdioServer):
-        return [
+        warnings.append(
             "it is not trusted, yet its program runs as you, unconfined: Colonnade stands between its messages and the "
             "client, not between its process and your files (docs/consent.md)"
-        ]
-    return []
+        )
+    if isinstance(spec, StdioServer) and spec.may_use_both_eras:
+        warnings.append(
+            "with eras: both its program may run twice at once: both processes use the same files, locks and ports, "
+            "and each keeps its own memory"
+        )
+    return warnings

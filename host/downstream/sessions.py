@@ -402,8 +402,8 @@ class Session:
     async def _initialize(self, opened: InitializeRequest) -> Raw:
         # A client of one server waits for it as it would if it were connected directly.
         at_most = MAX_INITIALIZE_WAIT if self.endpoint is None else math.inf
-        await self._router.wait_listed(self.endpoint, at_most=at_most)
-        server = self._router.server_at(self.endpoint)
+        await self._router.wait_listed(self.endpoint, stateless=False, at_most=at_most)
+        server = self._router.server_at(self.endpoint, stateless=False)
         instructions = self._router.instructions(self.endpoint)
         handle = _RequestHandle(self, self.standing.enqueue, None)
         self._caller = Caller(

@@ -206,11 +206,11 @@ class Stateless:
         method = request.method
         if method == DISCOVER:
             if caller.endpoint is not None:
-                await self._router.wait_listed(caller.endpoint)
-            server = self._router.server_at(caller.endpoint)
+                await self._router.wait_listed(caller.endpoint, stateless=True)
+            server = self._router.server_at(caller.endpoint, stateless=True)
             found = discover_result(
                 VERSION,
-                self._router.instructions(caller.endpoint),
+                self._router.instructions(caller.endpoint, stateless=True),
                 server=server,
                 tasks=server is None or server.runs_tasks,
                 apps=self._router.shows_apps(caller.endpoint),

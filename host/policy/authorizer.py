@@ -121,8 +121,8 @@ class Authorizer:
         if launch and grant.launch != launch:
             return "its server is not started as it was then"
         if grant.kind in KINDS:
-            present = self._definitions.fingerprint(grant.server, KINDS[grant.kind], grant.name)
-            if present and present != grant.fingerprint:
+            present = self._definitions.fingerprints(grant.server, KINDS[grant.kind], grant.name)
+            if present and grant.fingerprint not in present:
                 return "the definition is not the one that it was given for"
         return self.grants.why_unusable(grant) or ""
 
@@ -152,7 +152,8 @@ class Authorizer:
             return None
         fingerprint = access.fingerprint
         if access.kind in KINDS:
-            fingerprint = self._definitions.fingerprint(access.server, KINDS[access.kind], access.name)
+            kind, stateless = KINDS[access.kind], access.stateless
+            fingerprint = self._definitions.fingerprint(access.server, kind, access.name, stateless=stateless)
         return replace(access, fingerprint=fingerprint, launch=self._definitions.pins.launch(access.server))
 
     def _still_applies(self, access: AccessRequest) -> bool:
@@ -162,7 +163,7 @@ class Authorizer:
         rules = self._policies.rules(access.server)
         if access.kind in KINDS:
             kind = KINDS[access.kind]
-            if not self._definitions.is_visible(access.server, kind, access.name):
+            if not self._definitions.is_visible(access.server, kind, access.name, access.stateless):
                 return False
             decision = rules.evaluate(kind, access.name, access.arguments)
         elif access.kind == ServerRequest.ROOTS.value:

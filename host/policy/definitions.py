@@ -2,6 +2,9 @@
 
 A definition that differs from the approved one is held until a person approves it. An entry that the rules deny looks
 like a missing one. The approvals are in `pins`.
+
+A server may list an entry over a session and over a stateless connection, with different definitions. `stateless` says
+which of the two is meant.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from host.jsonrpc.raw import encode, members
 from host.names import matching_templates
 from host.policy.decision_log import ChangeSummary, DecisionLog, summarize
 from host.policy.fingerprint import Launch
-from host.policy.pins import INSTRUCTIONS, LAUNCH, Change, Held, Pins, PinStatus, PreparedPins
+from host.policy.pins import INSTRUCTIONS, LAUNCH, Change, Held, Pins, PinStatus, PreparedPins, side_of
 from host.policy.policies import Policies
 from host.policy.rules import Rules
 from host.policy.server_request_checks import MAX_TEXT
@@ -40,6 +43,10 @@ KINDS = {kind.value: kind for kind in Kind}
 """Kinds of entries by their word. Instructions and launches have definitions, too, but are no entries."""
 
 
+_Source = tuple[str, bool]
+"""A server, and whether its stateless connection is meant."""
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedListing:
@@ -48,6 +55,7 @@ class PreparedListing:
 
     server: str
     kind: Kind
+    stateless: bool
     spec: ServerSpec | None
     rules: Rules | None
     launches: bool
@@ -69,18 +77,24 @@ class Definitions:
         self.on_visibility_changed: Callable[[Iterable[str]], None] = lambda servers: None
         self._policies = policies
         self._decision_log = decision_log
-        self._templates: dict[str, tuple[str, ...]] = {}
-        self._claims: dict[str, Mapping[str, tuple[str, ...]]] = {}
-        self._spellings: dict[str, tuple[int, _HeldUris]] = {}
+        self._templates: dict[_Source, tuple[str, ...]] = {}
+        self._claims: dict[_Source, Mapping[str, tuple[str, ...]]] = {}
+        self._spellings: dict[_Source, tuple[int, _HeldUris]] = {}
         """Spellings of each server's held resources, with the epoch in which they were computed."""
-        self._held_templates: dict[str, tuple[int, list[str]]] = {}
+        self._held_templates: dict[_Source, tuple[int, list[str]]] = {}
         """Held templates of each server, with the epoch in which they were computed."""
         self._invalidated = trio.lowlevel.ParkingLot()
 
     # What servers offer
 
     def prepare(
-        self, server: str, kind: Kind, offered: Mapping[str, bytes], *, remembered: bool = False
+        self,
+        server: str,
+        kind: Kind,
+        offered: Mapping[str, bytes],
+        *,
+        stateless: bool = False,
+        remembered: bool = False,
     ) -> Steps[PreparedListing]:
         """Compare a server's complete list with the approvals. Nothing changes before `commit`. `remembered`: see
         `Pins.prepare`."""
@@ -91,9 +105,10 @@ class Definitions:
                 yield None
                 if (b"nnotations" in raw or b"\\u" in raw) and (said := _claims(raw)):
                     claims[name] = said
-        reading = yield from self.pins.prepare(server, kind.value, offered, remembered=remembered)
+        side = side_of(kind, stateless=stateless)
+        reading = yield from self.pins.prepare(server, side, offered, remembered=remembered)
         summary = yield from summarize(reading.changes)
-        return PreparedListing(server, kind, spec, rules, launches, claims, reading, summary)
+        return PreparedListing(server, kind, stateless, spec, rules, launches, claims, reading, summary)
 
     def would_be_visible(self, prepared: PreparedListing, name: str) -> bool:
         """Whether the offered entry would be listed after `commit`."""
@@ -112,10 +127,10 @@ class Definitions:
         if changes is None:
             return False
         if kind is Kind.TEMPLATE:
-            self._templates[server] = tuple(prepared.prepared.offered)
-            self._held_templates.pop(server, None)
+            self._templates[server, prepared.stateless] = tuple(prepared.prepared.offered)
+            self._held_templates.pop((server, prepared.stateless), None)
         if kind is Kind.TOOL:
-            self._claims[server] = prepared.claims
+            self._claims[server, prepared.stateless] = prepared.claims
         self._record_changes(changes, prepared.summary)
         return True
 
@@ -130,10 +145,13 @@ class Definitions:
         cleaned: bytes = yield from in_worker(partial(sanitize_json, limit=MAX_TEXT), definition)
         return cleaned
 
-    def observe_instructions(self, server: str, text: str | None, *, remembered: bool = False) -> Steps[None]:
+    def observe_instructions(
+        self, server: str, text: str | None, *, stateless: bool = False, remembered: bool = False
+    ) -> Steps[None]:
         """Record the server's present instructions. `remembered`: see `Pins.prepare`."""
         offered = {} if text is None else {"": bytes(encode(text))}
-        observing = self.pins.observe(server, INSTRUCTIONS, offered, remembered=remembered)
+        side = side_of(INSTRUCTIONS, stateless=stateless)
+        observing = self.pins.observe(server, side, offered, remembered=remembered)
         self._record_changes((yield from observing))
 
     def observe_launch(self, server: str, launch: Launch) -> Steps[bool]:
@@ -232,54 +250,68 @@ class Definitions:
         self._invalidated.unpark_all()
         self.on_visibility_changed(servers)
 
-    def pin_status(self, server: str, kind: Kind, name: str) -> PinStatus:
+    def pin_status(self, server: str, kind: Kind, name: str, *, stateless: bool = False) -> PinStatus:
         """The status of an entry's definition. For a URI that is not listed, the status of the template that matches
         it."""
-        return self.pins.status(server, *self._pinned_item(server, kind, name))
+        return self.pins.status(server, *self._pinned_item((server, stateless), kind, name))
 
-    def fingerprint(self, server: str, kind: Kind, name: str) -> str:
+    def fingerprint(self, server: str, kind: Kind, name: str, *, stateless: bool = False) -> str:
         """The fingerprint of an entry's definition; empty if it has none."""
-        return self.pins.fingerprint(server, *self._pinned_item(server, kind, name)) or ""
+        return self.pins.fingerprint(server, *self._pinned_item((server, stateless), kind, name)) or ""
 
-    def offered_definition(self, server: str, kind: Kind, name: str) -> bytes | None:
+    def fingerprints(self, server: str, kind: Kind, name: str) -> set[str]:
+        """The fingerprints of an entry's definitions, of both eras."""
+        found = {self.fingerprint(server, kind, name, stateless=stateless) for stateless in (False, True)}
+        return found - {""}
+
+    def offered_definition(self, server: str, kind: Kind, name: str, *, stateless: bool = False) -> bytes | None:
         """The definition of an entry as the server wrote it; None if it has none."""
-        return self.pins.offered_definition(server, *self._pinned_item(server, kind, name))
+        return self.pins.offered_definition(server, *self._pinned_item((server, stateless), kind, name))
 
-    def _pinned_item(self, server: str, kind: Kind, name: str) -> tuple[str, str]:
-        """The kind and name under which an entry's definition is pinned."""
-        if kind is not Kind.RESOURCE or self.pins.status(server, kind, name) is not PinStatus.UNKNOWN:
-            return kind, name
-        return self._unlisted_pinned_item(server, name)
+    def is_offered_statelessly(self, server: str, kind: Kind, name: str) -> bool:
+        """Whether the server offers the entry over a stateless connection."""
+        return self.pins.fingerprint(server, *self._pinned_item((server, True), kind, name)) is not None
 
-    def _unlisted_pinned_item(self, server: str, uri: str) -> tuple[str, str]:
-        """The kind and name under which the definition of an unlisted URI is pinned."""
-        held_spelling = self._held_spelling(server, uri)
-        held_maker = self._held_template(server, uri)
+    def _pinned_item(self, source: _Source, kind: Kind, name: str) -> tuple[str, str]:
+        """The side and name under which an entry's definition is pinned."""
+        server, stateless = source
+        side = side_of(kind, stateless=stateless)
+        if kind is not Kind.RESOURCE or self.pins.status(server, side, name) is not PinStatus.UNKNOWN:
+            return side, name
+        return self._unlisted_pinned_item(source, name)
+
+    def _unlisted_pinned_item(self, source: _Source, uri: str) -> tuple[str, str]:
+        """The side and name under which the definition of an unlisted URI is pinned."""
+        server, stateless = source
+        resource, template = (side_of(kind, stateless=stateless) for kind in (Kind.RESOURCE, Kind.TEMPLATE))
+        held_spelling = self._held_spelling(source, uri)
+        held_maker = self._held_template(source, uri)
         # None: several templates match. A held one among them decides; otherwise the URI counts as matched by none.
-        made_by = matching_templates(self._templates.get(server, ()), (uri,)) or []
-        approved = [each for each in made_by if self.pins.status(server, "template", each) is PinStatus.APPROVED]
+        made_by = matching_templates(self._templates.get(source, ()), (uri,)) or []
+        approved = [each for each in made_by if self.pins.status(server, template, each) is PinStatus.APPROVED]
         if held_spelling is not None:
-            return Kind.RESOURCE.value, held_spelling
+            return resource, held_spelling
         if made_by:
-            return Kind.TEMPLATE.value, (approved or made_by)[0]
-        return (Kind.RESOURCE.value, uri) if held_maker is None else (Kind.TEMPLATE.value, held_maker)
+            return template, (approved or made_by)[0]
+        return (resource, uri) if held_maker is None else (template, held_maker)
 
-    def _requested_status(self, server: str, kind: Kind, name: str) -> PinStatus:
+    def _requested_status(self, source: _Source, kind: Kind, name: str) -> PinStatus:
         """`pin_status` for a requested entry. Looks at templates for listed resources too, so that response times do
         not differ."""
-        own = self.pins.status(server, kind, name)
+        server, stateless = source
+        own = self.pins.status(server, side_of(kind, stateless=stateless), name)
         if kind is not Kind.RESOURCE:
             return own
-        other = self.pins.status(server, *self._unlisted_pinned_item(server, name))
+        other = self.pins.status(server, *self._unlisted_pinned_item(source, name))
         return other if own is PinStatus.UNKNOWN else own
 
-    def _held_template(self, server: str, uri: str) -> str | None:
+    def _held_template(self, source: _Source, uri: str) -> str | None:
         """A held template that matches some variant of this URI."""
-        epoch, held = self._held_templates.get(server, (-1, []))
+        epoch, held = self._held_templates.get(source, (-1, []))
         if epoch != self._policies.epoch:
-            templates = self._templates.get(server, ())
-            held = [each for each in templates if self.pins.status(server, "template", each) is not PinStatus.APPROVED]
-            self._held_templates[server] = self._policies.epoch, held
+            templates, side = self._templates.get(source, ()), side_of("template", stateless=source[1])
+            held = [each for each in templates if self.pins.status(source[0], side, each) is not PinStatus.APPROVED]
+            self._held_templates[source] = self._policies.epoch, held
         if not held:
             return None
         try:
@@ -293,12 +325,14 @@ class Definitions:
         found = matching_templates(held, texts)
         return held[0] if found is None else min(found, default=None)
 
-    def _held_spelling(self, server: str, uri: str) -> str | None:
+    def _held_spelling(self, source: _Source, uri: str) -> str | None:
         """A held resource of which this unlisted URI may be another spelling."""
-        epoch, spellings = self._spellings.get(server, (-1, None))
+        epoch, spellings = self._spellings.get(source, (-1, None))
         if spellings is None or epoch != self._policies.epoch:
-            spellings = _HeldUris(self.pins.held_names(server, Kind.RESOURCE.value), spellings)
-            self._spellings[server] = self._policies.epoch, spellings
+            server, stateless = source
+            side = side_of(Kind.RESOURCE, stateless=stateless)
+            spellings = _HeldUris(self.pins.held_names(server, side), spellings)
+            self._spellings[source] = self._policies.epoch, spellings
         return spellings.find(uri)
 
     def _is_usable(self, server: str, status: PinStatus) -> bool:
@@ -307,31 +341,32 @@ class Definitions:
         open_unknown = self._policies.trust(server) is not Trust.UNTRUSTED
         return status is PinStatus.APPROVED or (status is PinStatus.UNKNOWN and open_unknown)
 
-    def is_visible(self, server: str, kind: Kind, name: str) -> bool:
+    def is_visible(self, server: str, kind: Kind, name: str, stateless: bool = False) -> bool:
         """Whether the entry may be listed."""
         known = self._may_be_known(server, kind, name)
-        is_open = self._is_usable(server, self.pin_status(server, kind, name))
+        is_open = self._is_usable(server, self.pin_status(server, kind, name, stateless=stateless))
         return self.may_launch(server) and known and is_open
 
-    def may_show(self, server: str, kind: Kind) -> bool:
+    def may_show(self, server: str, kind: Kind, *, stateless: bool = False) -> bool:
         """Whether clients may know that the server could list an entry of this kind, while its list is not known."""
         if not self._policies.has_server(server) or not self.may_launch(server):
             return False
         rules = self._policies.rules(server)
         if self._policies.trust(server) is not Trust.UNTRUSTED:
             return rules.may_show(kind)
-        return any(rules.is_visible_cached(kind, name) for name in self.pins.approved_names(server, kind.value))
+        approved = self.pins.approved_names(server, side_of(kind, stateless=stateless))
+        return any(rules.is_visible_cached(kind, name) for name in approved)
 
-    def is_visible_cached(self, server: str, kind: Kind, name: str) -> bool:
+    def is_visible_cached(self, server: str, kind: Kind, name: str, stateless: bool = False) -> bool:
         """`is_visible` for whole lists; see `Rules.is_visible_cached`."""
-        known = self._may_be_known(server, kind, name, listing=True)
-        return known and self.may_launch(server) and self._is_usable(server, self.pin_status(server, kind, name))
+        known = self._may_be_known(server, kind, name, listing=True) and self.may_launch(server)
+        return known and self._is_usable(server, self.pin_status(server, kind, name, stateless=stateless))
 
-    def is_known(self, server: str, kind: Kind, name: str) -> bool:
+    def is_known(self, server: str, kind: Kind, name: str, *, stateless: bool = False) -> bool:
         """Whether clients may know that the entry exists, which includes entries that were approved before and are held
         now."""
         known = self._may_be_known(server, kind, name)
-        status = self._requested_status(server, kind, name)
+        status = self._requested_status((server, stateless), kind, name)
         is_open = self._is_usable(server, status)
         return known and (status is PinStatus.CHANGED or is_open)
 
@@ -347,7 +382,7 @@ class Definitions:
             return False
         return rules.is_visible_cached(kind, name) if listing else rules.is_visible(kind, name)
 
-    def check_usable(self, server: str, kind: Kind, name: str, exists: bool) -> bool:
+    def check_usable(self, server: str, kind: Kind, name: str, exists: bool, *, stateless: bool = False) -> bool:
         """Whether clients may know that the entry exists.
 
         Raises:
@@ -355,7 +390,7 @@ class Definitions:
         """
         # All checks run in any case: the response time must not tell a denied entry from a missing one.
         known = self._may_be_known(server, kind, name)
-        status = self._requested_status(server, kind, name)
+        status = self._requested_status((server, stateless), kind, name)
         is_open = self._is_usable(server, status)
         launches = self.may_launch(server)
         if not (known and exists):
@@ -371,15 +406,16 @@ class Definitions:
             raise StaleApproval(server, launch_held_message(server))
         return is_open
 
-    def instructions(self, server: str, text: str | None) -> str | None:
+    def instructions(self, server: str, text: str | None, *, stateless: bool = False) -> str | None:
         """The server's instructions as a model may read them; None if they are held. A model treats instructions like
         the user's own."""
-        if text is None or self.pins.status(server, INSTRUCTIONS, "") is not PinStatus.APPROVED:
+        side = side_of(INSTRUCTIONS, stateless=stateless)
+        if text is None or self.pins.status(server, side, "") is not PinStatus.APPROVED:
             return None
         return self._policies.sanitize_text(server, text)
 
-    def claims(self, server: str, kind: Kind, name: str) -> tuple[str, ...]:
-        return self._claims.get(server, {}).get(name, ()) if kind is Kind.TOOL else ()
+    def claims(self, server: str, kind: Kind, name: str, *, stateless: bool = False) -> tuple[str, ...]:
+        return self._claims.get((server, stateless), {}).get(name, ()) if kind is Kind.TOOL else ()
 
 
 def launch_held_message(server: str) -> str:

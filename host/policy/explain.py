@@ -42,7 +42,8 @@ def explain(gate: Gate, server: str, kind: Kind, name: str, raw_arguments: Raw |
     rules = gate.policies.rules(server)
     arguments = decode_arguments(raw_arguments or EMPTY_OBJECT)
     decision = rules.evaluate(kind, name, arguments)
-    status = gate.definitions.pin_status(server, kind, name)
+    stateless = gate.definitions.is_offered_statelessly(server, kind, name)
+    status = gate.definitions.pin_status(server, kind, name, stateless=stateless)
     grant = gate.grant_for_anonymous(server, kind, name, raw_arguments or EMPTY_OBJECT, decision)
     limits = gate.policies.describe_limits(server)
     return {
@@ -53,27 +54,34 @@ def explain(gate: Gate, server: str, kind: Kind, name: str, raw_arguments: Raw |
             for each in rules.explain(kind, name, arguments)
         ],
         "standing": status.value,
-        "fingerprint": gate.definitions.fingerprint(server, kind, name),
+        "fingerprint": gate.definitions.fingerprint(server, kind, name, stateless=stateless),
         "grant": None if grant is None else grant_as_data(gate, grant),
         "limits": {key: said for key, said in limits.items() if said is not None},
-        "shown": gate.definitions.is_visible(server, kind, name),
-        "sentence": _sentence(gate, server, kind, name, decision, status, grant),
+        "shown": gate.definitions.is_visible(server, kind, name, stateless),
+        "sentence": _sentence(gate, server, kind, name, stateless, decision, status, grant),
     }
 
 
 def _sentence(
-    gate: Gate, server: str, kind: Kind, name: str, decision: RuleDecision, status: PinStatus, grant: Grant | None
+    gate: Gate,
+    server: str,
+    kind: Kind,
+    name: str,
+    stateless: bool,
+    decision: RuleDecision,
+    status: PinStatus,
+    grant: Grant | None,
 ) -> str:
     what = f"The {kind.value} {visible(name)[:200]} of {server}"
     if decision.verdict is Verdict.DENY:
-        if decision.conditional and gate.definitions.is_visible(server, kind, name):
+        if decision.conditional and gate.definitions.is_visible(server, kind, name, stateless):
             return f"{what} is listed, but not allowed with these arguments."
         return f"{what} is denied: it does not exist for any client."
     if kind in (Kind.TOOL, Kind.PROMPT, Kind.TEMPLATE) and status is PinStatus.UNKNOWN:
         return f"{what} would be {decision.verdict.value}, but the server lists none of that name."
-    if status is not PinStatus.APPROVED and not gate.definitions.is_visible(server, kind, name):
+    if status is not PinStatus.APPROVED and not gate.definitions.is_visible(server, kind, name, stateless):
         return f"{what} would be {decision.verdict.value}, but {_STATUS_TEXTS[status]}."
-    if not gate.definitions.is_known(server, kind, name):
+    if not gate.definitions.is_known(server, kind, name, stateless=stateless):
         return f"{what} does not exist for any client: pages of apps are not shown for an untrusted server."
     if not gate.definitions.may_launch(server):
         return f"{what} cannot be reached: the command of the server resolves to another program than the approved one."
@@ -166,8 +174,8 @@ def unmatched_rules(gate: Gate, catalog: Catalog, server: str) -> Steps[list[str
     rules = gate.policies.rules(server)
     found: list[str] = []
     for kind in (Kind.TOOL, Kind.RESOURCE, Kind.PROMPT):
-        names = [entry.inward for entry in catalog.snapshot(kind).by_server.get(server, ())]
-        if kind is Kind.RESOURCE and catalog.snapshot(Kind.TEMPLATE).by_server.get(server, ()):
+        names = [entry.inward for entry in catalog.entries_of(server, kind)]
+        if kind is Kind.RESOURCE and catalog.entries_of(server, Kind.TEMPLATE):
             continue
         found += [visible(rule) for rule in (yield from rules.unmatched(kind, names))]
     return found if gate.policies.has_server(server) and gate.policies.rules(server) is rules else []

@@ -64,6 +64,8 @@ class _EntryPermit(Permit, frozen=True, eq=False):
     kind: Kind
     target: str
     """The entry's own name or URI at the server."""
+    stateless: bool
+    """Whether the definition of the server's stateless connection counts, or that of its session."""
     admission: Admission
 
 
@@ -99,7 +101,9 @@ class CallPermit(_EntryPermit, frozen=True, eq=False):
             StaleApproval: the entry may not be reached any more.
         """
         policies, definitions = self._gate.policies, self._gate.definitions
-        if self.admission.epoch != policies.epoch and not definitions.is_visible(self.server, self.kind, self.target):
+        if self.admission.epoch != policies.epoch and not definitions.is_visible(
+            self.server, self.kind, self.target, self.stateless
+        ):
             raise stale_approval(self.server, self.kind.value, self.target)
 
     def accept(self, answer: Answered) -> Raw:
@@ -153,7 +157,10 @@ class WatchPermit(_EntryPermit, frozen=True, eq=False):
         if self.admission.access is None and self.admission.epoch == self._gate.policies.epoch:
             return True
         try:
-            return self._gate._admit_unasked(self.exchange, self.server, self.kind, self.target) is not None
+            return (
+                self._gate._admit_unasked(self.exchange, self.server, self.kind, self.target, stateless=self.stateless)
+                is not None
+            )
         except ConfirmationRequired:
             return False
 
@@ -161,23 +168,32 @@ class WatchPermit(_EntryPermit, frozen=True, eq=False):
 class Passage:
     """Context manager around one call; see `Gate.passage`. A generator would cost several times as much."""
 
-    __slots__ = ("_confirm", "_entry", "_exchange", "_exists", "_gate", "_permit", "_usage")
+    __slots__ = ("_confirm", "_entry", "_exchange", "_exists", "_gate", "_permit", "_stateless", "_usage")
 
     def __init__(
-        self, gate: Gate, exchange: Exchange, server: str, kind: Kind, name: str, exists: bool, confirm: bool
+        self,
+        gate: Gate,
+        exchange: Exchange,
+        server: str,
+        kind: Kind,
+        name: str,
+        exists: bool,
+        confirm: bool,
+        stateless: bool,
     ) -> None:
         self._gate = gate
         self._exchange = exchange
         self._entry = server, kind, name
         self._exists = exists
         self._confirm = confirm
+        self._stateless = stateless
 
     async def __aenter__(self) -> CallPermit:
-        gate, exchange = self._gate, self._exchange
+        gate, exchange, stateless = self._gate, self._exchange, self._stateless
         if self._confirm:
-            permit = await gate.admit(exchange, *self._entry, exists=self._exists)
+            permit = await gate.admit(exchange, *self._entry, exists=self._exists, stateless=stateless)
         else:
-            permit = gate.admit_without_confirmation(exchange, *self._entry, exists=self._exists)
+            permit = gate.admit_without_confirmation(exchange, *self._entry, exists=self._exists, stateless=stateless)
         if permit is None:
             raise NotVisible
         try:
@@ -232,20 +248,36 @@ class Gate:
             self.authorizer.end_session(caller.session)
 
     def passage(
-        self, exchange: Exchange, server: str, kind: Kind, name: str, *, exists: bool = True, confirm: bool = True
+        self,
+        exchange: Exchange,
+        server: str,
+        kind: Kind,
+        name: str,
+        *,
+        exists: bool = True,
+        confirm: bool = True,
+        stateless: bool = False,
     ) -> Passage:
         """Context manager around one call: admits the request, takes a slot of the server, yields the permit, and
-        writes the outcome at the end at the latest. With `confirm` False, no person is asked.
+        writes the outcome at the end at the latest. With `confirm` False, no person is asked. `stateless`: the
+        definition of the server's stateless connection counts.
 
         Raises:
             NotVisible: there is no such entry for this caller.
             TooManyRequests: see `Meter.begin_call`.
             ColonnadeError: as in `admit` and `admit_without_confirmation`.
         """
-        return Passage(self, exchange, server, kind, name, exists, confirm)
+        return Passage(self, exchange, server, kind, name, exists, confirm, stateless)
 
     async def admit(
-        self, exchange: Exchange, server: str, kind: Kind, name: str, *, exists: bool = True
+        self,
+        exchange: Exchange,
+        server: str,
+        kind: Kind,
+        name: str,
+        *,
+        exists: bool = True,
+        stateless: bool = False,
     ) -> CallPermit | None:
         """The permit to reach the entry; None if the response must be the one for a missing entry. Waits for a person
         if the rules say ask.
@@ -258,34 +290,42 @@ class Gate:
             Unconfirmed, TooManyRequests: no answer in time, or too many confirmations are pending.
             StaleApproval: the entry was approved and is held since it changed; or it changed while a person was asked.
         """
-        if not self.definitions.check_usable(server, kind, name, exists):
+        if not self.definitions.check_usable(server, kind, name, exists, stateless=stateless):
             return None
         raw_arguments = _raw_arguments(exchange)
         epoch, decision = self.policies.epoch, self._evaluate(server, kind, name, raw_arguments)
         if decision.verdict is Verdict.DENY:
             if not decision.conditional:
                 return None
-            self.decision_log.record_denied(self._audit_record(exchange, server, kind, name, decision))
+            self.decision_log.record_denied(self._audit_record(exchange, server, kind, name, stateless, decision))
             what = f"this call of the {kind.value} {visible(name)[:200]} of {server}"
             raise Forbidden(server, f"{what} is not allowed with these arguments")
         if decision.verdict is Verdict.ALLOW:
-            return self._call_permit(exchange, server, kind, name, Admission(decision, epoch))
-        access = self._access_request(exchange, server, kind, name, raw_arguments, decision)
+            return self._call_permit(exchange, server, kind, name, stateless, Admission(decision, epoch))
+        access = self._access_request(exchange, server, kind, name, stateless, raw_arguments, decision)
         context = ConfirmationContext(
             self.policies.title(server),
             self.policies.trust(server),
             bytes(raw_arguments),
-            self.definitions.claims(server, kind, name),
-            self.definitions.offered_definition(server, kind, name) or b"",
+            self.definitions.claims(server, kind, name, stateless=stateless),
+            self.definitions.offered_definition(server, kind, name, stateless=stateless) or b"",
             decision.conditional,
         )
         client = exchange.client if self.authorizer.client_can_confirm(exchange.caller) else None
-        denied = self._audit_record(exchange, server, kind, name, decision)
+        denied = self._audit_record(exchange, server, kind, name, stateless, decision)
         grant = await self.authorizer.authorize(access, context, client, denied)
-        return self._call_permit(exchange, server, kind, name, Admission(decision, epoch, access, grant))
+        admission = Admission(decision, epoch, access, grant)
+        return self._call_permit(exchange, server, kind, name, stateless, admission)
 
     def admit_without_confirmation(
-        self, exchange: Exchange, server: str, kind: Kind, name: str, *, exists: bool = True
+        self,
+        exchange: Exchange,
+        server: str,
+        kind: Kind,
+        name: str,
+        *,
+        exists: bool = True,
+        stateless: bool = False,
     ) -> CallPermit | None:
         """Like `admit`, but without asking a person: for requests that follow from an entry's consent, such as
         completion.
@@ -294,20 +334,24 @@ class Gate:
             ConfirmationRequired: the rules say ask, and no lasting grant fits.
             StaleApproval: the entry is held.
         """
-        if not self.definitions.check_usable(server, kind, name, exists):
+        if not self.definitions.check_usable(server, kind, name, exists, stateless=stateless):
             return None
-        admission = self._admit_unasked(exchange, server, kind, name)
-        return None if admission is None else self._call_permit(exchange, server, kind, name, admission)
+        admission = self._admit_unasked(exchange, server, kind, name, stateless=stateless)
+        return None if admission is None else self._call_permit(exchange, server, kind, name, stateless, admission)
 
-    def admit_watch(self, exchange: Exchange, server: str, uri: str) -> WatchPermit | None:
+    def admit_watch(self, exchange: Exchange, server: str, uri: str, *, stateless: bool = False) -> WatchPermit | None:
         """The permit to be notified of changes of the resource; no person is asked. Raises as
         `admit_without_confirmation` does."""
-        if not self.definitions.check_usable(server, Kind.RESOURCE, uri, exists=True):
+        if not self.definitions.check_usable(server, Kind.RESOURCE, uri, exists=True, stateless=stateless):
             return None
-        admission = self._admit_unasked(exchange, server, Kind.RESOURCE, uri)
-        return None if admission is None else WatchPermit(ISSUER, self, exchange, server, Kind.RESOURCE, uri, admission)
+        admission = self._admit_unasked(exchange, server, Kind.RESOURCE, uri, stateless=stateless)
+        if admission is None:
+            return None
+        return WatchPermit(ISSUER, self, exchange, server, Kind.RESOURCE, uri, stateless, admission)
 
-    def _admit_unasked(self, exchange: Exchange, server: str, kind: Kind, name: str) -> Admission | None:
+    def _admit_unasked(
+        self, exchange: Exchange, server: str, kind: Kind, name: str, *, stateless: bool
+    ) -> Admission | None:
         """The admission by rules and lasting grants alone; None if the rules deny the request."""
         if not self.policies.has_server(server):
             return None
@@ -316,7 +360,7 @@ class Gate:
             return None
         if decision.verdict is Verdict.ALLOW:
             return Admission(decision, epoch)
-        access = self._access_request(exchange, server, kind, name, EMPTY_OBJECT, decision)
+        access = self._access_request(exchange, server, kind, name, stateless, EMPTY_OBJECT, decision)
         grant = self.authorizer.grants.find(access)
         # A grant for one call is meant for a call, and is not spent here.
         if grant is None or grant.scope is Scope.ONCE:
@@ -324,11 +368,13 @@ class Gate:
             raise ConfirmationRequired(server, why)
         return Admission(decision, epoch, access, grant)
 
-    def _call_permit(self, exchange: Exchange, server: str, kind: Kind, name: str, admission: Admission) -> CallPermit:
+    def _call_permit(
+        self, exchange: Exchange, server: str, kind: Kind, name: str, stateless: bool, admission: Admission
+    ) -> CallPermit:
         if not self.policies.has_server(server):  # a reload may have removed it while a person was asked
             raise stale_approval(server, kind.value, name)
         meter, record = self.policies.meter(server), RequestRecord(self.decision_log)
-        return CallPermit(ISSUER, self, exchange, server, kind, name, admission, meter, record)
+        return CallPermit(ISSUER, self, exchange, server, kind, name, stateless, admission, meter, record)
 
     def client_may_confirm(self, server: str, kind: Kind, name: str, caller: Caller) -> bool:
         """Whether the caller itself may have to confirm a request for this entry."""
@@ -345,12 +391,14 @@ class Gate:
             return None
         params = {"arguments": raw_arguments}
         exchange = Exchange(Request(0, TOOLS_CALL.name), params, Caller("a client without a name", None), NoClient())
-        return self.authorizer.grants.find(self._access_request(exchange, server, kind, name, raw_arguments, decision))
+        stateless = self.definitions.is_offered_statelessly(server, kind, name)
+        access = self._access_request(exchange, server, kind, name, stateless, raw_arguments, decision)
+        return self.authorizer.grants.find(access)
 
     def _revalidate(self, permit: _EntryPermit) -> AuditRecord:
         """Check the request by what holds now, spend its grant if it needs one, and return its audit record."""
         exchange, server, kind, name = permit.exchange, permit.server, permit.kind, permit.target
-        admission = permit.admission
+        admission, stateless = permit.admission, permit.stateless
         if admission.epoch != self.policies.epoch:
             spec = self.policies.spec(server)
             known = spec is not None and not spec.disabled
@@ -358,16 +406,16 @@ class Gate:
             if (
                 decision is None
                 or decision.verdict is Verdict.DENY
-                or not self.definitions.is_visible(server, kind, name)
+                or not self.definitions.is_visible(server, kind, name, stateless)
             ):
                 raise stale_approval(server, kind.value, name)
             if decision.verdict is Verdict.ALLOW:
-                return self._audit_record(exchange, server, kind, name, decision)
+                return self._audit_record(exchange, server, kind, name, stateless, decision)
             if admission.access is None or decision.rule != admission.decision.rule:
                 raise stale_approval(server, kind.value, name)
         if admission.access is not None:
             self.authorizer.spend(admission.access, admission.grant)
-        return self._audit_record(exchange, server, kind, name, admission.decision, admission.grant)
+        return self._audit_record(exchange, server, kind, name, stateless, admission.decision, admission.grant)
 
     def _evaluate(self, server: str, kind: Kind, name: str, raw_arguments: Raw) -> RuleDecision:
         rules = self.policies.rules(server)
@@ -376,7 +424,14 @@ class Gate:
         return rules.evaluate(kind, name, decode_arguments(raw_arguments))
 
     def _access_request(
-        self, exchange: Exchange, server: str, kind: Kind, name: str, raw_arguments: Raw, decision: RuleDecision
+        self,
+        exchange: Exchange,
+        server: str,
+        kind: Kind,
+        name: str,
+        stateless: bool,
+        raw_arguments: Raw,
+        decision: RuleDecision,
     ) -> AccessRequest:
         caller = exchange.caller
         return AccessRequest(
@@ -385,18 +440,27 @@ class Gate:
             server=server,
             kind=kind.value,
             name=name,
-            fingerprint=self.definitions.fingerprint(server, kind, name),
+            fingerprint=self.definitions.fingerprint(server, kind, name, stateless=stateless),
             launch=self.definitions.pins.launch(server),
             rule=decision.rule,
             digest=digest_of(raw_arguments),
             arguments=decode_arguments(raw_arguments),
             retry=exchange.round is not None and exchange.round.server == server,
+            stateless=stateless,
         )
 
     def _audit_record(
-        self, exchange: Exchange, server: str, kind: Kind, name: str, decision: RuleDecision, grant: Grant | None = None
+        self,
+        exchange: Exchange,
+        server: str,
+        kind: Kind,
+        name: str,
+        stateless: bool,
+        decision: RuleDecision,
+        grant: Grant | None = None,
     ) -> AuditRecord:
-        fingerprint, launch = self.definitions.fingerprint(server, kind, name), self.definitions.pins.launch(server)
+        fingerprint = self.definitions.fingerprint(server, kind, name, stateless=stateless)
+        launch = self.definitions.pins.launch(server)
         method, raw_arguments = exchange.request.method, _raw_arguments(exchange)
         return AuditRecord(
             server, kind, name, method, exchange.caller, raw_arguments, decision, fingerprint, launch, grant

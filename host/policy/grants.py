@@ -43,7 +43,8 @@ class AccessRequest:
 
     `caller` is the name of its access token; callers without a token are not told apart. `kind` is the kind of the
     entry, or of the server request: `sampling`, `form`, `url`, `roots`. `digest`: of the arguments, `arguments`:
-    decoded. `retry`: the call continues one that was sent before.
+    decoded. `retry`: the call continues one that was sent before. `stateless`: the fingerprint is that of the
+    definition of the server's stateless connection.
     """
 
     caller: str | None
@@ -57,6 +58,7 @@ class AccessRequest:
     digest: str
     arguments: object
     retry: bool = False
+    stateless: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,10 @@ A pinned item is a tool, prompt, resource, template, a server's instructions, or
 by its fingerprint. An item may be listed and used only if it is offered exactly as it was last approved; restarting the
 server, omitting an item for a while, or another order changes nothing.
 
+A server may offer an item with a handshake and stateless, and differently. These two sides of it are pinned apart, so
+that a change of one holds only that one. People see and decide about both at once: what they approve on one side is
+approved on the other too.
+
 This module decides and remembers, in a store that several hosts share. It has no user interface, and does not interpret
 definitions. Functions that may have to wait for the store are steps (`host.slices`).
 """
@@ -44,6 +48,8 @@ INSTRUCTIONS = "instructions"
 LAUNCH = "launch"
 KINDS = ("tool", "prompt", "resource", "template", INSTRUCTIONS, LAUNCH)
 """Kinds of pinned items; the last two have an empty name."""
+_STATELESS = "stateless "
+_STATELESS_SIDES = {kind: _STATELESS + kind for kind in KINDS if kind != LAUNCH}
 
 BY_TRUST = "trust"
 BY_FIRST_SIGHT = "first sight"
@@ -51,6 +57,27 @@ BY_CONFIGURATION = "configuration"
 
 _NOTHING: Mapping[Any, Any] = {}
 _NO_ITEMS: dict[str, StoredItem] = {}
+
+
+def side_of(kind: str, *, stateless: bool) -> str:
+    """The side of a kind that a connection of an era offers: the kind under which it is pinned."""
+    return _STATELESS_SIDES.get(kind, kind) if stateless else kind
+
+
+def _kind_of(side: str) -> str:
+    """The kind that people know."""
+    return side.removeprefix(_STATELESS)
+
+
+def _sides_of(kind: str) -> tuple[str, ...]:
+    return (kind, _STATELESS_SIDES[kind]) if kind in _STATELESS_SIDES else (kind,)
+
+
+def _other_side(side: str) -> str | None:
+    return next((each for each in _sides_of(_kind_of(side)) if each != side), None)
+
+
+_SIDES = tuple(side for kind in KINDS for side in _sides_of(kind))
 
 
 class PinStatus(Enum):
@@ -84,7 +111,8 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True)
 class Held:
-    """An item that waits for a person. `offered` and `approved` are definitions as JSON text, `since` is Unix time."""
+    """An item that waits for a person. `offered` and `approved` are definitions as JSON text, `since` is Unix time. If
+    both sides of it wait, with different definitions, they are objects with a member for each side."""
 
     server: str
     kind: str
@@ -252,11 +280,38 @@ class Pins:
         """Like `held`, one by one, with None for each item that does not wait."""
         servers = dict.fromkeys([*self._servers, *(server for server, _ in self._now)])
         for server, kind in [(server, kind) for server in servers for kind in KINDS]:
-            items = self._items(server, kind)
-            for name in {**items, **self._now.get((server, kind), {})}:
+            sides = _sides_of(kind)
+            for name in {name: None for side in sides for name in self._known_names(server, side)}:
                 yield self._held(server, kind, name)
 
+    def _known_names(self, server: str, side: str) -> Iterable[str]:
+        return {**self._items(server, side), **self._now.get((server, side), {})}
+
     def _held(self, server: str, kind: str, name: str) -> Held | None:
+        """What a person sees of an item that waits: one of its sides, or both."""
+        waiting = self._held_sides(server, kind, name)
+        first = next(iter(waiting.values()), None)
+        if first is None or len({(each.fingerprint, each.approved) for each in waiting.values()}) == 1:
+            return first
+        offered = _both({side: each.offered for side, each in waiting.items()})
+        approved = {side: each.approved for side, each in waiting.items() if each.approved is not None}
+        return Held(
+            server,
+            kind,
+            name,
+            PinStatus.CHANGED if approved else PinStatus.NEW,
+            fingerprint(offered),
+            offered,
+            _both(approved) if approved else None,
+            min(each.since for each in waiting.values()),
+            all(each.rejected for each in waiting.values()),
+        )
+
+    def _held_sides(self, server: str, kind: str, name: str) -> dict[str, Held]:
+        found = {side: self._held_side(server, side, name) for side in _sides_of(kind)}
+        return {side: held for side, held in found.items() if held is not None}
+
+    def _held_side(self, server: str, kind: str, name: str) -> Held | None:
         standing = self.status(server, kind, name)
         if standing in (PinStatus.APPROVED, PinStatus.UNKNOWN):
             return None
@@ -269,21 +324,23 @@ class Pins:
         approved = _bytes(item.approved.definition) if changed and item.approved is not None else None
         since = self._wall() if item.offered is None else item.offered.since
         rejected = item.rejected == offer.fingerprint
-        return Held(server, kind, name, standing, offer.fingerprint, offer.raw, approved, since, rejected)
+        plain = _kind_of(kind)
+        return Held(server, plain, name, standing, offer.fingerprint, offer.raw, approved, since, rejected)
 
     def held_names(self, server: str, kind: str) -> list[str]:
         """Names of a server's held items of one kind."""
         open_ones = (PinStatus.APPROVED, PinStatus.UNKNOWN)
-        return [name for name in self.names(server, kind) if self.status(server, kind, name) not in open_ones]
+        return [name for name in self._known_names(server, kind) if self.status(server, kind, name) not in open_ones]
 
     def names(self, server: str, kind: str) -> set[str]:
-        """Names of all known items of one kind: of those offered at the moment, and of the stored ones."""
-        return {*self._items(server, kind), *self._now.get((server, kind), {})}
+        """Names of all known items of one kind, on either side: of those offered at the moment, and of the stored
+        ones."""
+        return {name for side in _sides_of(kind) for name in self._known_names(server, side)}
 
     def pinned(self) -> list[Pinned]:
         """All stored approvals, whether offered or not."""
         return [
-            Pinned(server, kind, name, pin.fingerprint, _bytes(pin.definition), pin.at, pin.by)
+            Pinned(server, _kind_of(kind), name, pin.fingerprint, _bytes(pin.definition), pin.at, pin.by)
             for server, kinds in self._servers.items()
             for kind, items in kinds.items()
             for name, item in items.items()
@@ -345,7 +402,8 @@ class Pins:
             status = reading.status(name)
             former_status = _status_of(item, old, trust, lost=lost is not None)
             if was != offer.fingerprint or former_status not in (status, PinStatus.UNKNOWN):
-                reading.changes.append(Change(server, kind, name, status, was is None, offer.fingerprint, was))
+                plain = _kind_of(kind)
+                reading.changes.append(Change(server, plain, name, status, was is None, offer.fingerprint, was))
         return reading
 
     def _store_offers(self, server: str, kind: str, offers: Mapping[str, _Offer]) -> Steps[bool]:
@@ -356,7 +414,8 @@ class Pins:
             return True
 
         def change(transaction: Transaction) -> bool:
-            if transaction.changed_since(revision, server, kind):
+            sides = _sides_of(_kind_of(kind))
+            if any(transaction.changed_since(revision, server, side) for side in sides):
                 return False
             transaction.put_items(server, kind, changed)
             return True
@@ -449,9 +508,9 @@ class Pins:
         def decide(kinds: Mapping[str, _Items]) -> _Changed:
             changed: _Changed = {}
             for kind, name, shown_fingerprint in shown:
-                offer = self._shown(server, kind, name, kinds.get(kind, {}).get(name), shown_fingerprint)
-                approved = ApprovedDefinition(offer.fingerprint, offer.raw.decode(), self._wall(), by)
-                changed.setdefault(kind, {})[name] = StoredItem(approved=approved)
+                for side, offer in self._shown(server, kind, name, kinds, shown_fingerprint).items():
+                    approved = ApprovedDefinition(offer.fingerprint, offer.raw.decode(), self._wall(), by)
+                    changed.setdefault(side, {})[name] = StoredItem(approved=approved)
             return changed
 
         yield from self._carry_out(server, decide)
@@ -468,18 +527,19 @@ class Pins:
         """
 
         def decide(kinds: Mapping[str, _Items]) -> _Changed:
-            item = kinds.get(kind, {}).get(name)
-            offer = self._shown(server, kind, name, item, fingerprint)
-            item = item or StoredItem()
-            approved = item.approved
-            if approved is not None and approved.fingerprint == fingerprint:
-                if self.status(server, kind, name) is PinStatus.APPROVED:
-                    raise StaleDecision(f"{_named(server, kind, name)} is approved as it is: take that back instead")
-                approved = None  # approved by trust, not by a person
-            offered = item.offered
-            if offered is None or offered.fingerprint != fingerprint:
-                offered = OfferedDefinition(fingerprint, offer.raw.decode(), self._wall())
-            return {kind: {name: StoredItem(approved=approved, offered=offered, rejected=fingerprint, closed=True)}}
+            changed: _Changed = {}
+            for side, offer in self._shown(server, kind, name, kinds, fingerprint).items():
+                item = kinds.get(side, {}).get(name) or StoredItem()
+                shown, approved, offered = offer.fingerprint, item.approved, item.offered
+                if approved is not None and approved.fingerprint == shown:
+                    if self.status(server, side, name) is PinStatus.APPROVED:
+                        text = f"{_named(server, kind, name)} is approved as it is: take that back instead"
+                        raise StaleDecision(text)
+                    approved = None  # approved by trust, not by a person
+                if offered is None or offered.fingerprint != shown:
+                    offered = OfferedDefinition(shown, offer.raw.decode(), self._wall())
+                changed[side] = {name: StoredItem(approved=approved, offered=offered, rejected=shown, closed=True)}
+            return changed
 
         return self._hold(server, kind, name, decide)
 
@@ -493,23 +553,34 @@ class Pins:
         """
 
         def decide(kinds: Mapping[str, _Items]) -> _Changed:
-            item = kinds.get(kind, {}).get(name)
-            if item is None or item.approved is None:
+            changed: _Changed = {}
+            for side in _sides_of(kind):
+                item = kinds.get(side, {}).get(name)
+                if item is not None and (pin := item.approved) is not None:
+                    offered = item.offered or OfferedDefinition(pin.fingerprint, pin.definition, self._wall())
+                    changed[side] = {name: StoredItem(offered=offered, rejected=item.rejected, closed=True)}
+            if not changed:
                 raise StaleDecision(f"{_named(server, kind, name)} is not approved")
-            pin = item.approved
-            offered = item.offered or OfferedDefinition(pin.fingerprint, pin.definition, self._wall())
-            return {kind: {name: StoredItem(offered=offered, rejected=item.rejected, closed=True)}}
+            return changed
 
         return self._hold(server, kind, name, decide)
 
-    def _shown(self, server: str, kind: str, name: str, item: StoredItem | None, fingerprint: str) -> _Offer:
-        """The present offer; raises StaleDecision if it is not the one that was shown."""
-        offer = self._offer(server, kind, name, item)
-        if offer is None or item is None:
+    def _shown(
+        self, server: str, kind: str, name: str, kinds: Mapping[str, _Items], fingerprint: str
+    ) -> dict[str, _Offer]:
+        """The present offers that were shown, by side; raises StaleDecision if what was shown is not offered now."""
+        items = {side: kinds.get(side, {}).get(name) for side in _sides_of(kind)}
+        found = {side: self._offer(server, side, name, item) for side, item in items.items() if item is not None}
+        offers = {side: offer for side, offer in found.items() if offer is not None}
+        if not offers:
             raise StaleDecision(f"{_named(server, kind, name)} is not offered, or more is offered than is kept")
-        if offer.fingerprint != fingerprint:
+        held = self._held(server, kind, name)
+        if held is not None and held.fingerprint == fingerprint:
+            return {side: offers[side] for side in self._held_sides(server, kind, name) if side in offers}
+        offers = {side: offer for side, offer in offers.items() if offer.fingerprint == fingerprint}
+        if not offers:
             raise StaleDecision(f"{_named(server, kind, name)} has changed since it was shown: look at it again")
-        return offer
+        return offers
 
     def _hold(self, server: str, kind: str, name: str, decide: _Decide) -> Steps[None]:
         plan = None
@@ -671,7 +742,7 @@ class Pins:
         if lost is not None and not was_lost:
             self._on_lost(lost)
         for server, kind in [
-            *((server, kind) for servers in (before, self._servers) for server in servers for kind in KINDS),
+            *((server, side) for servers in (before, self._servers) for server in servers for side in _SIDES),
             *self._now,
         ]:
             names = {
@@ -723,6 +794,7 @@ class Pins:
     ) -> Steps[dict[str, StoredItem | None]]:
         """Items of a kind to store after these offers; None for an item to remove."""
         before = kinds.get(kind, {})
+        others = kinds.get(_other_side(kind) or "", {})
         changed: dict[str, StoredItem | None] = {}
         trust = self._trust(server)
         unseen = StoredItem(closed=server in closed_servers and trust is not Trust.TRUSTED)
@@ -734,7 +806,7 @@ class Pins:
                 if item.offered is not None:
                     changed[name] = msgspec.structs.replace(item, offered=None)
                 continue
-            passes = _passes(kind, item, offer, trust)
+            passes = _passes(kind, item, offer, trust, others.get(name))
             if not passes and item.offered is not None and item.offered.fingerprint == offer.fingerprint:
                 continue
             if space is None:
@@ -743,7 +815,8 @@ class Pins:
                 continue
             text = space.keep(offer.raw)
             if passes and text is not None:
-                approved = ApprovedDefinition(offer.fingerprint, text, self._wall(), _by(kind, trust))
+                by = _approved_as(others.get(name), offer) or _by(kind, trust)
+                approved = ApprovedDefinition(offer.fingerprint, text, self._wall(), by)
                 changed[name] = StoredItem(approved=approved)
             else:
                 offered = OfferedDefinition(offer.fingerprint, text, self._wall())
@@ -770,15 +843,31 @@ class Pins:
         return live or _Offer(stored.definition.encode(), stored.fingerprint)
 
 
-def _passes(kind: str, item: StoredItem, offer: _Offer, trust: Trust) -> bool:
-    """Whether the offered item is approved without a person."""
+def _passes(kind: str, item: StoredItem, offer: _Offer, trust: Trust, other: StoredItem | None) -> bool:
+    """Whether the offered item is approved without a person, or by what one approved on its `other` side.
+
+    The sides may differ from the beginning, so a first sight is one of this side. But what is held on the other side
+    is not first seen here.
+    """
     if kind == LAUNCH:
         was, now = _launch(item), _launch_in(offer.raw.decode())
         if was is not None and was.declared != now.declared:
             return True  # the owner edited the configuration
         if was is None or (item.approved is not None and was.program is None):
             return not item.closed
-    return not item.closed and (trust is Trust.TRUSTED or (trust is Trust.STANDARD and item.approved is None))
+    if item.closed:
+        return False
+    if trust is Trust.TRUSTED or _approved_as(other, offer) is not None:
+        return True
+    is_first = item.approved is None and (other is None or not (other.closed or other.offered is not None))
+    return trust is Trust.STANDARD and is_first
+
+
+def _approved_as(other: StoredItem | None, offer: _Offer) -> str | None:
+    """Who approved this definition on the other side; None if nobody did."""
+    if other is None or other.approved is None or other.approved.fingerprint != offer.fingerprint:
+        return None
+    return other.approved.by
 
 
 def _by(kind: str, trust: Trust) -> str:
@@ -902,6 +991,13 @@ def _launch(item: StoredItem | None) -> Launch | None:
 def _launch_in(definition: str) -> Launch:
     members = json.loads(definition)
     return Launch(members["declared"], members["program"])
+
+
+def _both(definitions: Mapping[str, bytes]) -> bytes:
+    """The definitions of both sides in one JSON text, with words that people know for the sides."""
+    words = {False: b"with a session", True: b"without a session"}
+    parts = (b'"%b":%b' % (words[side.startswith(_STATELESS)], raw) for side, raw in definitions.items())
+    return b"{%b}" % b",".join(parts)
 
 
 def _bytes(definition: str | None) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from host.policy.definitions import Definitions
+from host.protocol.negotiated import NegotiatedServer
 from host.upstream.upstreams import Upstreams
 
 MAX_INSTRUCTIONS = 2048
@@ -11,14 +12,17 @@ MAX_ALL_INSTRUCTIONS = 8192
 """Characters of the merged text."""
 
 
-def merged_instructions(endpoint: str | None, upstreams: Upstreams, definitions: Definitions) -> str:
+def merged_instructions(
+    endpoint: str | None, upstreams: Upstreams, definitions: Definitions, *, stateless: bool
+) -> str:
     """The instructions of all servers under headings, shortened; on a server's own endpoint that server's, unchanged.
-    Held instructions are left out. Those of a server that is away are the last ones that it sent."""
+    Held instructions are left out. Those of a server that is away are the last ones that it sent. `stateless`: for a
+    stateless client."""
     if endpoint is not None:
-        return _instructions_of(endpoint, upstreams, definitions) or ""
+        return _instructions_of(endpoint, upstreams, definitions, stateless) or ""
     parts: list[str] = []
     for server, upstream in upstreams.by_id.items():
-        text = _instructions_of(server, upstreams, definitions)
+        text = _instructions_of(server, upstreams, definitions, stateless)
         if text:
             heading = f"## {server}" + (f" ({upstream.spec.title})" if upstream.spec.title else "")
             parts.append(f"{heading}\n{_cut(text, MAX_INSTRUCTIONS)}")
@@ -29,10 +33,18 @@ def merged_instructions(endpoint: str | None, upstreams: Upstreams, definitions:
     return _cut("\n\n".join([preamble, *parts]), MAX_ALL_INSTRUCTIONS)
 
 
-def _instructions_of(server: str, upstreams: Upstreams, definitions: Definitions) -> str | None:
+def _instructions_of(server: str, upstreams: Upstreams, definitions: Definitions, stateless: bool) -> str | None:
+    upstream, negotiated = upstreams.by_id.get(server), negotiated_at(server, upstreams, stateless=stateless)
+    if upstream is None or upstream.spec.disabled or negotiated is None:
+        return None
+    return definitions.instructions(server, negotiated.instructions, stateless=negotiated.revision.stateless)
+
+
+def negotiated_at(server: str, upstreams: Upstreams, *, stateless: bool) -> NegotiatedServer | None:
+    """What was negotiated with a server for stateless clients or for those with a session, or is remembered of it.
+    While its session was never open, clients with a session get what the stateless connection offers."""
     upstream = upstreams.by_id.get(server)
-    negotiated = None if upstream is None or upstream.spec.disabled else upstream.negotiated
-    return None if negotiated is None else definitions.instructions(server, negotiated.instructions)
+    return None if upstream is None else upstream.serving(stateless=stateless).negotiated or upstream.negotiated
 
 
 def _cut(text: str, limit: int) -> str:

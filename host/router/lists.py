@@ -91,11 +91,11 @@ class Lists:
             InvalidParams: the cursor is malformed or expired, or its list has changed.
         """
         caller = exchange.caller
-        await self._upstreams.wait_listed(caller.endpoint)
-        if "cursor" not in exchange.params and self._upstreams.are_old(caller.endpoint):
-            await self._upstreams.reread(caller.endpoint)
+        await self._upstreams.wait_listed(caller.endpoint, stateless=caller.abilities.retries)
+        if "cursor" not in exchange.params and self._upstreams.are_old(caller.endpoint, caller):
+            await self._upstreams.reread(caller.endpoint, caller)
         view, start = await self.view(caller, listing.kind), 0
-        freshness = self._freshness(caller.endpoint, listing.kind)
+        freshness = self._freshness(caller, listing.kind)
         if "cursor" in exchange.params:
             view, start, public = self._open_cursor(caller, listing.kind, exchange.params["cursor"])
             freshness = Freshness(freshness.ttl_ms, public)  # equal for all pages of one list
@@ -105,20 +105,21 @@ class Lists:
         if end < len(view.definitions):
             cursor = self._cursor(caller, listing.kind, view.version, end, freshness.public)
             page += b',"nextCursor":"%b"' % cursor.encode()
-        if missing := self._missing_servers(caller.endpoint, listing.kind):
+        if missing := self._missing_servers(caller, listing.kind):
             page += b',"_meta":%b' % bytes(encode({MISSING_SERVERS: missing}))
         return Answered(Raw(page + b"}"), freshness)
 
-    def _missing_servers(self, endpoint: str | None, kind: Kind) -> list[str]:
+    def _missing_servers(self, caller: Caller, kind: Kind) -> list[str]:
         """The servers whose lists of this kind are not known, as far as clients may know of them."""
-        known = self._catalog.snapshot(kind).by_server
+        endpoint = caller.endpoint
+        known = self._catalog.snapshot(kind, stateless=caller.abilities.retries).by_server
         return [
             server
             for server, upstream in self._upstreams.by_id.items()
             if endpoint in (None, server)
             and server not in known
             and not upstream.spec.disabled
-            and self._definitions.may_show(server, kind)
+            and self._definitions.may_show(server, kind, stateless=upstream.is_stateless)
         ]
 
     async def view(self, caller: Caller, kind: Kind) -> View:
@@ -132,7 +133,7 @@ class Lists:
         attempts = 0
         while True:
             await self._catalog.wait_until_evaluated(kind, caller.endpoint)
-            snapshot = self._catalog.snapshot(kind)
+            snapshot = self._catalog.snapshot(kind, stateless=caller.abilities.retries)
             least = snapshot.version if attempts < MAX_VIEW_ATTEMPTS else snapshot.last_narrowed
             if views and views[-1].version >= least:
                 return views[-1]
@@ -194,20 +195,21 @@ class Lists:
             digest.update(definition)
         return _RenderedPart(tuple(entries), tuple(definitions), digest.digest())
 
-    def _freshness(self, endpoint: str | None, kind: Kind) -> Freshness:
+    def _freshness(self, caller: Caller, kind: Kind) -> Freshness:
         """The shortest freshness that a server gave for its list; none if a server gave no hint or has not listed
         yet."""
-        now = trio.current_time()
+        now, endpoint, stateless = trio.current_time(), caller.endpoint, caller.abilities.retries
+        known = self._catalog.snapshot(kind, stateless=stateless).by_server
         hints: list[Freshness] = []
         whole = True
         for server in self._upstreams.by_id if endpoint is None else (endpoint,):
             upstream = self._upstreams.by_id.get(server)
             if upstream is None or upstream.spec.disabled:
                 continue
-            if server not in self._catalog.snapshot(kind).by_server:
+            if server not in known:
                 whole = False
                 continue
-            hint = self._catalog.hint(server, kind)
+            hint = self._catalog.hint(server, kind, stateless=stateless)
             if hint is None:
                 continue
             hints.append(hint.remaining(now))
@@ -232,7 +234,8 @@ class Lists:
             raise InvalidParams("the cursor is not valid here; list again from the start") from None
         version, start, public = (int(part) for part in place.split(b"."))
         for view in self._views.get((caller.endpoint, kind, _tool_format(caller.abilities)), ()):
-            if view.version == version >= self._catalog.snapshot(kind).last_narrowed:
+            snapshot = self._catalog.snapshot(kind, stateless=caller.abilities.retries)
+            if view.version == version >= snapshot.last_narrowed:
                 return view, start, bool(public)
         raise InvalidParams("the list has changed since this cursor was given; list again from the start")
 

@@ -40,45 +40,51 @@ class Resolver:
             TooManyRequests: too many requests of this owner wait.
         """
         kind, name = target_of(method, params)
-        endpoint = caller.endpoint
         if kind is Kind.RESOURCE:
-            server, _ = self._server_in_uri(endpoint, name) or (None, "")  # one that names no server may be of any
+            found = self._server_in_uri(caller.endpoint, name)
+            server = None if found is None else found[0]  # a URI that names no server may be of any
         else:
-            target = self.resolve_now(endpoint, kind, name)
+            target = self.resolve_now(caller, kind, name)
             server = target.server
-            upstream = None if server is None else self._upstreams.by_id.get(server)
+            upstream = None if server is None else self._upstreams.find(server, caller)
             if upstream is None or not (
-                self._is_missing(target, method) or upstream.has_old_lists or not upstream.listed.is_set()
+                self._is_missing(target, method, caller) or upstream.has_old_lists or not upstream.listed.is_set()
             ):
                 return target
         # A client without a session sends its first call at once, perhaps while the server starts.
         since = trio.current_time()
         await self._upstreams.wait_known(server, caller)
-        target = self.resolve_now(endpoint, kind, name, since)
-        missed = DEFINED_BY[kind] if self._is_missing(target, method) else ()
-        if (missed or self._upstreams.are_old(server)) and await self._upstreams.reread(server, missed):
-            return self.resolve_now(endpoint, kind, name, since)
+        target = self.resolve_now(caller, kind, name, since)
+        missed = DEFINED_BY[kind] if self._is_missing(target, method, caller) else ()
+        if (missed or self._upstreams.are_old(server, caller)) and await self._upstreams.reread(server, caller, missed):
+            return self.resolve_now(caller, kind, name, since)
         return target
 
-    def _is_missing(self, target: ResolvedName, method: str) -> bool:
+    def _is_missing(self, target: ResolvedName, method: str, caller: Caller) -> bool:
         """Whether a list might have the name that does not show it: it lacks the name, or hides it, which must take the
         same time. A resource need not be listed, if its URI names its server."""
         entry, server = target.entry, target.server
         if target.kind is Kind.RESOURCE:
             return server is None or (method == COMPLETION_COMPLETE and not self.is_offered(server, target))
-        parts = self._catalog.snapshot(target.kind).parts
+        parts = self._catalog.snapshot(target.kind, stateless=caller.abilities.retries).parts
         return entry is None or entry.outward in parts[entry.server].hidden
 
-    def resolve_now(self, endpoint: str | None, kind: Kind, name: str, since: float | None = None) -> ResolvedName:
+    def resolve_now(self, caller: Caller, kind: Kind, name: str, since: float | None = None) -> ResolvedName:
         """Resolve a name without waiting. `since`: see `ResolvedName`."""
         if kind is not Kind.RESOURCE:
-            return ResolvedName(kind, name, *self._look_up(endpoint, kind, name), since=since)
-        named = self._server_in_uri(endpoint, name)
-        server, inward = named or self._owner_by_listing(name) or (None, name)
+            server, inward, entry = self._look_up(caller, kind, name)
+            # Asked where there is an entry too, so that hidden and missing names take the same way.
+            stateless = self._upstreams.is_stateless(server or "", caller)
+            if entry is not None:
+                stateless = entry.stateless
+            return ResolvedName(kind, name, server, inward, entry, since=since, stateless=stateless)
+        named = self._server_in_uri(caller.endpoint, name)
+        server, inward = named or self._owner_by_listing(name, caller) or (None, name)
         by_listing = named is None and server is not None
-        return ResolvedName(kind, name, server, inward, by_listing=by_listing, since=since)
+        stateless = self._upstreams.is_stateless(server or "", caller)
+        return ResolvedName(kind, name, server, inward, by_listing=by_listing, since=since, stateless=stateless)
 
-    def reachable(self, target: ResolvedName, *, may_start: bool = False) -> str:
+    def reachable(self, target: ResolvedName, caller: Caller, *, may_start: bool = False) -> str:
         """The server of a resolved name. With `may_start`, a server that is starting is none that is away.
 
         Raises:
@@ -88,24 +94,25 @@ class Resolver:
         server = target.server
         if server is None or server not in self._upstreams.by_id:
             raise not_found(target.kind, target.asked)
-        if may_start and self._upstreams.is_starting(server):
+        if may_start and self._upstreams.is_starting(server, caller):
             return server
         if target.kind is Kind.RESOURCE and not target.by_listing:
             # While the server is away, a denied resource gets the same answer as one that does not exist.
-            self._upstreams.ready_client(server)
+            self._upstreams.ready_client(server, caller)
         return server
 
     def visible(self, target: ResolvedName) -> Entry | None:
         """The entry under a resolved name, if the caller may see it."""
         server, kind = target.server, target.kind
         # Evaluated for entries that do not exist too, so that they take as long as denied ones.
-        is_visible = server is not None and self._definitions.is_visible(server, kind, target.inward)
+        is_visible = server is not None and self._definitions.is_visible(server, kind, target.inward, target.stateless)
         return target.entry if is_visible else None
 
     def is_offered(self, server: str, target: ResolvedName) -> bool:
         """Whether the caller may know that the server offers what has this name."""
-        exists = self.is_listed(server, target.inward) if target.kind is Kind.RESOURCE else target.entry is not None
-        return self._definitions.is_known(server, target.kind, target.inward) and exists
+        exists = self.is_listed(server, target) if target.kind is Kind.RESOURCE else target.entry is not None
+        known = self._definitions.is_known(server, target.kind, target.inward, stateless=target.stateless)
+        return known and exists
 
     def param_headers(self, tool: ResolvedName) -> tuple[ParamHeader, ...]:
         """The arguments that headers must repeat for a tool; none if the caller may not know the tool."""
@@ -120,30 +127,31 @@ class Resolver:
         entry = self.visible(tool)
         return entry.server if entry is not None and entry.may_be_task else None
 
-    def not_listed(self, server: str, kind: Kind, name: str) -> ColonnadeError:
+    def not_listed(self, server: str, kind: Kind, name: str, caller: Caller) -> ColonnadeError:
         """The error for a name under which a server lists nothing that the caller may know.
 
         Raises:
             Unavailable: the server's list could never be read.
         """
-        if server not in self._catalog.snapshot(kind).by_server:
-            self._upstreams.ready_client(server)
+        if server not in self._catalog.snapshot(kind, stateless=caller.abilities.retries).by_server:
+            self._upstreams.ready_client(server, caller)
         return not_found(kind, name)
 
-    def is_listed(self, server: str, uri: str) -> bool:
+    def is_listed(self, server: str, target: ResolvedName) -> bool:
         """Whether the server lists the resource, or a template of its URI."""
-        templates = self._catalog.snapshot(Kind.TEMPLATE)
-        made_by = matching_templates([entry.inward for entry in templates.by_server.get(server, ())], (uri,))
-        return (server, uri) in self._catalog.snapshot(Kind.RESOURCE).by_inward or made_by != []
+        uri, stateless = target.inward, target.stateless
+        templates = self._catalog.listed(server, Kind.TEMPLATE, stateless=stateless) or ()
+        made_by = matching_templates([entry.inward for entry in templates], (uri,))
+        return self._catalog.entry(server, Kind.RESOURCE, uri, stateless=stateless) is not None or made_by != []
 
-    def owner(self, endpoint: str | None, uri: str) -> tuple[str, str] | None:
+    def owner(self, caller: Caller, uri: str) -> tuple[str, str] | None:
         """The server of a resource, and its own URI for it."""
-        return self._server_in_uri(endpoint, uri) or self._owner_by_listing(uri)
+        return self._server_in_uri(caller.endpoint, uri) or self._owner_by_listing(uri, caller)
 
-    def _look_up(self, endpoint: str | None, kind: Kind, name: str) -> tuple[str | None, str, Entry | None]:
+    def _look_up(self, caller: Caller, kind: Kind, name: str) -> tuple[str | None, str, Entry | None]:
         """The server, the server's own name, and the entry listed under `name` at the endpoint, visible or not. If
         there is no entry, the server and the name as the text has them."""
-        snapshot = self._catalog.snapshot(kind)
+        snapshot, endpoint = self._catalog.snapshot(kind, stateless=caller.abilities.retries), caller.endpoint
         if endpoint is not None:
             return endpoint, name, snapshot.by_inward.get((endpoint, name))
         (server, inward), entry = split_name(name), snapshot.by_outward.get(name)
@@ -153,29 +161,35 @@ class Resolver:
         """The server named by the endpoint, or else by the URI, and the server's own URI."""
         return (endpoint, uri) if endpoint is not None else inward_uri(uri, self._upstreams)
 
-    def _owner_by_listing(self, uri: str) -> tuple[str, str] | None:
+    def _owner_by_listing(self, uri: str, caller: Caller) -> tuple[str, str] | None:
         """The only server that lists a URI without a server's name, or has a template for it: a web URI, or one that a
         client took from a text. None if two servers do, because a guess could reach the wrong one."""
-        for matches in (self._listing_owners(uri), self._template_owners(uri)):
+        for matches in (self._listing_owners(uri, caller), self._template_owners(uri, caller)):
             if matches:
                 return (matches.pop(), uri) if len(matches) == 1 else None
         return None
 
-    def _listing_owners(self, uri: str) -> set[str]:
+    def _listing_owners(self, uri: str, caller: Caller) -> set[str]:
+        kinds = (Kind.RESOURCE, Kind.TEMPLATE)
+        listed = {kind: self._catalog.snapshot(kind, stateless=caller.abilities.retries).by_inward for kind in kinds}
         return {
             server
             for server in self._upstreams.by_id
-            for kind in (Kind.RESOURCE, Kind.TEMPLATE)
-            if self._definitions.is_known(server, kind, uri) and (server, uri) in self._catalog.snapshot(kind).by_inward
+            for kind in kinds
+            if self._is_known(server, kind, uri, caller) and (server, uri) in listed[kind]
         }
 
-    def _template_owners(self, uri: str) -> set[str]:
-        templates = self._catalog.snapshot(Kind.TEMPLATE).by_server
+    def _template_owners(self, uri: str, caller: Caller) -> set[str]:
+        templates = self._catalog.snapshot(Kind.TEMPLATE, stateless=caller.abilities.retries).by_server
         known = {
-            server: [entry.inward for entry in entries if self._definitions.is_known(server, entry.kind, entry.inward)]
+            server: [entry.inward for entry in entries if self._is_known(server, entry.kind, entry.inward, caller)]
             for server, entries in templates.items()
         }
         return {server for server, each in known.items() if matching_templates(each, (uri,)) != []}
+
+    def _is_known(self, server: str, kind: Kind, name: str, caller: Caller) -> bool:
+        stateless = self._upstreams.is_stateless(server, caller)
+        return self._definitions.is_known(server, kind, name, stateless=stateless)
 
 
 def not_found(kind: Kind, name: str) -> UnknownEntry | ResourceNotFound:

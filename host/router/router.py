@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 
 from msgspec import Raw
 
@@ -23,6 +24,7 @@ from host.errors import (
     ProtocolViolation,
     ResourceNotFound,
     ServerErrorResponse,
+    Unavailable,
     UnknownState,
     UpstreamError,
 )
@@ -53,7 +55,7 @@ from host.protocol.server_requests import (
     URL_REQUIRED,
 )
 from host.protocol.versions import LATEST
-from host.router.instructions import merged_instructions
+from host.router.instructions import merged_instructions, negotiated_at
 from host.router.lists import Lists
 from host.router.resolve import Resolver, not_found
 from host.router.url_required import admit_urls, url_input_required, url_required_error
@@ -62,6 +64,12 @@ from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams
 
 NO_COMPLETION = Raw(b'{"completion":{"values":[],"total":0,"hasMore":false}}')
+MAX_RESOLUTIONS = 3
+"""Times that a name is resolved while its server changes from one era to the other."""
+
+
+class _EraChanged(Exception):
+    """The caller is served in the other era by now, in which the server may define the entry differently."""
 
 
 class Router:
@@ -154,43 +162,60 @@ class Router:
 
     # Listing
 
-    async def wait_listed(self, endpoint: str | None, *, at_most: float = math.inf) -> None:
+    async def wait_listed(self, endpoint: str | None, *, stateless: bool, at_most: float = math.inf) -> None:
         """Wait at most so many seconds for servers that were never seen; see `Upstreams.wait_listed`."""
-        await self._upstreams.wait_listed(endpoint, at_most=at_most)
+        await self._upstreams.wait_listed(endpoint, stateless=stateless, at_most=at_most)
 
-    def server_at(self, endpoint: str | None) -> NegotiatedServer | None:
-        """What the only server of an endpoint offers, or was remembered to offer; None if that is not known, and at the
-        endpoint of all servers."""
-        upstream = self._upstreams.by_id.get(endpoint or "")
-        return None if upstream is None else upstream.negotiated
+    def server_at(self, endpoint: str | None, *, stateless: bool) -> NegotiatedServer | None:
+        """What the only server of an endpoint offers to stateless clients or to those with a session, or was remembered
+        to offer; None if that is not known, and at the endpoint of all servers."""
+        return negotiated_at(endpoint or "", self._upstreams, stateless=stateless)
 
     def shows_apps(self, endpoint: str | None) -> bool:
         """Whether clients of this endpoint may see pages of MCP Apps."""
         return endpoint is None or self._gate.policies.shows_apps(endpoint)
 
-    def instructions(self, endpoint: str | None) -> str:
-        """The instructions for clients of this endpoint."""
-        return merged_instructions(endpoint, self._upstreams, self._gate.definitions)
+    def instructions(self, endpoint: str | None, *, stateless: bool = False) -> str:
+        """The instructions for clients of this endpoint, with a session or without."""
+        return merged_instructions(endpoint, self._upstreams, self._gate.definitions, stateless=stateless)
 
     # Requests to one entry
 
     async def _answer_targeted(self, exchange: Exchange) -> Answer:
         """Have the server answer; give the result outward names, and the form that the caller can read."""
+        caller = exchange.caller
+        target = exchange.target or await self.resolver.resolve(caller, exchange.request.method, exchange.params)
+        for _ in range(MAX_RESOLUTIONS):
+            target = await self._wait_started(target, caller)
+            with suppress(_EraChanged):
+                return await self._answer_resolved(exchange, target)
+            await self._upstreams.wait_read(target.server, target.kind, caller)
+            target = self.resolver.resolve_now(caller, target.kind, target.asked, target.since)
+        raise Unavailable(target.server or "", f"{target.server} keeps changing; the call was not sent")
+
+    async def _answer_resolved(self, exchange: Exchange, target: ResolvedName) -> Answer:
+        """`_answer_targeted`, for a resolved name whose server has started.
+
+        Raises:
+            _EraChanged: the server is of the other era by now; nothing was sent.
+        """
         caller, method = exchange.caller, TARGETED[exchange.request.method]
-        target = exchange.target or await self.resolver.resolve(caller, method.name, exchange.params)
-        target = await self._wait_started(target, caller)
-        server, kind, asked = self.resolver.reachable(target), target.kind, target.asked
+        server, kind, asked = self.resolver.reachable(target, caller), target.kind, target.asked
         exists = kind is Kind.RESOURCE or target.entry is not None
         try:
-            async with self._gate.passage(exchange, server, kind, target.inward, exists=exists) as permit:
+            async with self._gate.passage(
+                exchange, server, kind, target.inward, exists=exists, stateless=target.stateless
+            ) as permit:
                 if exchange.round is not None and exchange.round.server not in (None, server):
                     raise UnknownState  # the name belongs to another server by now
                 # The server may have been stopped or restarted, and its lists got old, while a person was asked.
-                if self._upstreams.is_starting(server):
+                if self._upstreams.is_starting(server, caller):
                     await self._upstreams.wait_started(server, caller)
-                if permit.admission.access is not None and self._upstreams.are_old(server):
-                    await self._upstreams.reread(server)
+                if permit.admission.access is not None and self._upstreams.are_old(server, caller):
+                    await self._upstreams.reread(server, caller)
                 async with self._upstreams.lease(server, exchange) as lease:
+                    if self._upstreams.is_stateless(server, caller) is not target.stateless:
+                        raise _EraChanged
                     if method.capability not in lease.client.negotiated.capabilities:
                         raise not_found(kind, asked)
                     try:
@@ -208,7 +233,7 @@ class Router:
         except NotVisible:
             if kind is Kind.RESOURCE:
                 raise not_found(kind, asked) from None
-            raise self.resolver.not_listed(server, kind, asked) from None
+            raise self.resolver.not_listed(server, kind, asked, caller) from None
         try:
             if not self._gate.policies.shows_apps(server):
                 result = without_pages(result, method.links)
@@ -227,12 +252,12 @@ class Router:
         """
         server = target.server
         if server is not None and await self._upstreams.wait_started(server, caller, target.since):
-            target = self.resolver.resolve_now(caller.endpoint, target.kind, target.asked)
+            target = self.resolver.resolve_now(caller, target.kind, target.asked)
             server = target.server
-        if server is None or not self._upstreams.is_only_remembered(server, target.kind):
+        if server is None or not self._upstreams.is_only_remembered(server, target.kind, stateless=target.stateless):
             return target
         if self.resolver.is_offered(server, target):
-            raise self._upstreams.unread(server, target.kind)
+            raise self._upstreams.unread(server, target.kind, caller)
         return target
 
     async def _complete(self, exchange: Exchange) -> Answer:
@@ -240,18 +265,20 @@ class Router:
         target = await self._wait_started(target, exchange.caller)
         kind, name = target.kind, target.asked
         # Only listed resources can be completed, also those of a disconnected server.
-        server = target.server if kind is Kind.RESOURCE else self.resolver.reachable(target)
+        server = target.server if kind is Kind.RESOURCE else self.resolver.reachable(target, exchange.caller)
         if server is None:
             raise not_found(kind, name)
         inward = target.inward
         exists = (
             target.entry is not None
             or target.by_listing
-            or (kind is Kind.RESOURCE and self.resolver.is_listed(server, inward))
+            or (kind is Kind.RESOURCE and self.resolver.is_listed(server, target))
         )
         try:
             async with (
-                self._gate.passage(exchange, server, kind, inward, exists=exists, confirm=False) as permit,
+                self._gate.passage(
+                    exchange, server, kind, inward, exists=exists, confirm=False, stateless=target.stateless
+                ) as permit,
                 self._upstreams.lease(server, exchange) as lease,
             ):
                 if not lease.client.negotiated.has_completions:
@@ -268,7 +295,7 @@ class Router:
         except ConfirmationRequired:  # no person is asked about every letter that a user types
             return Answered(NO_COMPLETION)
         except NotVisible:
-            raise self.resolver.not_listed(server, kind, name) from None
+            raise self.resolver.not_listed(server, kind, name, exchange.caller) from None
 
     def _translate_error(
         self, refusal: ServerErrorResponse, permit: CallPermit | WatchPermit, name: str
@@ -322,13 +349,13 @@ class Router:
         return True
 
     def _permit_to_watch(self, exchange: Exchange, name: str) -> WatchPermit:
-        target = self.resolver.resolve_now(exchange.caller.endpoint, Kind.RESOURCE, name)
-        server, inward = self.resolver.reachable(target, may_start=True), target.inward
+        target = self.resolver.resolve_now(exchange.caller, Kind.RESOURCE, name)
+        server, inward = self.resolver.reachable(target, exchange.caller, may_start=True), target.inward
         # Before the gate is asked: otherwise denied and missing resources would get different responses.
-        self._upstreams.check_subscribable(server)
+        self._upstreams.check_subscribable(server, exchange.caller)
         # No server sends updates for such a URI, whose subscription would hold memory.
         too_long = len(inward) > MAX_LENGTH
-        permit = None if too_long else self._gate.admit_watch(exchange, server, inward)
+        permit = None if too_long else self._gate.admit_watch(exchange, server, inward, stateless=target.stateless)
         if permit is None:
             raise not_found(Kind.RESOURCE, name)
         return permit
@@ -336,8 +363,11 @@ class Router:
     def _unwatch(self, exchange: Exchange, name: str) -> Raw:
         """End the caller's subscription, even while its server is disconnected: no request is sent to the server
         here."""
-        found = self.resolver.owner(exchange.caller.endpoint, name)
-        if found is None or not self._gate.definitions.is_known(found[0], Kind.RESOURCE, found[1]):
+        found = self.resolver.owner(exchange.caller, name)
+        if found is None:
+            raise not_found(Kind.RESOURCE, name)
+        stateless = self._upstreams.is_stateless(found[0], exchange.caller)
+        if not self._gate.definitions.is_known(found[0], Kind.RESOURCE, found[1], stateless=stateless):
             raise not_found(Kind.RESOURCE, name)
         self._upstreams.unwatch(*found, exchange.caller)
         return EMPTY_OBJECT

@@ -58,7 +58,7 @@ BUSY_LIMIT = 1.0
 """Seconds to wait for another process's transaction. It takes milliseconds, unless that process was stopped in it."""
 
 APPLICATION_ID = 0x436F6C6F
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 _SCHEMA = (
     """CREATE TABLE config (
         id TEXT PRIMARY KEY, definitions INTEGER NOT NULL, grants INTEGER NOT NULL, removed INTEGER NOT NULL, lost TEXT
@@ -110,7 +110,13 @@ _SCHEMA_4 = (
         PRIMARY KEY (config, server, owner, resource, issuer)
     )""",
 )
-_UPGRADES = (_SCHEMA, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4)
+_SCHEMA_5 = (  # the definitions of a stateless connection have kinds of their own: see `host.policy.pins.side_of`
+    """UPDATE item SET kind = 'stateless ' || kind WHERE kind <> 'launch' AND (
+        SELECT negotiated LIKE '%"revision":"2026%' FROM remembered_server AS last
+        WHERE last.config = item.config AND last.server = item.server ORDER BY stored DESC LIMIT 1
+    )""",
+)
+_UPGRADES = (_SCHEMA, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5)
 """The statements that lead from each version of the schema to the next one, from an empty database on."""
 _ITEM = (
     "closed, rejected, approved_fingerprint, approved_at, approved_by, offered_fingerprint, offered_since, "

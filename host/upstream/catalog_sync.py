@@ -61,7 +61,7 @@ class CatalogSync:
     Args:
         pace: shared by all connections of the server.
         on_published: called with the kind after each list that was read.
-        is_current: see `publish_list`.
+        is_current, is_alone: see `publish_list`.
     """
 
     def __init__(
@@ -71,11 +71,14 @@ class CatalogSync:
         pace: Pace,
         on_published: Callable[[Kind], object] = lambda kind: None,
         is_current: Callable[[], bool] = lambda: True,
+        is_alone: Callable[[], bool] = lambda: True,
     ) -> None:
         self._client = client
+        self._stateless = client.negotiated.revision.stateless
         self._runtime = runtime
         self._on_published = on_published
         self._is_current = is_current
+        self._is_alone = is_alone
         self._gate = runtime.gate
         self._server = client.server
         self._negotiated = client.negotiated
@@ -113,7 +116,7 @@ class CatalogSync:
     def _mark(self, marked: set[Kind]) -> None:
         self._marked |= marked
         for kind in marked:  # before clients are notified or use the list: its caching hint does not hold any more
-            self._catalog.expire_hint(self._server, kind)
+            self._catalog.expire_hint(self._server, kind, stateless=self._stateless)
         if self._marked:
             self._wake.set()
 
@@ -253,7 +256,7 @@ class CatalogSync:
             changed = await self._read(kind)
         if changed is None:
             self._failed.add(kind)
-            self._catalog.expire_hint(self._server, kind)
+            self._catalog.expire_hint(self._server, kind, stateless=self._stateless)
         self._update_old_at()
         return bool(changed)
 
@@ -261,7 +264,6 @@ class CatalogSync:
         listing = LIST_METHODS[kind]
         if not self._negotiated.has_capability(kind):
             return await self._publish(kind, [], None)
-        stateless = self._negotiated.revision.stateless
         raw_definitions, hints = list[Raw](), list[Freshness]()
         began = trio.current_time()
         reading = trio.CancelScope()
@@ -275,7 +277,7 @@ class CatalogSync:
                     hints,
                     self._report_problem,
                     holding.grow,
-                    cursors_may_be_empty=stateless,
+                    cursors_may_be_empty=self._stateless,
                 )
         except OverBudget:
             reading.cancel()
@@ -300,12 +302,12 @@ class CatalogSync:
                 self._report_problem(f"{listing.method} failed: {lost}")
             return None
         if not reading.cancel_called:
-            hint = FreshnessHint(common_freshness(hints) if stateless else STALE, began)
+            hint = FreshnessHint(common_freshness(hints) if self._stateless else STALE, began)
             changed = await self._publish_if_changed(listing, raw_definitions, hint)
             if changed is not None:
                 self._fresh_until[kind] = began + max(hint.freshness.ttl_ms / 1000, MAX_AGE)
                 return changed
-        is_listed = self._server in self._catalog.snapshot(kind).by_server
+        is_listed = self._catalog.listed(self._server, kind, stateless=self._stateless) is not None
         listed = "the former entries stay" if is_listed else "none of its entries is listed"
         self._report_problem(f"{listing.method} needs more memory than there is (memory); {listed}")
         return None
@@ -317,7 +319,7 @@ class CatalogSync:
         kind, policies = listing.kind, self._gate.policies
         digest = await self._catalog.slices.run(_digest(raw_definitions))
         is_same = self._published.get(kind) == (digest, policies.epoch)
-        if is_same and self._catalog.renew_hint(self._server, kind, hint):
+        if is_same and self._catalog.renew_hint(self._server, kind, hint, stateless=self._stateless):
             return False
         definitions = await self._catalog.slices.run(self._usable_definitions(listing, raw_definitions))
         changed = await self._publish(kind, definitions, hint)
@@ -328,7 +330,15 @@ class CatalogSync:
     async def _publish(self, kind: Kind, definitions: list[Definition], hint: FreshnessHint | None) -> bool | None:
         on_displaced = partial(self._on_displaced, kind)
         changed = await publish_list(
-            self._runtime, self._server, kind, definitions, hint, on_displaced, self._is_current
+            self._runtime,
+            self._server,
+            kind,
+            definitions,
+            hint,
+            on_displaced,
+            self._is_current,
+            self._is_alone,
+            stateless=self._stateless,
         )
         if changed is not None and self._is_current():
             self._on_published(kind)
@@ -369,11 +379,7 @@ class CatalogSync:
             if self._gate.policies.sanitize_text(self._server, name) != name:
                 problems.add(f"{label} is left out: its name has invisible characters")
                 continue
-            if (
-                listing.kind is Kind.TOOL
-                and self._negotiated.revision.stateless
-                and (why := _bad_param_headers(raw)) is not None
-            ):
+            if listing.kind is Kind.TOOL and self._stateless and (why := _bad_param_headers(raw)) is not None:
                 problems.add(f"{label} is left out: {why}")
                 continue
             definitions.append(Definition(name, one_line(bytes(raw)), self._may_be_task(listing.kind, raw)))
@@ -394,7 +400,7 @@ class CatalogSync:
         """Whether a call of the tool may become a task. A stateless server decides that at each call."""
         if kind is not Kind.TOOL or not self._negotiated.runs_tasks:
             return False
-        return self._negotiated.revision.stateless or task_support(raw) is not Support.FORBIDDEN
+        return self._stateless or task_support(raw) is not Support.FORBIDDEN
 
     def _report_problem(self, what: str) -> None:
         self._journal.note(EntryOmitted(self._server, what))
@@ -408,7 +414,9 @@ async def publish_list(
     hint: FreshnessHint | None,
     on_displaced: Callable[[], None],
     is_current: Callable[[], bool],
+    is_alone: Callable[[], bool] = lambda: True,
     *,
+    stateless: bool = False,
     remembered: bool = False,
 ) -> bool | None:
     """Publish what a server offers of one kind.
@@ -421,38 +429,42 @@ async def publish_list(
     Args:
         on_displaced: called when other servers need the memory of the list, which is not listed any more then.
         is_current: whether the server still has its place in the configuration.
+        is_alone: whether the server has no connection of the other era; see `Catalog.publish`.
+        stateless: whether a stateless connection of the server offers this.
         remembered: see `Pins.prepare`.
     """
     policy, catalog = runtime.gate.definitions, runtime.catalog
     if not is_current():
         return False
-    holding = catalog.charge(server, kind, sum(len(each.raw) for each in definitions), on_displaced)
+    size = sum(len(each.raw) for each in definitions)
+    holding = catalog.charge(server, kind, size, on_displaced, stateless=stateless)
     if holding is None:
         return None
     while True:
         prepared, entries = await catalog.slices.run(
-            _prepare(runtime, server, kind, definitions, remembered=remembered)
+            _prepare(runtime, server, kind, definitions, stateless=stateless, remembered=remembered)
         )
         if holding.dropped or not is_current():
             return False
         if policy.commit(prepared):
-            changed = catalog.publish(server, kind, entries, hint)
+            changed = catalog.publish(server, kind, entries, hint, stateless=stateless, alone=is_alone())
             return changed or bool(prepared.prepared.changes)
 
 
 def _prepare(
-    runtime: Runtime, server: str, kind: Kind, definitions: list[Definition], *, remembered: bool
+    runtime: Runtime, server: str, kind: Kind, definitions: list[Definition], *, stateless: bool, remembered: bool
 ) -> Steps[tuple[PreparedListing, ServerEntries]]:
     policy = runtime.gate.definitions
     offered = {each.name: each.raw for each in definitions}
-    prepared = yield from policy.prepare(server, kind, offered, remembered=remembered)
+    prepared = yield from policy.prepare(server, kind, offered, stateless=stateless, remembered=remembered)
     shown: list[Definition] = []
     for each in definitions:
         yield None
         raw = yield from policy.listed_definition(server, kind, each.raw)
         shown.append(Definition(each.name, raw, each.may_be_task))
     is_visible = partial(policy.would_be_visible, prepared)
-    return prepared, (yield from runtime.catalog.prepare_entries(server, kind, shown, is_visible))
+    preparing = runtime.catalog.prepare_entries(server, kind, shown, is_visible, stateless=stateless)
+    return prepared, (yield from preparing)
 
 
 class _Problems:

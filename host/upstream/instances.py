@@ -27,12 +27,13 @@ from host.sanitize import without_directories
 from host.slices import Steps, complete
 from host.upstream.backoff import MAX_STARTS, WINDOW, Restarts
 from host.upstream.call import CallDeadline, UpstreamCall
-from host.upstream.client import Client, ServerLists
+from host.upstream.client import Client
 from host.upstream.connection import CONNECT_FAILURES, UpstreamLease, failure_reason, follow_changes, open_client
 from host.upstream.negotiate import Dialect
 from host.upstream.resource_watches import ResourceWatches
 from host.upstream.runtime import Runtime
 from host.upstream.server_requests import ServerMessages
+from host.upstream.supervisor import Upstream
 from host.wire.link import Link, LinkLost
 
 FAILURE_TTL = 120.0
@@ -42,10 +43,11 @@ END_TIMEOUT = 10.0
 
 
 class _Instance:
-    def __init__(self, caller: Caller, key: Hashable | None, watches: ResourceWatches) -> None:
+    watches: ResourceWatches
+
+    def __init__(self, caller: Caller, key: Hashable | None) -> None:
         self.caller = caller
         self.key = key
-        self.watches = watches
         self.client: Client | None = None
         self.reason = ""
         """The reason why there is no client, once `attempted` is set."""
@@ -75,7 +77,8 @@ class Instances:
 
     Args:
         open_link: opens the link of an instance.
-        dialect: returns what is currently known about the server's era.
+        serving: returns the shared connection that serves a caller. An instance for it is of the same era, and has the
+            same lists.
         nursery: runs the tasks of the instances.
     """
 
@@ -83,26 +86,27 @@ class Instances:
         self,
         spec: ServerSpec,
         open_link: Callable[[Dialect], AbstractAsyncContextManager[Link]],
-        dialect: Callable[[], Dialect],
-        lists: ServerLists,
+        serving: Callable[[Caller], Upstream],
         runtime: Runtime,
         nursery: trio.Nursery,
     ) -> None:
         self.spec = spec
         self._open_link = open_link
-        self._dialect = dialect
-        self._lists = lists
+        self._serving = serving
         self._runtime = runtime
-        self._is_visible = partial(runtime.gate.definitions.is_visible, spec.id, Kind.RESOURCE)
         self._nursery = nursery
         self._by_key: dict[Hashable, _Instance] = {}
-        """Instances of clients by `Caller.instance_key`; instances of calls have no key and are only in `_live`."""
+        """Instances of clients by `_key`; instances of calls have no key and are only in `_live`."""
         self._live: set[_Instance] = set()
         self._released = trio.lowlevel.ParkingLot()
         self._failure_records: dict[Hashable | None, _FailureRecord] = {}
         """Failures by `_blamed_key`."""
         self._failures: deque[float] = deque(maxlen=MAX_STARTS * spec.max_instances)
         """Times of failed starts, for any caller, since the last successful start."""
+
+    def _is_visible(self, instance: _Instance, uri: str) -> bool:
+        stateless = instance.client is not None and instance.client.negotiated.revision.stateless
+        return self._runtime.gate.definitions.is_visible(self.spec.id, Kind.RESOURCE, uri, stateless)
 
     def __len__(self) -> int:
         return len(self._live)
@@ -130,7 +134,7 @@ class Instances:
             TooManyResources: `max_instances` is reached.
             Unavailable: the instance cannot be started.
         """
-        key = exchange.caller.instance_key if self.spec.isolation is Isolation.PER_CLIENT else None
+        key = self._key(exchange.caller) if self.spec.isolation is Isolation.PER_CLIENT else None
         await self._wait_for_room(key)
         instance = self._by_key.get(key)
         if instance is None:
@@ -155,22 +159,29 @@ class Instances:
             if key is None:
                 instance.scope.cancel("its call has ended")
 
+    def _key(self, caller: Caller) -> Hashable | None:
+        """The key of the caller's instance: its client's, and the era in which it is served."""
+        return None if caller.instance_key is None else (caller.instance_key, self._serving(caller).is_session)
+
+    def _instances_of(self, caller: Caller) -> list[_Instance]:
+        """The instances of the caller's client: one, or two while it is served in another era than before."""
+        keys = ((caller.instance_key, is_session) for is_session in (False, True))
+        return [self._by_key[key] for key in keys if key in self._by_key]
+
     def unwatch(self, uri: str, caller: Caller) -> None:
         """End the caller's watch of a resource at its instance, if there is one."""
-        instance = self._by_key.get(caller.instance_key)
-        if instance is not None:
+        for instance in self._instances_of(caller):
             instance.watches.unwatch(uri, caller)
 
     def release(self, caller: Caller) -> None:
         """End all watches of the caller; its instance stays."""
-        instance = self._by_key.get(caller.instance_key)
-        if instance is not None:
+        for instance in self._instances_of(caller):
             instance.watches.forget(caller)
 
     def forget(self, caller: Caller) -> None:
         """End the instance of a caller that is gone."""
-        instance = self._by_key.pop(caller.instance_key, None)
-        if instance is not None:
+        for instance in self._instances_of(caller):
+            del self._by_key[instance.key]
             instance.watches.forget(caller)
             instance.scope.cancel("its client is gone")
 
@@ -202,8 +213,7 @@ class Instances:
 
     def client_of(self, caller: Caller) -> Client | None:
         """The client of the caller's instance, if it is connected."""
-        instance = self._by_key.get(caller.instance_key)
-        return None if instance is None else instance.client
+        return next((each.client for each in self._instances_of(caller) if each.client is not None), None)
 
     async def _wait_for_room(self, key: Hashable | None) -> None:
         """Wait while `max_instances` is reached and an instance is ending."""
@@ -229,7 +239,8 @@ class Instances:
             raise TooManyResources(self.spec.id, f"{text}; try again later")
         if record.restarts.failures >= MAX_STARTS:  # one attempt shows whether it works again
             record.blocked_until = now + WINDOW
-        instance = _Instance(caller, key, ResourceWatches(self.spec.id, self.spec.timeout, self._is_visible))
+        instance = _Instance(caller, key)
+        instance.watches = ResourceWatches(self.spec.id, self.spec.timeout, partial(self._is_visible, instance))
         self._live.add(instance)
         if key is not None:
             self._by_key[key] = instance
@@ -310,14 +321,15 @@ class Instances:
         server_messages.waiting_calls = instance.waiting_calls
         if not await complete(self._runtime.gate.definitions.observe_launch(spec.id, launch_of(spec))):
             raise LinkLost("its command resolves to another program than the approved one; see colonnade definitions")
-        dialect = self._dialect()
+        serving = self._serving(caller)
+        dialect = serving.last_dialect
         opening = open_client(
             spec,
             self._open_link(dialect),
             server_messages,
             self._runtime.gate,
             dialect,
-            self._lists,
+            serving.server_lists,
             # A stateless client declares its capabilities with each request: the next one may declare more.
             SHARED_ABILITIES if caller.abilities.retries else caller.abilities,
             # An instance of a call ends before the roots can change.

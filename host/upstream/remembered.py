@@ -22,7 +22,7 @@ from msgspec import Raw
 
 from config import HttpServer, ServerSpec
 from host.catalog import Catalog, Definition, Entry
-from host.policy.pins import Pins
+from host.policy.pins import Pins, side_of
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.versions import LEGACY, MODERN
@@ -95,20 +95,22 @@ class RememberedServers:
         if _is_of_unknown_owner(spec):
             return
         identity = self._identity(spec)
-        listed = {kind: self._catalog.snapshot(kind).by_server.get(spec.id) for kind in kinds}
+        stateless = negotiated.revision.stateless
+        listed = {kind: self._catalog.listed(spec.id, kind, stateless=stateless) for kind in kinds}
         lists: dict[str, bytes] = {}
         for kind, entries in listed.items():
             if entries is not None:
-                lists[kind.value] = yield from self._lines(spec.id, kind, entries)
+                lists[kind.value] = yield from self._lines(spec.id, kind, entries, stateless)
         remembered = RememberedServer(identity, _write_negotiated(negotiated), lists)
         yield from self._store.write(lambda transaction: transaction.put_remembered(spec.id, remembered))
 
-    def _lines(self, server: str, kind: Kind, entries: Iterable[Entry]) -> Steps[bytes]:
+    def _lines(self, server: str, kind: Kind, entries: Iterable[Entry], stateless: bool) -> Steps[bytes]:
+        side = side_of(kind, stateless=stateless)
         lines: list[bytes] = []
         for entry in entries:
             yield None
             # The catalog has the definitions of untrusted servers without invisible characters.
-            raw = self._pins.offered_definition(server, kind.value, entry.inward)
+            raw = self._pins.offered_definition(server, side, entry.inward)
             if raw is not None:
                 lines.append(msgspec.json.encode((entry.inward, entry.may_be_task, Raw(raw))))
         return b"\n".join(lines)

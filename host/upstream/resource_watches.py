@@ -138,6 +138,21 @@ class ResourceWatches:
                 del self._lengths[len(uri)]
             self._mark_due(uri)
 
+    def move_to(self, other: ResourceWatches) -> None:
+        """Have the watchers notified by another connection of the server from now on."""
+        for uri, watchers in list(self._watchers.items()):
+            for caller, watcher in list(watchers.items()):
+                if watcher.agreed:
+                    self.unwatch(uri, caller)
+                    other._take(uri, caller, watcher)
+
+    def _take(self, uri: str, caller: Caller, watcher: _Watcher) -> None:
+        if uri not in self._watchers:
+            self._watchers[uri] = {}
+            self._lengths[len(uri)] += 1
+        self._watchers[uri].setdefault(caller, watcher)
+        self._mark_due(uri)
+
     def drop_hidden(self) -> Steps[None]:
         """Evaluate all watches again, and end those that would not be admitted now. Until this is done, `on_updated`
         already withholds notifications of denied resources."""

@@ -3,6 +3,9 @@
     connecting -> ready -> failed -> connecting ...        disabled        held -> connecting
     ready -> stopped -> connecting                          needs login -> connecting
 
+A server that may be used in both eras has a second one of these, its `session`: for handshake clients, if the first
+connection is stateless. It begins stopped, and is `absent` if the server accepts no session.
+
 Every end of a connection becomes a state, with its reason and the time of the next attempt; no failure of a server goes
 beyond this file. Entries of a server that is away stay in the catalog, so that a restart changes no client's list.
 """
@@ -11,14 +14,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
 import trio
 
-from config import Isolation, Protocol, ServerSpec, Start, Trust
-from host.catalog import FreshnessHint
+from config import Eras, HttpServer, Isolation, Protocol, ServerSpec, Start, Trust
+from host.catalog import Entry, FreshnessHint
 from host.errors import Unavailable, first_exception
 from host.exchange import Caller
 from host.journal import (
@@ -30,10 +33,14 @@ from host.journal import (
     ServerNeedsLogin,
     ServerReady,
     ServerStopped,
+    SessionAbsent,
+    SessionClosed,
+    SessionOpened,
     excerpt,
 )
 from host.jsonrpc.readable import LONE_SURROGATE
 from host.memory import Use, server_owner
+from host.peer.outstanding import BrokenAnswer, PeerError
 from host.policy.fingerprint import launch_of
 from host.protocol.abilities import SHARED_ABILITIES
 from host.protocol.handshake import UnsupportedRevision
@@ -71,6 +78,12 @@ LAST_SAVE_TIMEOUT = 1.0
 LASTING_DELAY = 15.0
 MAX_LASTING_DELAY = 300.0
 """Seconds to the next attempt after the first failure that only a person can mend, and after many in a row."""
+SESSION_IDLE = 300.0
+"""Seconds without use after which the session beside a stateless connection is closed, if `idle` does not say."""
+SESSION_START_TIMEOUT = 10.0
+"""Seconds in which a server at a URL must accept a session beside its stateless connection, which already answers."""
+ABSENT_FOR = 60.0
+"""Seconds after which a session that the server did not accept is tried again when a client could use it."""
 LAUNCH_CHECK_INTERVAL = 5.0
 """Seconds between two checks of the program of a held server."""
 
@@ -121,7 +134,16 @@ class NeedsLogin:
     why: str
 
 
-State = Connecting | Ready | Failed | Disabled | Held | Stopped | NeedsLogin
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The server accepts no session beside its stateless connection, which then serves all clients. After ABSENT_FOR a
+    client that could use one makes it be tried again, without waiting for it."""
+
+    since: float
+    why: str
+
+
+State = Connecting | Ready | Failed | Disabled | Held | Stopped | NeedsLogin | Absent
 
 
 class LoginChanged(LinkLost):
@@ -137,6 +159,11 @@ class Upstream:
     Args:
         sole_caller: returns the only client, once it is there, if there is only one.
         single_client: there can be only one client.
+        main: the upstream whose `session` this is.
+
+    Attributes:
+        session: the connection for handshake clients, beside this one if that is stateless; None if all clients are
+            served over this one.
     """
 
     def __init__(
@@ -146,8 +173,11 @@ class Upstream:
         sole_caller: Callable[[], Caller | None],
         *,
         single_client: bool,
+        main: Upstream | None = None,
     ) -> None:
-        self.spec = spec
+        self._spec = spec
+        self.session: Upstream | None = None
+        self._main = main
         self.attempts = 0
         self.supervision_scope = trio.CancelScope()
         """Cancel it to end the supervision; `stopped` is set when it has ended."""
@@ -159,9 +189,7 @@ class Upstream:
         self.is_starting = True
         """Whether the server is connecting, or will be once it is used."""
         self._state_changed = trio.lowlevel.ParkingLot()
-        self.watches = ResourceWatches(
-            spec.id, spec.timeout, partial(runtime.gate.definitions.is_visible, spec.id, Kind.RESOURCE)
-        )
+        self.watches = ResourceWatches(spec.id, spec.timeout, self._is_visible_resource)
         self.dialect = configured_dialect(spec)
         """Era and transport for the next connection."""
         self.last_dialect = self.dialect
@@ -171,8 +199,8 @@ class Upstream:
         self._runtime = runtime
         self._sole_caller = sole_caller
         self._single_client = single_client
-        self._restarts = Restarts()
-        self._pace = Pace()
+        self._restarts: Restarts = Restarts() if main is None else main._restarts
+        self._pace: Pace = Pace() if main is None else main._pace
         self._catalog_sync: CatalogSync | None = None
         self._did_connect = False
         """The current connection was negotiated in this `dialect`."""
@@ -182,16 +210,74 @@ class Upstream:
         self._has_unsaved = trio.Event()
         self._used = trio.Event()
         """Set when a stopped server is to be started."""
+        if main is not None:
+            self._state = Stopped(self.created_at)
+        elif spec.may_use_both_eras:
+            self.session = Upstream(_session_spec(spec), runtime, sole_caller, single_client=single_client, main=self)
+
+    @property
+    def spec(self) -> ServerSpec:
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: ServerSpec) -> None:
+        self._spec = spec
+        if self.session is not None:
+            self.session.spec = _session_spec(spec)
+
+    @property
+    def connections(self) -> tuple[Upstream, ...]:
+        """This one, and its session if it may have one."""
+        return (self,) if self.session is None else (self, self.session)
+
+    @property
+    def is_session(self) -> bool:
+        """Whether this is the session beside a stateless connection."""
+        return self._main is not None
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether the connection is, or was at last, stateless."""
+        return self.negotiated is not None and self.negotiated.revision.stateless
+
+    def _is_visible_resource(self, uri: str) -> bool:
+        return self._runtime.gate.definitions.is_visible(self.spec.id, Kind.RESOURCE, uri, self.is_stateless)
+
+    def _may_publish(self) -> bool:
+        """Whether this is still the connection of its era. A session is not once the first connection is one too."""
+        return self._is_current and (self._main is None or self._main.is_stateless)
+
+    def _is_alone(self) -> bool:
+        """Whether the server has no connection of the other era."""
+        has_session = self.session is not None and not isinstance(self.session.state, Absent)
+        return self._main is None and not (self.is_stateless and has_session)
+
+    def serving(self, *, stateless: bool) -> Upstream:
+        """The connection for clients of an era: that of their own era, if the server has one."""
+        session = self.session
+        if session is None or stateless or isinstance(self._state, Disabled | Held):
+            return self
+        if not self.is_stateless:
+            return self
+        if isinstance(session.state, Absent):
+            if trio.current_time() - session.state.since >= ABSENT_FOR:
+                session._used.set()
+            return self
+        return session
 
     def retire(self) -> None:
         """Publish and remember nothing more: another server has its place, or none."""
-        self._is_current = False
+        for each in self.connections:
+            each._is_current = False
 
     def take_over(self, former: Upstream) -> None:
         """Continue a server that was restarted as it is: its lists stay."""
-        self.watches, self.negotiated = former.watches, former.negotiated
-        if any(self.spec.id in self._runtime.catalog.snapshot(kind).by_server for kind in Kind):
-            self.listed.set()
+        for mine, its in zip(self.connections, former.connections, strict=False):
+            mine.watches, mine.negotiated = its.watches, its.negotiated
+        for each in self.connections:
+            lists = (self._runtime.catalog.listed(self.spec.id, kind, stateless=each.is_stateless) for kind in Kind)
+            if each.negotiated is not None and any(found is not None for found in lists):
+                each.listed.set()
 
     @property
     def state(self) -> State:
@@ -201,8 +287,9 @@ class Upstream:
     def state(self, state: State) -> None:
         self._state = state
         self.is_starting = isinstance(state, Connecting | Stopped)
-        if not isinstance(state, Connecting):
+        if not isinstance(state, Connecting | Stopped):
             self.listed.set()
+        if not isinstance(state, Connecting):
             self.settled.set()
             self._has_unsaved.set()
         self._state_changed.unpark_all()
@@ -231,8 +318,9 @@ class Upstream:
 
     async def wait_idle(self) -> None:
         """Wait until no call is in flight."""
-        if isinstance(self.state, Ready):
-            await self.state.client.wait_idle()
+        for each in self.connections:
+            if isinstance(each.state, Ready):
+                await each.state.client.wait_idle()
 
     def lease(self) -> UpstreamLease:
         """A lease of the shared connection; raises as `ready_client` does."""
@@ -241,9 +329,14 @@ class Upstream:
     @property
     def server_lists(self) -> ServerLists:
         """Access to the lists of this server, for all its connections."""
-        tool, mark_tools_changed = partial(self._runtime.catalog.tool, self.spec.id), partial(self.refresh, Kind.TOOL)
+        mark_tools_changed = partial(self.refresh, Kind.TOOL)
         hold = partial(self._runtime.catalog.memory.hold, server_owner(self.spec.id), Use.MESSAGES, 0)
-        return ServerLists(tool, mark_tools_changed, self._read_tools, self._are_read, self._wait_until_read, hold)
+        return ServerLists(
+            self._tool, mark_tools_changed, self._read_tools, self._are_read, self._wait_until_read, hold
+        )
+
+    def _tool(self, name: str) -> Entry | None:
+        return self._runtime.catalog.entry(self.spec.id, Kind.TOOL, name, stateless=self.is_stateless)
 
     async def _read_tools(self) -> None:
         if self._catalog_sync is not None:
@@ -292,12 +385,17 @@ class Upstream:
             await trio.sleep_forever()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._keep_remembered)
+            if self.session is not None:
+                nursery.start_soon(self.session._keep_remembered)
+                nursery.start_soon(self.session._keep_connected, open_link)
             await self._keep_connected(open_link)
 
     async def _keep_connected(self, open_link: OpenLink) -> None:
         knows_remembered = self.listed.is_set()
+        if self.is_session:
+            await self._stop_until_used()
         while True:
-            retry_at_once, needed = False, None
+            retry_at_once, is_absent, needed = False, False, None
             why, before = "the connection ended", self._runtime.journal.last_output
             try:
                 await self._wait_until_launchable()
@@ -311,21 +409,26 @@ class Upstream:
                 with trio.CancelScope() as connected:
                     await self._connect(open_link, connected)
                 # Only an idle server gets here: its connection was closed.
+                self._did_connect = False
                 await self._stop_until_used()
                 continue
             except* CONNECT_FAILURES as group:
                 problem = first_exception(group)
-                retry_at_once, why = (
-                    isinstance(problem, LoginChanged) or self._switch_dialect(problem),
-                    failure_reason(self.spec, group, self._output_since(before)),
-                )
+                why = failure_reason(self.spec, group, self._output_since(before))
                 if isinstance(problem, AuthNeeded) and problem.ends_connection:
                     needed = problem
-                elif not retry_at_once:
+                elif self.is_session and not self._did_connect and self._is_refusal(problem):
+                    is_absent = True
+                else:
+                    retry_at_once = isinstance(problem, LoginChanged) or self._switch_dialect(problem)
+                if needed is None and not is_absent and not retry_at_once:
                     self._mark_failed(why, lasting=_is_lasting(problem))
             except* Exception as group:  # noqa: BLE001 - errors in Colonnade must not end other servers either
                 self._runtime.journal.note(InternalError(self.spec.id, group))
                 self._mark_failed("of an internal error")
+            if is_absent:
+                await self._stay_absent(why)
+                continue
             if retry_at_once and self._restarts.may_start(trio.current_time()):
                 continue
             if needed is not None:
@@ -367,7 +470,42 @@ class Upstream:
         """Wait until the server is used."""
         self._mark_stopped()
         await self._used.wait()
-        self.state = Connecting(trio.current_time(), None)
+        self._leave_stopped()
+
+    def _leave_stopped(self) -> None:
+        if isinstance(self._state, Stopped):
+            self.state = Connecting(trio.current_time(), None)
+
+    def _is_refusal(self, problem: BaseException) -> bool:
+        """Whether the server accepts no session. If it has accepted one before, it must say so."""
+        if self.negotiated is None or isinstance(problem, PeerError | BrokenAnswer | UnsupportedRevision):
+            return True
+        return isinstance(problem, LinkLost) and problem.answered
+
+    async def _stay_absent(self, why: str) -> None:
+        """Wait until the session is to be tried again."""
+        if not isinstance(self._state, Absent):
+            self._runtime.journal.note(SessionAbsent(self.spec.id, why))
+        self._used = trio.Event()
+        self.negotiated = None
+        self._runtime.catalog.withdraw_session(self.spec.id)
+        if self._main is not None:
+            self.watches.move_to(self._main.watches)
+        self.state = Absent(trio.current_time(), why)
+        await self._used.wait()
+        self._leave_stopped()
+
+    def _forget_absence(self) -> None:
+        """Let the next client wait for the session again, because the server has been connected anew."""
+        if isinstance(self.state, Absent):
+            self.listed = trio.Event()
+            self.state = Stopped(trio.current_time())
+
+    def begin(self) -> None:
+        """Start a session whose lists are not known, because a client wants them."""
+        if isinstance(self._state, Stopped) and not self._used.is_set():
+            self.created_at = trio.current_time()
+            self._used.set()
 
     def _mark_stopped(self) -> None:
         if not isinstance(self.state, Stopped):
@@ -382,7 +520,8 @@ class Upstream:
         while (left := self.spec.idle - client.idle_seconds) > 0 or len(self.watches):  # noqa: ASYNC110 - time passes
             await trio.sleep(max(left, MIN_IDLE_CHECK))
         self._mark_stopped()  # at once: what is used from now on waits for the next connection
-        self._runtime.journal.note(ServerStopped(self.spec.id, self.spec.idle))
+        stopped = SessionClosed if self.is_session else ServerStopped
+        self._runtime.journal.note(stopped(self.spec.id, self.spec.idle))
         connected.cancel("it was not used")
 
     async def _wait_until_launchable(self) -> None:
@@ -401,7 +540,7 @@ class Upstream:
     def _switch_dialect(self, problem: BaseException) -> bool:
         """Set another dialect if the failure shows which one the server needs. Returns whether it was changed, so that
         it is tried at once."""
-        if not isinstance(self.state, Connecting):
+        if self.is_session or not isinstance(self.state, Connecting):
             return False
         if isinstance(problem, HandshakeOnly):
             self.dialect = replace(self.dialect, may_be_stateless=False)
@@ -435,7 +574,7 @@ class Upstream:
             why = f"{why}; then colonnade restart {self.spec.id}"
         failed = self.state = Failed(now, why, now + delay)
         for kind in Kind:
-            self._runtime.catalog.expire_hint(self.spec.id, kind)
+            self._runtime.catalog.expire_hint(self.spec.id, kind, stateless=self.is_stateless)
         self._catalog_sync = None
         self._runtime.journal.note(ServerFailed(self.spec.id, why, delay))
         return failed
@@ -451,7 +590,7 @@ class Upstream:
             self._runtime.journal,
             owner=self._sole_caller,
             on_resource_updated=self.watches.on_updated,
-            log_listeners=lambda: self._runtime.log_levels.callers(self.spec.id),
+            log_listeners=self._log_listeners,
         )
         opening = open_client(
             self.spec,
@@ -471,15 +610,17 @@ class Upstream:
                 # does not send it.
                 self.dialect = replace(self.dialect, may_be_stateless=stateless, initialize_on_silence=not stateless)
                 self.last_dialect, self._did_connect = self.dialect, True
+                if self.session is not None and stateless:
+                    self.session._forget_absence()
                 if client.negotiated.unreadable:
                     text = f"its instructions are left out because clients could not parse them: {LONE_SURROGATE}"
                     self._runtime.journal.note(EntryOmitted(self.spec.id, text, "instructions"))
                 observing = self._runtime.gate.definitions.observe_instructions(
-                    self.spec.id, client.negotiated.instructions
+                    self.spec.id, client.negotiated.instructions, stateless=stateless
                 )
                 await self._runtime.catalog.slices.run(observing)
                 catalog_sync = CatalogSync(
-                    client, self._runtime, self._pace, self._mark_unsaved, lambda: self._is_current
+                    client, self._runtime, self._pace, self._mark_unsaved, self._may_publish, self._is_alone
                 )
                 server_messages.on_lists_changed = catalog_sync.mark_changed
                 await catalog_sync.read_all()
@@ -488,14 +629,17 @@ class Upstream:
                 startup.deadline = float("inf")
                 self._catalog_sync = catalog_sync
                 self.state = Ready(trio.current_time(), client)
-                self._runtime.journal.note(
-                    ServerReady(
-                        self.spec.id,
-                        excerpt(client.negotiated.server),
-                        self._counts(),
-                        trio.current_time() - started_at,
+                if self.is_session:
+                    self._runtime.journal.note(SessionOpened(self.spec.id, client.negotiated.revision.name))
+                else:
+                    self._runtime.journal.note(
+                        ServerReady(
+                            self.spec.id,
+                            excerpt(client.negotiated.server),
+                            self._counts(),
+                            trio.current_time() - started_at,
+                        )
                     )
-                )
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(catalog_sync.run)
                     nursery.start_soon(self._close_when_idle, client, connected)
@@ -520,8 +664,9 @@ class Upstream:
             return
         if found is None:
             return
+        stateless = found.negotiated.revision.stateless
         observing = self._runtime.gate.definitions.observe_instructions(
-            self.spec.id, found.negotiated.instructions, remembered=True
+            self.spec.id, found.negotiated.instructions, stateless=stateless, remembered=True
         )
         await slices.run(observing)
         self.negotiated = found.negotiated
@@ -534,10 +679,16 @@ class Upstream:
                 definitions,
                 hint,
                 lambda: None,
-                lambda: self._is_current,
+                self._may_publish,
+                self._is_alone,
+                stateless=stateless,
                 remembered=True,
             )
         self.listed.set()
+
+    def _log_listeners(self) -> Collection[Caller]:
+        callers = self._runtime.log_levels.callers(self.spec.id)
+        return callers if not self.is_session else [each for each in callers if not each.abilities.retries]
 
     def _mark_unsaved(self, kind: Kind) -> None:
         self._unsaved.add(kind)
@@ -571,8 +722,17 @@ class Upstream:
         return True
 
     def _counts(self) -> str:
-        counted = ((kind, len(self._runtime.catalog.snapshot(kind).by_server.get(self.spec.id, ()))) for kind in Kind)
-        return describe_counts(counted)
+        lists = ((kind, self._runtime.catalog.listed(self.spec.id, kind, stateless=self.is_stateless)) for kind in Kind)
+        return describe_counts((kind, len(entries or ())) for kind, entries in lists)
+
+
+def _session_spec(spec: ServerSpec) -> ServerSpec:
+    """The configuration of the session beside the stateless connection of a server."""
+    timeout = spec.start_timeout
+    if isinstance(spec, HttpServer):
+        timeout = min(timeout, SESSION_START_TIMEOUT)
+    idle = SESSION_IDLE if spec.idle is None else spec.idle
+    return replace(spec, protocol=Protocol.LEGACY, eras=Eras.ONE, idle=idle, start_timeout=timeout)
 
 
 def _is_lasting(problem: BaseException) -> bool:
@@ -601,6 +761,8 @@ def describe_state(state: State) -> str:
         return "it is stopped; its first use starts it"
     if isinstance(state, Disabled):
         return "it is disabled, in the file or by colonnade disable"
+    if isinstance(state, Absent):
+        return f"it accepts no session: {state.why}"
     if isinstance(state, Held):
         return "its command resolves to another program than the approved one; see colonnade definitions"
     if isinstance(state, NeedsLogin):

@@ -14,10 +14,11 @@ from config import Isolation, ServerSpec
 from host.errors import MethodNotFound, TimedOut, TooManyRequests, Unavailable
 from host.exchange import Caller, Exchange
 from host.policy.gate import WatchPermit
+from host.policy.pins import side_of
 from host.protocol.methods import ROOTS_CHANGED, Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.slices import Steps
-from host.upstream.client import Client
+from host.upstream.client import DEFINED_BY, Client
 from host.upstream.connection import OpenLink, UpstreamLease
 from host.upstream.instances import Instances
 from host.upstream.negotiate import Dialect
@@ -121,8 +122,7 @@ class Upstreams:
         return Instances(
             upstream.spec,
             partial(_open_instance_link, self._open_link, upstream.spec),
-            partial(_last_dialect, upstream),
-            upstream.server_lists,
+            lambda caller: upstream.serving(stateless=caller.abilities.retries),
             self._runtime,
             self._nursery,
         )
@@ -138,8 +138,9 @@ class Upstreams:
                         pass  # one server begins in each pass: looking up and storing its launch takes 2 ms
                     await upstream.supervise(self._open_link)
         finally:
-            if upstream.is_starting:
-                upstream.state = Disabled()  # requests that wait for it look for its successor
+            for each in upstream.connections:
+                if each.is_starting:
+                    each.state = Disabled()  # requests that wait for it look for its successor
             upstream.stopped.set()
 
     async def _end(
@@ -178,19 +179,24 @@ class Upstreams:
 
     def _reevaluate_server(self, server: str) -> Steps[None]:
         if server in self.by_id:
-            yield from self.by_id[server].watches.drop_hidden()
+            for each in self.by_id[server].connections:
+                yield from each.watches.drop_hidden()
         if server in self.instances:
             yield from self.instances[server].drop_hidden()
 
-    def _get(self, server: str) -> Upstream:
-        """The upstream of a server. Raises Unavailable if a new configuration has removed it."""
+    def _serving(self, server: str, caller: Caller | None) -> Upstream:
+        """The upstream that serves this caller (None: a stateless one) at a server; see `Upstream.serving`.
+
+        Raises:
+            Unavailable: a new configuration has removed the server.
+        """
         if server not in self.by_id:
             raise Unavailable(server, f"{server} is not in the configuration any more")
-        return self.by_id[server]
+        return self.by_id[server].serving(stateless=caller is None or caller.abilities.retries)
 
-    def ready_client(self, server: str) -> Client:
-        """The shared client of a server; raises Unavailable if it is not connected."""
-        return self._get(server).ready_client()
+    def ready_client(self, server: str, caller: Caller | None = None) -> Client:
+        """The shared client of a server for this caller; raises Unavailable if it is not connected."""
+        return self._serving(server, caller).ready_client()
 
     def lease(self, server: str, exchange: Exchange) -> AbstractAsyncContextManager[UpstreamLease]:
         """Lease a connection for an exchange: the shared one, or a dedicated one, by the isolation of the server.
@@ -199,19 +205,19 @@ class Upstreams:
             Unavailable: the server is not connected.
             TooManyResources: `max_instances` is reached.
         """
-        upstream = self._get(server)
+        upstream = self._serving(server, exchange.caller)
         if upstream.spec.isolation is Isolation.SHARED:
             return nullcontext(upstream.lease())
         return self.instances[server].lease(exchange)
 
-    def check_subscribable(self, server: str) -> None:
+    def check_subscribable(self, server: str, caller: Caller) -> None:
         """Check that the server has resource subscriptions; for a server that is starting, that it had them.
 
         Raises:
             Unavailable: the server is not connected.
             MethodNotFound: the server has no subscriptions.
         """
-        upstream = self._get(server)
+        upstream = self._serving(server, caller)
         negotiated = upstream.negotiated if upstream.is_starting else None
         _check_subscribable(server, negotiated or upstream.ready_client().negotiated)
 
@@ -226,8 +232,9 @@ class Upstreams:
             UpstreamError: the server did not agree, or cannot be reached.
             MethodNotFound: the server has no subscriptions.
         """
-        upstream = self._get(permit.server)
-        lasting = upstream.spec.isolation is not Isolation.PER_CALL and permit.exchange.caller.instance_key is not None
+        caller = permit.exchange.caller
+        upstream = self._serving(permit.server, caller)
+        lasting = upstream.spec.isolation is not Isolation.PER_CALL and caller.instance_key is not None
         lease = self.lease(permit.server, permit.exchange) if lasting else nullcontext(upstream.lease())
         async with lease as leased:
             _check_subscribable(permit.server, leased.client.negotiated)
@@ -235,29 +242,36 @@ class Upstreams:
 
     def unwatch(self, server: str, uri: str, caller: Caller) -> None:
         if server in self.by_id:
-            self.by_id[server].watches.unwatch(uri, caller)
+            for each in self.by_id[server].connections:
+                each.watches.unwatch(uri, caller)
         if server in self.instances:
             self.instances[server].unwatch(uri, caller)
 
-    async def wait_listed(self, server: str | None, *, at_most: float = math.inf) -> None:
+    async def wait_listed(self, server: str | None, *, stateless: bool = True, at_most: float = math.inf) -> None:
         """Wait until the lists of the server (None: of all servers) are known, from the store or from the server, but
         for each no longer than `start_grace` after its first start. Waits for no server whose first attempt failed.
 
         Args:
+            stateless: for clients of this era, whose lists of a server may be those of its session.
             at_most: seconds to wait for all of them together.
         """
         with trio.move_on_after(min(at_most, self._start_grace)):
-            while (upstream := self._first_unlisted(server)) is not None:  # a new configuration may replace it
+            while (
+                upstream := self._first_unlisted(server, stateless)
+            ) is not None:  # a new configuration may replace it
                 with trio.move_on_at(upstream.created_at + self._start_grace):
                     await upstream.listed.wait()
 
-    def _first_unlisted(self, server: str | None) -> Upstream | None:
-        """A server that lists wait for now, of all or only this one."""
-        now = trio.current_time()
-        for id, upstream in self.by_id.items():
-            if server in (None, id) and not upstream.listed.is_set() and upstream.created_at + self._start_grace > now:
-                return upstream
-        return None
+    def _first_unlisted(self, server: str | None, stateless: bool) -> Upstream | None:
+        """A server that lists wait for now, of all or only this one. Sessions whose lists are not known are started."""
+        waited: list[Upstream] = []
+        for id in self.by_id if server is None else self.by_id.keys() & {server}:
+            upstream = self.by_id[id].serving(stateless=stateless)
+            if not upstream.listed.is_set():
+                upstream.begin()
+                if upstream.created_at + self._start_grace > trio.current_time():
+                    waited.append(upstream)
+        return waited[0] if waited else None
 
     async def wait_known(self, server: str | None, caller: Caller) -> None:
         """Wait as `wait_listed` does for a request that names an entry of this server, or (None) of any server: no
@@ -266,27 +280,39 @@ class Upstreams:
         Raises:
             TooManyRequests: too many requests of this owner wait.
         """
-        if server is not None and server in self.by_id and self.by_id[server].listed.is_set():
-            return
-        servers = self.by_id if server is None else self.by_id.keys() & {server}
-        wanted = [self.by_id[each] for each in servers if not self.by_id[each].listed.is_set()]
+        stateless = caller.abilities.retries
+        wanted = [each for each in self._upstreams_for(server, stateless) if not each.listed.is_set()]
         if wanted:
             with self._waiting_request(caller):
-                await self.wait_listed(server, at_most=min(each.spec.timeout for each in wanted))
+                at_most = min(each.spec.timeout for each in wanted)
+                await self.wait_listed(server, stateless=stateless, at_most=at_most)
 
-    def are_old(self, server: str | None) -> bool:
-        """Whether a list of the server (None: of any server) is old whose changes are not announced."""
-        return any(upstream.has_old_lists for id, upstream in self.by_id.items() if server in (None, id))
+    def _upstreams_for(self, server: str | None, stateless: bool) -> list[Upstream]:
+        """What serves clients of an era at the server (None: at all servers)."""
+        upstreams = self.by_id.values() if server is None else (self.by_id[server],) if server in self.by_id else ()
+        return [each.serving(stateless=stateless) for each in upstreams]
 
-    async def reread(self, server: str | None, missed: Collection[Kind] = ()) -> bool:
-        """Have the old lists of the server (None: of all servers) read, and those in `missed`, in which a name is
-        missing. Waits for that, but no longer than REREAD_WAIT. Returns whether there was anything to wait for."""
-        upstreams = [each for id, each in self.by_id.items() if server in (None, id)]
+    def are_old(self, server: str | None, caller: Caller) -> bool:
+        """Whether a list of the server (None: of any server) for this caller is old whose changes are not
+        announced."""
+        return any(upstream.has_old_lists for upstream in self._upstreams_for(server, caller.abilities.retries))
+
+    async def reread(self, server: str | None, caller: Caller, missed: Collection[Kind] = ()) -> bool:
+        """Have the old lists of the server (None: of all servers) for this caller read, and those in `missed`, in which
+        a name is missing. Waits for that, but no longer than REREAD_WAIT. Returns whether there was anything to wait
+        for."""
+        upstreams = self._upstreams_for(server, caller.abilities.retries)
         readings = [reading for each in upstreams if (reading := each.read_if_old(missed)) is not None]
         with trio.move_on_after(REREAD_WAIT):
             for reading in readings:
                 await reading.wait()
         return bool(readings)
+
+    async def wait_read(self, server: str | None, kind: Kind, caller: Caller) -> None:
+        """Wait until the lists with entries of this kind have been read over the connection that serves this caller."""
+        if server is not None and (upstream := self.find(server, caller)) is not None:
+            with trio.move_on_after(upstream.spec.timeout):
+                await upstream.server_lists.wait_until_read(DEFINED_BY[kind])
 
     async def wait_started(self, server: str, caller: Caller, since: float | None = None) -> bool:
         """Wait until the server has started. Returns whether it had not: its lists may be other ones now.
@@ -298,13 +324,13 @@ class Upstreams:
             TimedOut: that took as long as its calls may take.
             TooManyRequests: too many requests of this owner wait.
         """
-        if server not in self.by_id or not self.by_id[server].is_starting:
+        if not self.is_starting(server, caller):
             return False
         timeout = self.by_id[server].spec.timeout
         with self._waiting_request(caller):
             with trio.move_on_at((trio.current_time() if since is None else since) + timeout) as waiting:
-                while self.is_starting(server):  # a new configuration may have replaced it
-                    await self.by_id[server].wait_started()
+                while self.is_starting(server, caller):  # a new configuration may have replaced it
+                    await self._serving(server, caller).wait_started()
         if waiting.cancelled_caught:
             raise TimedOut(server, f"{server} did not start within {timeout:.0f} s; the call was not sent")
         return True
@@ -325,22 +351,37 @@ class Upstreams:
             if not self._waiting[owner]:
                 del self._waiting[owner]
 
-    def is_only_remembered(self, server: str, kind: Kind) -> bool:
+    def is_only_remembered(self, server: str, kind: Kind, *, stateless: bool) -> bool:
         """Whether the server has not listed its entries of this kind to this host, which may be other ones by now."""
         pins = self._runtime.gate.definitions.pins
-        return pins.is_remembered(server, kind) or (kind is Kind.RESOURCE and pins.is_remembered(server, Kind.TEMPLATE))
+        if kind is Kind.RESOURCE and pins.is_remembered(server, side_of(Kind.TEMPLATE, stateless=stateless)):
+            return True
+        return pins.is_remembered(server, side_of(kind, stateless=stateless))
 
-    def unread(self, server: str, kind: Kind) -> Unavailable:
+    def find(self, server: str, caller: Caller) -> Upstream | None:
+        """What serves this caller at the server, if there is one."""
+        return self._serving(server, caller) if server in self.by_id else None
+
+    def is_stateless(self, server: str, caller: Caller) -> bool:
+        """Whether the caller is served over a stateless connection of the server, as far as is known."""
+        return server in self.by_id and self._serving(server, caller).is_stateless
+
+    def unread(self, server: str, kind: Kind, caller: Caller) -> Unavailable:
         """The error for a request whose definition is only remembered.
 
         Raises:
             Unavailable: the server is not connected.
         """
-        self.ready_client(server)
+        self.ready_client(server, caller)
         return Unavailable(server, f"{server} is unavailable: its list of {kind.value}s could not be read")
 
-    def is_starting(self, server: str) -> bool:
-        return server in self.by_id and self.by_id[server].is_starting
+    def is_starting(self, server: str, caller: Caller) -> bool:
+        """Whether what serves this caller at the server is connecting, or will be once it is used."""
+        return server in self.by_id and self._serving(server, caller).is_starting
+
+    def refresh(self, server: str, kind: Kind, caller: Caller) -> None:
+        """Have a list for this caller read again that may be outdated."""
+        self._serving(server, caller).refresh(kind)
 
     def serve_only(self, caller: Caller) -> None:
         """Set the only client of this host, which owns the shared connections. Servers that requested roots before it
@@ -353,7 +394,8 @@ class Upstreams:
         """Notify servers that the caller's roots have changed: only over connections that serve this caller alone."""
         clients = [instances.client_of(caller) for instances in self.instances.values()]
         if caller is self._sole_caller:
-            clients += [each.state.client for each in self.by_id.values() if isinstance(each.state, Ready)]
+            upstreams = [each for upstream in self.by_id.values() for each in upstream.connections]
+            clients += [each.state.client for each in upstreams if isinstance(each.state, Ready)]
         for client in clients:
             if client is not None and not client.negotiated.revision.stateless:
                 self._nursery.start_soon(_notify_roots_changed, client)
@@ -363,7 +405,8 @@ class Upstreams:
         client may use them."""
         self._runtime.log_levels.forget(caller)
         for upstream in self.by_id.values():
-            upstream.watches.forget(caller)
+            for each in upstream.connections:
+                each.watches.forget(caller)
         for instances in self.instances.values():
             instances.release(caller)
 
@@ -376,10 +419,6 @@ class Upstreams:
 
 def _open_instance_link(open_link: OpenLink, spec: ServerSpec, dialect: Dialect) -> AbstractAsyncContextManager[Link]:
     return open_link(spec, http_sse=dialect.http_sse)
-
-
-def _last_dialect(upstream: Upstream) -> Dialect:
-    return upstream.last_dialect
 
 
 async def _notify_roots_changed(client: Client) -> None:

@@ -34,6 +34,7 @@ RESTARTS = {
     "client": (URL, f"{URL}, client: httpx"),
     "oauth": (URL, f"{URL}, oauth: {{client_id: c}}"),
     "protocol": (URL, f"{URL}, protocol: legacy"),
+    "eras": (URL, f"{URL}, eras: one"),
     "isolation": (PROGRAM, "command: [x], isolation: per-client"),
     "max_instances": (PROGRAM, f"{PROGRAM}, max_instances: 2"),
     "start": (PROGRAM, f"{PROGRAM}, start: lazy"),

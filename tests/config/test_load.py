@@ -163,8 +163,8 @@ servers:
         '7:60: servers.gh.consent.promts: unknown key; did you mean "prompts"?',
         '7:86: servers.gh.disabled: expected true or false, found "yes"; write true',
         "8:11: servers.bare: expected a map, found text; known keys: command, url, title, timeout, start_timeout, "
-        "consent, trust, limits, protocol, isolation, max_instances, idle_timeout, start, idle, disabled, args, env, "
-        "cwd, headers, headers_helper, client, oauth",
+        "consent, trust, limits, protocol, eras, isolation, max_instances, idle_timeout, start, idle, disabled, args, "
+        "env, cwd, headers, headers_helper, client, oauth",
         "9:3: servers.none: expected exactly one of command and url, found neither",
     ]
 

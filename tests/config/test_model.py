@@ -381,6 +381,29 @@ def test_a_server_says_how_to_begin_with_it(tmp_path: Path, server: str) -> None
     assert [s.protocol for s in made.values()] == [Protocol.AUTO, Protocol.LEGACY]
 
 
+@pytest.mark.parametrize(
+    ("keys", "both"),
+    [
+        ("url: 'http://h/'", True),
+        ("url: 'http://h/', eras: one", False),
+        ("url: 'http://h/', protocol: legacy", False),
+        ("url: 'http://h/', protocol: modern", False),
+        ("command: x", False),
+        ("command: x, eras: both", True),
+        ("command: x, eras: one", False),
+    ],
+)
+def test_a_server_says_in_which_eras_it_is_used(tmp_path: Path, keys: str, both: bool) -> None:
+    """At a URL in both, unless it says otherwise; a program in one, because another era needs another process."""
+    assert load_text(tmp_path, f"servers: {{a: {{{keys}}}}}").servers["a"].may_use_both_eras is both
+
+
+@pytest.mark.parametrize("protocol", ["legacy", "modern"])
+def test_one_protocol_has_one_era(tmp_path: Path, protocol: str) -> None:
+    (found,) = lines(tmp_path, STDIO.format(f"protocol: {protocol}, eras: both"))
+    assert f"protocol: {protocol} permits one era only; remove one of the two keys" in found
+
+
 @pytest.mark.parametrize("isolation", ["", "isolation: shared, "])
 @pytest.mark.parametrize("key", ["max_instances: 4", "idle_timeout: 5m"])
 def test_a_shared_server_has_no_instances_to_count_or_stop(tmp_path: Path, isolation: str, key: str) -> None:

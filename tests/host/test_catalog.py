@@ -29,7 +29,7 @@ def resource(uri: str) -> Definition:
 
 def catalog() -> tuple[Catalog, list[Entry]]:
     collided: list[Entry] = []
-    return Catalog(["a", "b"], lambda server, kind, name: name != "hidden", collided.append), collided
+    return Catalog(["a", "b"], lambda server, kind, name, *_: name != "hidden", collided.append), collided
 
 
 def publish(
@@ -193,7 +193,7 @@ async def test_nobody_waits_for_what_has_been() -> None:
 def test_what_may_not_be_seen_is_in_nobodys_way() -> None:
     """A denied web resource does not take another server's down with it."""
     collided: list[Entry] = []
-    catalog = Catalog(["a", "b"], lambda server, kind, name: server != "a", collided.append)
+    catalog = Catalog(["a", "b"], lambda server, kind, name, *_: server != "a", collided.append)
     for server in ("a", "b"):
         publish(catalog, server, Kind.RESOURCE, [Definition("https://h/x", b'{"uri":"https://h/x"}')])
     shelf = catalog.snapshot(Kind.RESOURCE)
@@ -204,7 +204,7 @@ def test_what_may_not_be_seen_is_in_nobodys_way() -> None:
 
 def test_what_may_not_be_seen_is_still_known_by_its_name() -> None:
     """So that asking for it is answered without asking its server."""
-    catalog = Catalog(["a"], lambda server, kind, name: False, lambda entry: None)
+    catalog = Catalog(["a"], lambda server, kind, name, *_: False, lambda entry: None)
     publish(catalog, "a", Kind.TOOL, [Definition("x", b'{"name":"x"}')])
     shelf = catalog.snapshot(Kind.TOOL)
     assert shelf.entries == ()
@@ -268,10 +268,10 @@ def test_a_tool_that_may_become_a_task_by_now_is_another() -> None:
     publish(shelves, "a", Kind.TOOL, [Definition("t", b'{"name":"t"}')])
     assert not publish(shelves, "a", Kind.TOOL, [Definition("t", b'{"name":"t"}')])
     assert publish(shelves, "a", Kind.TOOL, [Definition("t", b'{"name":"t"}', may_be_task=True)])
-    found = shelves.tool("a", "t")
+    found = shelves.entry("a", Kind.TOOL, "t", stateless=False)
     assert found is not None
     assert found.may_be_task
-    assert shelves.tool("a", "a__t") is None
+    assert shelves.entry("a", Kind.TOOL, "a__t", stateless=False) is None
 
 
 # Who may see it, and who is there at all
@@ -280,7 +280,11 @@ def test_a_tool_that_may_become_a_task_by_now_is_another() -> None:
 def opening() -> tuple[Catalog, set[tuple[str, str]], list[Entry]]:
     """A catalog that shows what is in the set, by server and name."""
     shown, collided = set[tuple[str, str]](), list[Entry]()
-    return Catalog(["a", "b"], lambda server, kind, name: (server, name) in shown, collided.append), shown, collided
+    return (
+        Catalog(["a", "b"], lambda server, kind, name, *_: (server, name) in shown, collided.append),
+        shown,
+        collided,
+    )
 
 
 def test_what_may_be_seen_by_now_is_seen_once_that_is_reconsidered() -> None:
@@ -313,7 +317,7 @@ def test_reconsidering_what_is_as_it_was_wakes_nobody() -> None:
 
 def test_two_of_one_name_are_in_each_others_way_only_if_both_may_be_seen() -> None:
     shown, collided = {("a", "b__x")}, list[Entry]()
-    shelves = Catalog(["a", "a__b"], lambda server, kind, name: (server, name) in shown, collided.append)
+    shelves = Catalog(["a", "a__b"], lambda server, kind, name, *_: (server, name) in shown, collided.append)
     publish(shelves, "a", Kind.TOOL, [tool("b__x")])
     publish(shelves, "a__b", Kind.TOOL, [tool("x")])
     assert (outward(shelves), collided) == (["a__b__x"], [])
@@ -432,7 +436,7 @@ async def test_what_is_listed_anew_while_lists_are_evaluated_is_not_evaluated_ag
 async def test_what_is_gone_while_lists_are_evaluated_is_gone(configured: bool) -> None:
     """Also for who waits for it: because its server is not configured any more, or others need its memory."""
     memory, shown = Budget(100 * KEPT_COPIES * LONG), set[tuple[str, str]]()
-    shelves = Catalog(["a", "b"], lambda server, kind, name: (server, name) in shown, lambda entry: None, memory)
+    shelves = Catalog(["a", "b"], lambda server, kind, name, *_: (server, name) in shown, lambda entry: None, memory)
     assert shelves.charge("a", Kind.TOOL, LONG)
     long(shelves, "a", shown)
     shelves.reevaluate(["a"])
@@ -450,7 +454,7 @@ async def test_what_is_gone_while_lists_are_evaluated_is_gone(configured: bool) 
 
 
 async def test_a_new_configuration_has_its_own_order_and_nothing_of_who_is_gone() -> None:
-    shelves = Catalog(["a", "b", "c"], lambda server, kind, name: True, lambda entry: None)
+    shelves = Catalog(["a", "b", "c"], lambda server, kind, name, *_: True, lambda entry: None)
     for server in "abc":
         publish(shelves, server, Kind.TOOL, [tool("x")], FreshnessHint(Freshness(5000, public=True), 1.0))
     version = shelves.version
@@ -460,7 +464,7 @@ async def test_a_new_configuration_has_its_own_order_and_nothing_of_who_is_gone(
         shelves.set_servers(["c", "new", "a"])
     assert outward(shelves) == ["c__x", "a__x"]
     assert shelves.version == version + 1
-    assert (shelves.hint("b", Kind.TOOL), shelves.tool("b", "x")) == (None, None)
+    assert (shelves.hint("b", Kind.TOOL), shelves.entry("b", Kind.TOOL, "x", stateless=False)) == (None, None)
     assert shelves.hint("a", Kind.TOOL) is not None
     assert "b" not in shelves.snapshot(Kind.TOOL).by_server
     publish(shelves, "new", Kind.TOOL, [tool("x")])
@@ -469,7 +473,7 @@ async def test_a_new_configuration_has_its_own_order_and_nothing_of_who_is_gone(
 
 def test_what_a_server_offers_is_charged_by_its_copies_and_released_with_the_server() -> None:
     memory = Budget(16_000)
-    shelves = Catalog(["a", "b"], lambda server, kind, name: True, lambda entry: None, memory)
+    shelves = Catalog(["a", "b"], lambda server, kind, name, *_: True, lambda entry: None, memory)
     assert shelves.charge("a", Kind.TOOL, 600)
     assert shelves.charge("a", Kind.PROMPT, 400)
     assert not shelves.charge("a", Kind.RESOURCE, 1), "a quarter is what one server may have"
@@ -486,7 +490,7 @@ async def test_the_largest_list_gives_way_to_one_that_would_else_have_no_room() 
     memory = Budget(KEPT_COPIES * 4000)
     displaced: list[str] = []
     servers = ["large", "other", "late"]
-    shelves = Catalog(servers, lambda server, kind, name: True, lambda entry: None, memory)
+    shelves = Catalog(servers, lambda server, kind, name, *_: True, lambda entry: None, memory)
     for server, kind, size in (("large", Kind.TOOL, 900), ("large", Kind.PROMPT, 100), ("other", Kind.TOOL, 999)):
         assert shelves.charge(server, kind, size, partial(displaced.append, f"{server} {kind.value}"))
         publish(shelves, server, kind, [tool("x")], FreshnessHint(Freshness(5000, public=True), 1.0))
@@ -512,3 +516,73 @@ async def test_the_largest_list_gives_way_to_one_that_would_else_have_no_room() 
     publish(shelves, "large", Kind.TOOL, [tool("x")])
     assert outward(shelves) == ["large__x", "other__x", "late__x"]
     assert displaced == ["large tool"]
+
+
+# Two eras of one server
+
+
+def publish_side(shelves: Catalog, stateless: bool, *names: str, alone: bool = False, server: str = "a") -> bool:
+    offered = [Definition(name, b'{"name":"%b"}' % name.encode()) for name in names]
+    preparing = shelves.prepare_entries(server, Kind.TOOL, offered, lambda name: name != "hidden", stateless=stateless)
+    return shelves.publish(server, Kind.TOOL, run_inline(preparing), stateless=stateless, alone=alone)
+
+
+def seen(shelves: Catalog) -> tuple[list[str], list[str]]:
+    """What clients with a session see, and stateless ones."""
+    views = (shelves.snapshot(Kind.TOOL, stateless=stateless).entries for stateless in (False, True))
+    over_session, without = ([entry.outward for entry in entries] for entries in views)
+    return over_session, without
+
+
+def test_clients_see_the_list_of_their_own_era_or_else_the_other_one() -> None:
+    shelves, _ = catalog()
+    assert publish_side(shelves, True, "x", "late")
+    assert seen(shelves) == (["a__x", "a__late"],) * 2
+    assert shelves.snapshot(Kind.TOOL) is shelves.snapshot(Kind.TOOL, stateless=True)
+    assert publish_side(shelves, False, "x", "early")
+    assert seen(shelves) == (["a__x", "a__early"], ["a__x", "a__late"])
+    for name, found in {"early": [True, False], "late": [False, True], "x": [True, True]}.items():
+        entries = [shelves.entry("a", Kind.TOOL, name, stateless=stateless) for stateless in (False, True)]
+        assert [entry is not None for entry in entries] == found
+        assert [entry.stateless for entry in entries if entry] == [side for side in (False, True) if found[side]]
+    assert [entry.inward for entry in shelves.entries_of("a", Kind.TOOL)] == ["x", "early", "late"]
+    shelves.withdraw_session("a")
+    assert seen(shelves) == (["a__x", "a__late"],) * 2
+    assert shelves.snapshot(Kind.TOOL) is shelves.snapshot(Kind.TOOL, stateless=True)
+
+
+def test_a_server_that_changes_its_era_leaves_nothing_of_the_other() -> None:
+    shelves, _ = catalog()
+    publish_side(shelves, True, "x", "late")
+    version = shelves.snapshot(Kind.TOOL).version
+    assert publish_side(shelves, False, "x", alone=True)
+    assert seen(shelves) == (["a__x"], ["a__x"])
+    assert shelves.listed("a", Kind.TOOL, stateless=True) is None
+    assert shelves.snapshot(Kind.TOOL).last_narrowed == shelves.snapshot(Kind.TOOL).version == version + 1
+
+
+def test_names_collide_only_where_they_are_seen() -> None:
+    """A name of one side is no other server's on the other side."""
+    collided: list[Entry] = []
+    shelves = Catalog(["a", "a__b"], lambda server, kind, name, *_: True, collided.append)
+    publish_side(shelves, True, "x")
+    publish_side(shelves, False, "b__x")
+    publish_side(shelves, True, "x", server="a__b")
+    assert seen(shelves) == ([], ["a__x", "a__b__x"])
+    assert {(entry.server, entry.inward) for entry in collided} == {("a", "b__x"), ("a__b", "x")}
+    assert len(collided) == 2
+
+
+def test_both_lists_of_a_server_are_evaluated_again() -> None:
+    hidden: set[tuple[str, bool]] = set()
+    shelves = Catalog(["a"], lambda server, kind, name, stateless: (name, stateless) not in hidden, lambda entry: None)
+    publish_side(shelves, True, "x")
+    publish_side(shelves, False, "x")
+    for side, expected in {False: ([], ["a__x"]), True: (["a__x"], [])}.items():
+        hidden.clear()
+        hidden.add(("x", side))
+        shelves.reevaluate(["a"])
+        assert seen(shelves) == expected
+    hidden.clear()
+    shelves.withdraw("a")
+    assert seen(shelves) == ([], [])

@@ -64,6 +64,7 @@ class ScriptedServer:
         prompts: Sequence[str] = (),
         answers: Mapping[str, Reply] | None = None,
         revision: str = "2025-11-25",
+        session_revision: str | None = None,
         instructions: str | None = None,
         capabilities: Mapping[str, Any] | None = None,
         consent: Consent | None = None,
@@ -82,19 +83,31 @@ class ScriptedServer:
         self.answers = dict(answers or {})
         self.revision = revision
         self.stateless = revision not in LEGACY
+        self.session_revision = session_revision
+        """The handshake revision of a stateless server that speaks both."""
+        self.session_lists = self.lists
+        """What such a server lists over a session."""
+        self._sessions: list[MemoryLink | None] = []
+        self.session: MemoryLink | None = None
+        """The latest connection that began with a handshake at such a server."""
+        self.asked_in: list[tuple[str, str]] = []
+        """Era and method of each request but discovery."""
         self.listens: list[dict[str, Any]] = []
         """The params of every request to listen, with its `id` and whether it has `ended`."""
         self.acknowledgement_for: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda wanted: wanted
         """The notifications with which a request to listen is acknowledged; with None it is not acknowledged."""
         self._listen_ends: dict[Id, trio.Event] = {}
+        self._listen_links: dict[Id, MemoryLink | None] = {}
         self.instructions = instructions
         self.capabilities = capabilities
         self.link: MemoryLink | None = None
         """The latest connection's."""
+        self._answering: MemoryLink | None = None
+        """The connection of the request whose answer begins now."""
         self.sent_headers: list[tuple[str, dict[str, str]]] = []
         """Method and headers of every request that the latest connection brought with such."""
         self.connections = 0
-        self.live = 0
+        self.open_links: list[MemoryLink] = []
         """Connections that are open now."""
         self.initialize_params: list[dict[str, Any]] = []
         """The params of every initialize."""
@@ -107,6 +120,11 @@ class ScriptedServer:
         self._heard, self._hearing = trio.open_memory_channel[Request | Notification](1000)
         self._replies: dict[Id, trio.Event] = {}
         self._said: dict[Id, Raw | PeerError] = {}
+
+    @property
+    def live(self) -> int:
+        """How many connections are open now."""
+        return len(self.open_links)
 
     # What the test does
 
@@ -142,8 +160,8 @@ class ScriptedServer:
         self._said[id] = PeerError(ErrorBody(code, message, raw))
         self._replies[id].set()
 
-    async def notifies(self, method: str, params: object = None) -> None:
-        self.sends(Notification(method, None if params is None else Raw(json.dumps(params).encode())))
+    async def notifies(self, method: str, params: object = None, *, link: MemoryLink | None = None) -> None:
+        self.sends(Notification(method, None if params is None else Raw(json.dumps(params).encode())), link=link)
         await trio.lowlevel.checkpoint()
 
     def sends(self, message: Message, *, link: MemoryLink | None = None, about: Id | None = None) -> None:
@@ -179,15 +197,16 @@ class ScriptedServer:
     @asynccontextmanager
     async def open_link(self) -> AsyncIterator[Link]:
         self.connections += 1
-        self.live += 1
-        host_end, self.link = memory_links()
+        host_end, link = memory_links()
+        self.link = link
+        self.open_links.append(link)
         self.sent_headers = host_end.sent_headers
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._listen, self.link, nursery)
             try:
                 yield host_end
             finally:
-                self.live -= 1
+                self.open_links.remove(link)
                 host_end.close()
                 nursery.cancel_scope.cancel()
 
@@ -212,6 +231,7 @@ class ScriptedServer:
             await link.run(deliver)
 
     async def _reply(self, link: MemoryLink, request: Request) -> None:
+        self._answering = link
         try:
             answer: Success | Failure = Success(request.id, await self._answer(request))
         except PeerError as refusal:
@@ -226,12 +246,21 @@ class ScriptedServer:
             ended["ended"] = True
         return ended is not None or named == self._discovered
 
+    @property
+    def _answers_statelessly(self) -> bool:
+        """Whether the request whose answer begins now came without a session."""
+        return self.stateless and self._answering not in self._sessions
+
     async def _answer(self, request: Request) -> Raw:
         params = json.loads(bytes(request.params)) if request.params is not None else {}
         if request.method == "server/discover" and request.method not in self.answers:
             self._discovered = request.id
             return self._discovery()
+        if request.method == "initialize" and self.session_revision is not None:
+            self.session = self._answering
+            self._sessions.append(self.session)
         self.asked.append(request.method)
+        self.asked_in.append(("stateless" if self._answers_statelessly else "handshake", request.method))
         if request.method == "subscriptions/listen" and request.method not in self.answers:
             return await self._listened(request.id, params)
         if request.method in self.answers:
@@ -239,7 +268,7 @@ class ScriptedServer:
             return answer if isinstance(answer, Raw) else Raw(json.dumps(answer).encode())
         builtin = self._builtin(request.method, params)
         if builtin is not None:
-            if self.stateless:
+            if self._answers_statelessly:
                 builtin = {"resultType": "complete", "ttlMs": self.ttl_ms, "cacheScope": self.scope, **builtin}
             return Raw(json.dumps(builtin).encode())
         answered = self._replies[request.id] = trio.Event()
@@ -267,13 +296,14 @@ class ScriptedServer:
         """The request stands open until the test ends it, or the connection."""
         listens: dict[str, Any] = {**params, "id": id, "ended": False}
         self.listens.append(listens)
+        link = self._listen_links[id] = self._answering
         ends = self._listen_ends[id] = trio.Event()
         meta = {"io.modelcontextprotocol/subscriptionId": id}
         granted = self.acknowledgement_for(params["notifications"])
         try:
             if granted is not None:
                 said = {"_meta": meta, "notifications": granted}
-                await self.notifies("notifications/subscriptions/acknowledged", said)
+                await self.notifies("notifications/subscriptions/acknowledged", said, link=link)
             await ends.wait()
         finally:
             listens["ended"] = True
@@ -288,16 +318,16 @@ class ScriptedServer:
         for each in self.listens:
             if not each["ended"]:
                 meta = {"io.modelcontextprotocol/subscriptionId": each["id"]}
-                await self.notifies(method, {**(params or {}), "_meta": meta})
+                await self.notifies(method, {**(params or {}), "_meta": meta}, link=self._listen_links[each["id"]])
 
     def _builtin(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
-        if method == "initialize" and self.stateless:
+        if method == "initialize" and self._answers_statelessly:
             data = encode({"supported": [self.revision], "requested": params.get("protocolVersion")})
             raise PeerError(ErrorBody(-32022, "Unsupported protocol version", data))
         if method == "initialize":
             self.initialize_params.append(params)
             answer = {
-                "protocolVersion": self.revision,
+                "protocolVersion": self.session_revision or self.revision,
                 "capabilities": self.capabilities if self.capabilities is not None else self._capabilities(),
                 "serverInfo": {"name": self.id, "version": "1"},
             }
@@ -311,7 +341,8 @@ class ScriptedServer:
             ("prompts", "prompts/list"),
         ):
             if method == path:
-                return {member: self.lists[member]}
+                in_session = self.session is not None and not self._answers_statelessly
+                return {member: (self.session_lists if in_session else self.lists)[member]}
         return None
 
     def _capabilities(self) -> dict[str, Any]:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 import trio
+from mcp import MCPError
 from mcp.client import Client
 from mcp.types import PromptReference, ResourceTemplateReference, TextContent, TextResourceContents
 
-from .clients import SDK_LEAKS, by_hand, eventually, sdk, text_of
+from .clients import SDK_LEAKS, Guest, by_hand, eventually, sdk, text_of
 from .running import SERVERS, START, Running, free_port, listening, sdk_server, serving, until, write_config
 
 pytestmark = SDK_LEAKS
@@ -73,6 +74,22 @@ async def test_tools_keep_what_they_say_of_themselves(here: Setting, server: str
         assert '"degrees": 21.5' in text_of(result)
         failed = await client.client.call_tool(f"{server}__fail")
         assert failed.is_error
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_server_of_both_eras_serves_each_client_in_its_own(here: Setting, mode: str) -> None:
+    """What it asks in the middle of a call needs the session that a client with a handshake has. The SDK's own server
+    can ask a stateless client nothing there."""
+    guest = Guest()
+    async with guest.at(here.url, mode) as client:
+        weather = await client.call_tool("web__weather", {"city": "Wien"})
+        assert '"degrees": 21.5' in text_of(weather)
+        if mode == "auto":
+            with pytest.raises(MCPError, match="no back-channel"):
+                await client.call_tool("web__table")
+            return
+        assert text_of(await client.call_tool("web__table")) == "a table for 4"
+        assert guest.asked == ["[web] How many guests?"]
 
 
 @each_server

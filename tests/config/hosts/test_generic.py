@@ -89,7 +89,7 @@ def test_types_of_remote_servers(tmp_path: Path, key: str, kind: str) -> None:
 def test_trust_and_isolation_are_ours(tmp_path: Path) -> None:
     """They may stand in such a file too; the truth that some hosts write under trust means another thing."""
     own = {"command": "x", "trust": "trusted", "isolation": "per-client", "max_instances": 2, "idle_timeout": "1m"}
-    own |= {"start": "lazy", "idle": "5m", "protocol": "auto", "start_timeout": "5s"}
+    own |= {"start": "lazy", "idle": "5m", "protocol": "auto", "eras": "one", "start_timeout": "5s"}
     made = load_text(tmp_path, dump({"a": own, "b": {"command": "x", "trust": True}}))
     a = made.servers["a"]
     assert (a.trust, a.isolation, a.max_instances, a.idle_timeout) == (Trust.TRUSTED, Isolation.PER_CLIENT, 2, 60.0)

@@ -69,7 +69,7 @@ async def test_a_list_that_was_being_evaluated_when_a_client_came_is_told_when_t
     server = ScriptedServer("a", tools=["x"], prompts=["p"])
     async with open_world(server) as world:
         await world.settled()
-        world.catalog._due["a", Kind.TOOL] = object()  # as of a long list
+        world.catalog._due["a", Kind.TOOL, False] = object()  # as of a long list
         with trio.fail_after(5):
             hearer = await hearing(world)
         async with hearer.telling():

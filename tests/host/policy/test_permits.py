@@ -26,9 +26,9 @@ async def test_nobody_else_makes_a_permit(forged: object) -> None:
         admission, meter = Admission(judgement, 0), opened.policies.meter("strict")
         record = RequestRecord(opened.decision_log)
         with pytest.raises(TypeError, match="only the policy"):
-            CallPermit(forged, opened, call(), "strict", Kind.TOOL, "delete", admission, meter, record)
+            CallPermit(forged, opened, call(), "strict", Kind.TOOL, "delete", False, admission, meter, record)
         with pytest.raises(TypeError, match="only the policy"):
-            WatchPermit(forged, opened, call(), "strict", Kind.RESOURCE, "x://y", admission)
+            WatchPermit(forged, opened, call(), "strict", Kind.RESOURCE, "x://y", False, admission)
     with pytest.raises(TypeError, match="only the policy"):
         ServerRequestPermit(forged, "strict", ServerRequest.URL, EMPTY_OBJECT, DESK, judgement)
 

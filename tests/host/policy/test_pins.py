@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 from config import Trust
 from host.policy import pins as module
 from host.policy.fingerprint import Launch, fingerprint
-from host.policy.pins import INSTRUCTIONS, LAUNCH, Pins, PinStatus, PreparedPins, StaleDecision
+from host.policy.pins import INSTRUCTIONS, LAUNCH, Pins, PinStatus, PreparedPins, StaleDecision, side_of
 from host.slices import Steps, run_inline
 from host.storage.sqlite import SqliteStore
 from host.storage.store import StateError
@@ -1235,3 +1235,139 @@ def test_a_remembered_list_that_is_older_than_what_is_held_is_held_too(open_pins
     assert stood(later, "x", "y") == [CHANGED, APPROVED]
     [held] = later.held()
     assert (held.name, held.offered, held.approved) == ("x", tools(x=2)["x"], tools(x=1)["x"])
+
+
+# The two sides of a server
+
+
+OVER_STATELESS = side_of("tool", stateless=True)
+
+
+def sides(pins: Pins, name: str = "x") -> list[PinStatus]:
+    """What the tool is over a session, and over a stateless connection."""
+    return [pins.status("a", side, name) for side in ("tool", OVER_STATELESS)]
+
+
+def offer_both(pins: Pins, session: object, stateless: object) -> None:
+    for side, value in (("tool", session), (OVER_STATELESS, stateless)):
+        if value is not None:
+            run_inline(pins.observe("a", side, tools(x=value)))
+
+
+def test_each_side_has_a_first_sight_and_may_differ(open_pins: Opener) -> None:
+    pins = open_pins(STANDARD)
+    offer_both(pins, 1, 2)
+    assert sides(pins) == sides(open_pins(STANDARD)) == [APPROVED, APPROVED]
+    assert pins.names("a", "tool") == {"x"}
+    assert {(each.kind, each.name) for each in pins.pinned()} == {("tool", "x")}
+
+
+@pytest.mark.parametrize("changed", [0, 1])
+def test_a_change_holds_one_side(changed: int, open_pins: Opener) -> None:
+    pins = open_pins(STANDARD)
+    offer_both(pins, 1, 2)
+    offer_both(pins, *((3, 2) if changed == 0 else (1, 3)))
+    assert sides(pins) == [CHANGED if side == changed else APPROVED for side in range(2)]
+    [held] = pins.held()
+    assert (held.kind, held.offered) == ("tool", tools(x=3)["x"])
+    run_inline(pins.approve("a", "tool", "x", held.fingerprint, "console"))
+    assert sides(pins) == [APPROVED, APPROVED]
+
+
+def test_what_one_side_was_approved_as_may_come_to_the_other_and_nothing_else(open_pins: Opener) -> None:
+    """A server that adds an era, or changes to another, needs no second answer for the same definition."""
+    pins = open_pins(UNTRUSTED)
+    offer_both(pins, 1, None)
+    [held] = pins.held()
+    run_inline(pins.approve("a", "tool", "x", held.fingerprint, "console"))
+    offer_both(pins, None, 1)
+    assert sides(pins) == [APPROVED, APPROVED]
+    assert {each.by for each in pins.pinned()} == {"console"}
+    offer_both(pins, None, 2)
+    assert sides(pins) == [APPROVED, CHANGED]
+
+
+def test_one_answer_is_for_both_sides(open_pins: Opener) -> None:
+    pins = open_pins(UNTRUSTED)
+    offer_both(pins, 1, 1)
+    [held] = pins.held()
+    assert held.offered == tools(x=1)["x"]
+    run_inline(pins.approve("a", "tool", "x", held.fingerprint, "console"))
+    assert sides(pins) == [APPROVED, APPROVED]
+    offer_both(pins, 2, 3)
+    [held] = pins.held()
+    assert held.status is CHANGED
+    assert held.approved is not None
+    for shown, session, stateless in ((held.offered, 2, 3), (held.approved, 1, 1)):
+        both = {"with a session": tools(x=session)["x"], "without a session": tools(x=stateless)["x"]}
+        assert json.loads(shown) == {side: json.loads(raw) for side, raw in both.items()}
+    offer_both(pins, None, 4)
+    with pytest.raises(StaleDecision):
+        run_inline(pins.approve("a", "tool", "x", held.fingerprint, "console"))
+    [held] = pins.held()
+    run_inline(pins.approve("a", "tool", "x", held.fingerprint, "console"))
+    assert sides(pins) == [APPROVED, APPROVED]
+    assert pins.held() == []
+
+
+@pytest.mark.parametrize("trust", [STANDARD, UNTRUSTED])
+def test_a_rejection_is_for_both_sides_and_stays(trust: Trust, open_pins: Opener) -> None:
+    pins = open_pins(trust)
+    offer_both(pins, 1, 1)
+    if trust is UNTRUSTED:
+        [held] = pins.held()
+        run_inline(pins.approve("a", "tool", "x", held.fingerprint, "console"))
+    offer_both(pins, 2, 3)
+    [held] = pins.held()
+    run_inline(pins.reject("a", "tool", "x", held.fingerprint))
+    [held] = pins.held()
+    assert held.rejected
+    assert sides(pins) == sides(open_pins(trust)) == [CHANGED, CHANGED]
+
+
+def test_an_approval_is_taken_back_on_both_sides(open_pins: Opener) -> None:
+    pins = open_pins(STANDARD)
+    offer_both(pins, 1, 2)
+    run_inline(pins.revoke("a", "tool", "x"))
+    assert sides(pins) == sides(open_pins(STANDARD)) == [NEW, NEW]
+    offer_both(pins, 2, 1)
+    assert sides(pins) == [NEW, NEW]
+
+
+@pytest.mark.parametrize("how", ["changed", "rejected", "revoked"])
+def test_what_is_held_on_one_side_has_no_first_sight_on_the_other(how: str, open_pins: Opener) -> None:
+    """Or a server could bring a changed definition past a person by adding an era."""
+    pins = open_pins(STANDARD)
+    offer_both(pins, 1, None)
+    if how == "revoked":
+        run_inline(pins.revoke("a", "tool", "x"))
+    else:
+        offer_both(pins, 2, None)
+    if how == "rejected":
+        [held] = pins.held()
+        run_inline(pins.reject("a", "tool", "x", held.fingerprint))
+    offer_both(pins, None, 2)
+    assert sides(pins)[1] is NEW
+    offer_both(pins, None, 3)
+    assert sides(pins)[1] is NEW
+    offer_both(pins, None, 1)  # as it was approved on the other side, unless that was taken back
+    assert sides(pins)[1] is (NEW if how == "revoked" else APPROVED)
+
+
+def test_a_launch_has_one_side(open_pins: Opener) -> None:
+    assert side_of(LAUNCH, stateless=True) == LAUNCH
+    pins = open_pins(STANDARD)
+    offer(pins, LAUNCH, STARTED)
+    offer(pins, LAUNCH, {**STARTED, "program": "/usr/bin/other"})
+    assert [held.kind for held in pins.held()] == [LAUNCH]
+
+
+def test_the_other_process_may_decide_about_the_other_side(open_pins: Opener) -> None:
+    """What it rejected is no first sight here, although this process has not looked since."""
+    pins, other = open_pins(STANDARD), open_pins(STANDARD)
+    offer_both(pins, 1, None)
+    offer_both(other, 2, None)
+    [held] = other.held()
+    run_inline(other.reject("a", "tool", "x", held.fingerprint))
+    offer_both(pins, None, 3)
+    assert sides(pins)[1] is NEW

@@ -35,7 +35,7 @@ async def test_a_list_that_is_evaluated_again_keeps_nobody_from_others() -> None
     hostile = ScriptedServer("hostile", tools=["x"], resources=["x://r"])
     async with open_world(hostile, ScriptedServer("b", tools=["y"], resources=["x://s"])) as world:
         await world.settled()
-        world.catalog._due["hostile", Kind.RESOURCE] = object()  # and its judging does not come to an end
+        world.catalog._due["hostile", Kind.RESOURCE, False] = object()  # and its judging does not come to an end
         async with trio.open_nursery() as nursery:
             with trio.fail_after(5):
                 client, other = await world.client(), await world.client("b")

@@ -4,6 +4,7 @@ but the task whose change is stored."""
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import resource
 import signal
@@ -194,6 +195,28 @@ def test_a_database_of_the_first_schema_is_brought_up_to_date(state: Path, datab
         with opened(state) as store:
             run_inline(store.write(remembers("a", RememberedServer("id", "{}", {}))))
             assert [item[2] for item in run_inline(store.read_definitions(0)).items] == ["x"]
+
+
+def test_what_was_approved_of_a_stateless_server_stays_approved(state: Path, database: Path) -> None:
+    """Its definitions were stored like those of a server with sessions, which has none of its own then."""
+    with opened(state) as store:
+        for server, revisions in {"a": ["2025-11-25"], "b": ["2025-11-25", "2026-07-28"], "c": []}.items():
+            run_inline(store.write(puts("x", server=server)))
+            for revision in revisions:
+                said = RememberedServer(revision, json.dumps({"revision": revision}, separators=(",", ":")), {})
+                run_inline(store.write(remembers(server, said)))
+        run_inline(store.write(lambda transaction: transaction.put_items("b", "launch", {"": APPROVED})))
+    with closing(sqlite3.connect(database)) as other, other:
+        other.execute("PRAGMA user_version = 4")
+    for _ in range(2):
+        with opened(state) as store:
+            kept = [item[:3] for item in run_inline(store.read_definitions(0)).items]
+            assert sorted(kept) == [
+                ("a", "tool", "x"),
+                ("b", "launch", ""),
+                ("b", "stateless tool", "x"),
+                ("c", "tool", "x"),
+            ]
 
 
 # Credentials

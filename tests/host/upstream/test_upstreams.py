@@ -6,24 +6,29 @@ import json
 import random
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Channel, Consent, Isolation, Trust
-from host.errors import TooManyRequests, Unavailable
-from host.exchange import Caller
-from host.jsonrpc.messages import ErrorBody
+from config import Channel, Consent, Eras, Isolation, Trust
+from host.errors import TooManyRequests, Unavailable, UnknownEntry
+from host.exchange import Answered, Caller
+from host.journal import SessionClosed, SessionOpened
+from host.jsonrpc.messages import ErrorBody, Notification
+from host.jsonrpc.raw import encode, value
 from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer
 from host.policy.fingerprint import Launch
 from host.protocol.methods import Kind
+from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.slices import Steps, run_inline
 from host.upstream.catalog_sync import MAX_AGE
-from host.upstream.supervisor import Disabled, Ready, Stopped
+from host.upstream.supervisor import ABSENT_FOR, SESSION_IDLE, Disabled, Ready, Stopped
 from host.upstream.upstreams import DRAIN_TIMEOUT, MAX_WAITING_REQUESTS, REREAD_WAIT
+from host.wire.link import LinkLost
 from tests.kit.gates import kind
 from tests.kit.memory import MemoryLink
 from tests.kit.passes import measure_passes
@@ -688,3 +693,328 @@ async def test_old_lists_are_read_before_a_confirmed_call_is_sent(autojump_clock
             run_inline(confirmations.answer(asked.id, ConfirmationAnswer.ONCE, Channel.CONSOLE, seconds=60.0))
             await call.comes()
         assert server.asked.index("tools/list") < server.asked.index("tools/call")
+
+
+# Servers that speak both eras
+
+
+ALLOWED = Consent(tools=kind(allow=["*"]))
+
+
+async def result_in_an_era(params: dict[str, Any]) -> object:
+    return {"resultType": "complete", **OK} if "_meta" in params else OK
+
+
+def both(id: str = "a", **more: Any) -> ScriptedServer:
+    given = {"eras": Eras.BOTH, "revision": LATEST.name, "session_revision": LATEST_LEGACY.name, **more}
+    return ScriptedServer(id, tools=["x"], answers={"tools/call": result_in_an_era}, **given)
+
+
+def accepting_after(seconds: float) -> Any:
+    async def initialize(params: dict[str, Any]) -> object:
+        await trio.sleep(seconds)
+        return {"protocolVersion": LATEST_LEGACY.name, "capabilities": {"tools": {}}, "serverInfo": {}}
+
+    return {"initialize": initialize}
+
+
+async def call_statelessly(world: World, name: str) -> object:
+    answer = await world.mrtr_round("tools/call", {"name": name, "arguments": {}})
+    assert isinstance(answer, Answered)
+    return value(answer.result)
+
+
+def calls(server: ScriptedServer) -> list[str]:
+    return [era for era, method in server.asked_in if method == "tools/call"]
+
+
+async def test_each_client_is_served_in_its_own_era(autojump_clock: MockClock) -> None:
+    """The session is opened when the first client needs it, and both connections stay."""
+    server = both()
+    async with open_world(server) as world:
+        await world.settled()
+        assert await call_statelessly(world, "a__x") == OK
+        assert server.connections == 1
+        client = await world.client()
+        assert await client.call("a__x") == OK
+        assert await call_statelessly(world, "a__x") == OK
+        assert await client.call("a__x") == OK
+        assert calls(server) == ["stateless", "handshake", "stateless", "handshake"]
+        assert (server.connections, server.live) == (2, 2)
+        assert SessionOpened("a", LATEST_LEGACY.name) in world.events
+
+
+@pytest.mark.parametrize("eras", [None, Eras.ONE])
+async def test_a_program_that_speaks_both_is_spoken_to_in_one_era(eras: Eras | None, autojump_clock: MockClock) -> None:
+    """Unless the file says otherwise: `initialize` would end what its process does for others."""
+    server = both(eras=eras)
+    async with open_world(server) as world:
+        assert await (await world.client()).call("a__x") == OK
+        assert await call_statelessly(world, "a__x") == OK
+        assert (server.connections, calls(server)) == (1, ["stateless", "stateless"])
+
+
+async def test_a_session_that_is_not_used_is_closed_and_opened_again(autojump_clock: MockClock) -> None:
+    server = both()
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.call("a__x") == OK
+        await trio.sleep(SESSION_IDLE + 2)
+        assert (server.connections, server.live) == (2, 1)
+        assert SessionClosed("a", SESSION_IDLE) in world.events
+        assert await client.call("a__x") == OK
+        assert (server.connections, server.live) == (3, 2)
+        assert calls(server) == ["handshake", "handshake"]
+
+
+async def test_a_server_without_sessions_serves_all_clients_over_one_connection(autojump_clock: MockClock) -> None:
+    """It is asked once, and the next client after a while makes it be asked again, without waiting."""
+    server = both(session_revision=None)
+    async with open_world(server) as world:
+        client = await world.client()
+        for _ in range(3):
+            assert await client.call("a__x") == OK
+        assert server.asked.count("initialize") == 1
+        await trio.sleep(ABSENT_FOR)
+        held = trio.Event()
+
+        async def initialize(params: dict[str, Any]) -> object:
+            await held.wait()
+            return {"protocolVersion": LATEST_LEGACY.name, "capabilities": {"tools": {}}, "serverInfo": {}}
+
+        server.session_revision, server.answers["initialize"] = LATEST_LEGACY.name, initialize
+        assert await client.call("a__x") == OK
+        assert calls(server) == ["stateless"] * 4
+        held.set()
+        await wait_all_tasks_blocked()
+        assert await client.call("a__x") == OK
+        assert calls(server) == ["stateless"] * 4 + ["handshake"]
+
+
+async def test_a_session_that_ends_is_opened_again(autojump_clock: MockClock) -> None:
+    """And counts with the other connection: five starts in a minute."""
+    server = both()
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.call("a__x") == OK
+        assert server.session is not None
+        server.session.close()
+        await wait_all_tasks_blocked()
+        assert await call_statelessly(world, "a__x") == OK
+        assert "unavailable" in await text(client, "a__x")
+        await trio.sleep(1)
+        assert await client.call("a__x") == OK
+        assert calls(server) == ["handshake", "stateless", "handshake"]
+        upstream = world.upstreams.by_id["a"]
+        assert upstream.session is not None
+        assert upstream.session._restarts is upstream._restarts
+
+
+async def test_a_server_that_turns_to_sessions_only_serves_all_over_them(autojump_clock: MockClock) -> None:
+    server = both()
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.call("a__x") == OK
+        server.stateless, server.revision = False, LATEST_LEGACY.name
+        world.upstreams.ready_client("a").peer.connection_lost(LinkLost("gone"))
+        await trio.sleep(1)
+        assert await call_statelessly(world, "a__x") == OK
+        assert await client.call("a__x") == OK
+        assert calls(server) == ["handshake", "handshake", "handshake"]
+        assert world.upstreams.ready_client("a", client.session._caller) is world.upstreams.ready_client("a")
+
+
+async def test_both_connections_of_a_server_end_with_it(autojump_clock: MockClock) -> None:
+    server = both()
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.call("a__x") == OK
+        world.upstreams.apply({"a": server.spec}, {"a"})
+        assert await client.call("a__x") == OK
+        assert (server.connections, server.live) == (4, 2)
+        world.upstreams.apply({}, set())
+        await trio.sleep(DRAIN_TIMEOUT)
+        assert server.live == 0
+
+
+async def test_a_subscription_is_made_in_the_era_of_its_client(autojump_clock: MockClock) -> None:
+    capabilities = {"tools": {}, "resources": {"subscribe": True}}
+    server = both(resources=["memo:1"], capabilities=capabilities)
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.request("resources/subscribe", {"uri": "a+memo:1"}) == {}
+        assert ("handshake", "resources/subscribe") in server.asked_in
+        await trio.sleep(2 * SESSION_IDLE)
+        assert server.live == 2
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.listen_changes)
+            await wait_all_tasks_blocked()
+            changed = Notification("notifications/resources/updated", encode({"uri": "memo:1"}))
+            server.sends(changed, link=server.session)
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        assert client.notifications_of("notifications/resources/updated") == [{"uri": "a+memo:1"}]
+
+
+async def listed_statelessly(world: World, method: str = "tools/list") -> list[str]:
+    answer = await world.mrtr_round(method, {})
+    assert isinstance(answer, Answered)
+    found: Any = value(answer.result)
+    return [each["name"] for each in found["tools"]]
+
+
+def with_lists(server: ScriptedServer, *, stateless: list[dict[str, Any]], session: list[dict[str, Any]]) -> None:
+    server.lists = {**server.lists, "tools": stateless}
+    server.session_lists = {**server.lists, "tools": session}
+
+
+async def test_each_client_sees_the_lists_of_its_own_era(autojump_clock: MockClock) -> None:
+    """What is on one side only is shown to clients of that side, and the other side's is no change of it."""
+    server = both()
+    ours, theirs = tool("x", description="Over a session."), tool("x", description="Without one.")
+    with_lists(server, stateless=[theirs, tool("late")], session=[ours, tool("early")])
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.names() == ["a__x", "a__early"]
+        assert await listed_statelessly(world) == ["a__x", "a__late"]
+        assert (await client.request("tools/list"))["tools"][0]["description"] == "Over a session."
+        for name in ("a__x", "a__early"):
+            assert await client.call(name) == OK
+        for name in ("a__x", "a__late"):
+            assert await call_statelessly(world, name) == OK
+        with pytest.raises(Refusal, match="Unknown tool"):
+            await client.call("a__late")
+        with pytest.raises(UnknownEntry):
+            await call_statelessly(world, "a__early")
+        assert calls(server) == ["handshake", "handshake", "stateless", "stateless"]
+        assert not world.gate.definitions.held()
+
+
+async def test_a_change_on_one_side_holds_only_that_side(autojump_clock: MockClock) -> None:
+    """And the person who approves of it sees that side."""
+    server = both()
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.names() == ["a__x"]
+        changed = tool("x", description="Something else.")
+        with_lists(server, stateless=[tool("x")], session=[changed])
+        await server.notifies("notifications/tools/list_changed", link=server.session)
+        await trio.sleep(1)
+        assert await client.names() == []
+        assert "is not the one that was approved" in await text(client, "a__x")
+        assert await listed_statelessly(world) == ["a__x"]
+        assert await call_statelessly(world, "a__x") == OK
+        (held,) = world.gate.definitions.held()
+        assert (held.kind, held.name, value(held.offered)) == ("tool", "x", changed)
+        world.approves()
+        assert await client.call("a__x") == OK
+
+
+async def test_one_answer_of_a_person_is_for_both_sides(autojump_clock: MockClock) -> None:
+    server = both(trust=Trust.UNTRUSTED, consent=ALLOWED)
+    ours, theirs = tool("x", description="Over a session."), tool("x")
+    with_lists(server, stateless=[theirs, tool("same")], session=[ours, tool("same")])
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.names() == await listed_statelessly(world) == []
+        by_name = {held.name: held for held in world.gate.definitions.held()}
+        assert value(by_name["same"].offered) == tool("same")
+        assert value(by_name["x"].offered) == {"with a session": ours, "without a session": theirs}
+        world.approves()
+        assert await client.names() == await listed_statelessly(world) == ["a__x", "a__same"]
+        for name in ("a__x", "a__same"):
+            assert await client.call(name) == OK
+            assert await call_statelessly(world, name) == OK
+
+
+async def test_what_a_person_approved_needs_no_second_answer_when_the_other_side_comes(
+    autojump_clock: MockClock,
+) -> None:
+    server = both(trust=Trust.UNTRUSTED, consent=ALLOWED)
+    async with open_world(server) as world:
+        await world.settled()
+        world.approves()
+        client = await world.client()
+        assert await client.names() == ["a__x"]
+        assert await client.call("a__x") == OK
+        assert calls(server) == ["handshake"]
+
+
+async def test_what_a_server_lists_over_a_session_is_remembered_apart(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    def server(**more: Any) -> ScriptedServer:
+        made = both(**more)
+        with_lists(made, stateless=[tool("x"), tool("late")], session=[tool("x"), tool("early")])
+        return made
+
+    async with open_world(server(), state=tmp_path) as world:
+        assert await (await world.client()).names() == ["a__x", "a__early"]
+        await trio.sleep(1)
+    slow = server()
+    slow.answers |= accepting_after(5)
+    async with open_world(slow, state=tmp_path) as world:
+        began = trio.current_time()
+        assert await (await world.client()).names() == ["a__x", "a__early"]
+        assert await listed_statelessly(world) == ["a__x", "a__late"]
+        assert trio.current_time() == began
+
+
+async def test_lists_wait_for_a_session_that_was_never_open(autojump_clock: MockClock) -> None:
+    """Within the grace, which begins when the first client comes; then its clients see the other side's."""
+    server = both()
+    with_lists(server, stateless=[tool("late")], session=[tool("early")])
+    server.answers |= accepting_after(5)
+    async with open_world(server) as world:
+        await trio.sleep(100)
+        await world.upstreams.wait_listed("a")
+        assert server.connections == 1
+        client = await world.client()
+        assert await client.names() == ["a__late"]
+        assert trio.current_time() == pytest.approx(103)
+        await trio.sleep(10)
+        assert await client.names() == ["a__early"]
+
+
+async def test_what_is_watched_over_a_session_is_watched_on_when_the_server_has_none_any_more(
+    autojump_clock: MockClock,
+) -> None:
+    capabilities = {"tools": {}, "resources": {"subscribe": True}}
+    server = both(resources=["memo:1"], capabilities=capabilities)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        assert await client.request("resources/subscribe", {"uri": "a+memo:1"}) == {}
+        nursery.start_soon(client.listen_changes)
+        assert server.session is not None
+        server.session_revision = None
+        server.session.close()
+        await trio.sleep(10)
+        assert any("memo:1" in each["notifications"].get("resourceSubscriptions", ()) for each in server.listens)
+        told = len(client.notifications_of("notifications/resources/updated"))
+        await server.tells("notifications/resources/updated", {"uri": "memo:1"})
+        await wait_all_tasks_blocked()
+        assert client.notifications_of("notifications/resources/updated")[told:] == [{"uri": "a+memo:1"}]
+        assert await client.request("resources/unsubscribe", {"uri": "a+memo:1"}) == {}
+        await trio.sleep(1)
+        assert server.listens[-1]["ended"]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("isolation", [Isolation.PER_CLIENT, Isolation.PER_CALL])
+async def test_dedicated_instances_are_of_the_era_of_their_client(
+    isolation: Isolation, autojump_clock: MockClock
+) -> None:
+    server = both(isolation=isolation)
+    async with open_world(server) as world:
+        client, other = await world.client(), await world.client()
+        for each in (client, other, client):
+            assert await each.call("a__x") == OK
+        assert await call_statelessly(world, "a__x") == OK
+        assert calls(server) == ["handshake"] * 3 + ["stateless"]
+        per_client = isolation is Isolation.PER_CLIENT
+        # Two connections list, one for each era. A stateless caller without a token has an instance for each call.
+        assert server.connections == 2 + (2 if per_client else 3) + 1
+        world.upstreams.forget(client.session._caller)
+        world.upstreams.forget(other.session._caller)
+        await wait_all_tasks_blocked()
+        assert len(world.upstreams.instances["a"]) == 0

@@ -84,6 +84,17 @@ async def grow(name: str, ctx: Context, announces: bool = True) -> str:
     return "grown"
 
 
+class Guests(BaseModel):
+    guests: int
+
+
+@server.tool()
+async def table(ctx: Context) -> str:
+    """Asks its client in the middle of the call, which takes a session."""
+    answer = await ctx.elicit("How many guests?", Guests)
+    return f"a table for {answer.data.guests}" if answer.action == "accept" else "no table"
+
+
 @server.tool()
 def fail() -> str:
     """Fails."""
