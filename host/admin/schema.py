@@ -85,6 +85,7 @@ class ServerStatus(TypedDict):
     max_instances: int
     dropped: dict[str, int]
     revision: NotRequired[str]
+    session_revision: NotRequired[str]
     says: NotRequired[str]
     since: NotRequired[float]
     next_attempt_in: NotRequired[float]

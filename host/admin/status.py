@@ -117,6 +117,8 @@ def server_status(upstream: Upstream, upstreams: Upstreams, catalog: Catalog, jo
         row["says"] = visible(state.client.negotiated.server)
     elif isinstance(state, Failed) and not math.isinf(state.next_attempt):
         row["next_attempt_in"] = round(max(state.next_attempt - now, 0.0), 2)
+    if upstream.session is not None and isinstance(upstream.session.state, Ready):
+        row["session_revision"] = upstream.session.state.client.negotiated.revision.name
     if not isinstance(state, Disabled):
         row["since"] = round(now - state.since, 2)
     return row

@@ -14,6 +14,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Channel, Consent, Eras, Isolation, Trust
+from host.admin.status import server_status
 from host.errors import TooManyRequests, Unavailable, UnknownEntry
 from host.exchange import Answered, Caller
 from host.journal import SessionClosed, SessionOpened
@@ -742,6 +743,8 @@ async def test_each_client_is_served_in_its_own_era(autojump_clock: MockClock) -
         assert calls(server) == ["stateless", "handshake", "stateless", "handshake"]
         assert (server.connections, server.live) == (2, 2)
         assert SessionOpened("a", LATEST_LEGACY.name) in world.events
+        row = server_status(world.upstreams.by_id["a"], world.upstreams, world.catalog, world.journal)
+        assert (row["revision"], row["session_revision"]) == (LATEST.name, LATEST_LEGACY.name)
 
 
 @pytest.mark.parametrize("eras", [None, Eras.ONE])
