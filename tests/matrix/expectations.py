@@ -19,6 +19,10 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 
 
+BOTH_ERAS = "both"
+"""In the place of a transport: a server at a URL that speaks 2025-11-25 with a handshake and 2026-07-28 without."""
+
+
 def transports(revision: str) -> tuple[str, ...]:
     """Those of a revision: HTTP+SSE has none without a handshake."""
     return ("stdio", "http") if revision == R26 else ("stdio", "http", "sse")
@@ -301,7 +305,13 @@ def places() -> list[tuple[str, str]]:
     return [(revision, transport) for revision in REVISIONS for transport in transports(revision)]
 
 
+def in_era_of(client: str) -> str:
+    """The revision that a server of both eras speaks with a client."""
+    return R26 if is_stateless(client) else R25C
+
+
 def cells() -> Iterator[Cell]:
     """All of them, in the order of the table."""
-    for feature, client, server in product(Feature, places(), places()):
-        yield Cell(*client, *server, feature)
+    for feature, client in product(Feature, places()):
+        for server in [*places(), (in_era_of(client[0]), BOTH_ERAS)]:
+            yield Cell(*client, *server, feature)

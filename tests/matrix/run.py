@@ -37,6 +37,9 @@ from tests.kit.transcripts import Transcript, differences, keep
 from tests.matrix.checks import CHECKS, CellFailed, CellRun, shows, tools
 from tests.matrix.clients import IO, START, Client, Message, over_http, over_sse, over_stdio
 from tests.matrix.expectations import (
+    BOTH_ERAS,
+    R25C,
+    R26,
     REVISIONS,
     Cell,
     Expected,
@@ -45,6 +48,7 @@ from tests.matrix.expectations import (
     Verdict,
     cells,
     expected,
+    in_era_of,
     is_stateless,
     places,
     transports,
@@ -73,7 +77,8 @@ either side. `make matrix` runs every cell and writes this page. It uses a real 
 revision, and hand-written clients that do the same. Servers are configured with `trust: trusted`. Clients declare
 every capability of their revision.
 
-2026-07-28 is stateless and has no HTTP+SSE. The other revisions begin with a handshake.
+2026-07-28 is stateless and has no HTTP+SSE. The other revisions begin with a handshake. The last column is a server
+that speaks 2025-11-25 and 2026-07-28 at one URL: each client is served in its own era.
 
 **W**: works. **T**: works, translated between the revisions. **I**: impossible, because the revisions do not allow
 it. The side that does not support the feature then gets a proper error, or nothing is sent to it, and the call ends
@@ -97,10 +102,13 @@ class Side:
 
 
 def cell_of(client: Side, server: Side, feature: Feature) -> Cell:
-    return Cell(client.revision, client.transport, server.revision, server.transport, feature)
+    revision = in_era_of(client.revision) if server == BOTH else server.revision
+    return Cell(client.revision, client.transport, revision, server.transport, feature)
 
 
+BOTH = Side(R26, BOTH_ERAS)
 SIDES = [Side(*place) for place in places()]
+SERVERS_OF_MATRIX = [*SIDES, BOTH]
 NOTHING_SEEN = "it was not run"
 
 
@@ -215,8 +223,8 @@ async def listed(client: Client) -> list[Side]:
     with trio.move_on_after(START):
         while True:
             names = {tool["name"] for tool in await tools(at)}
-            found = [server for server in SIDES if f"{server.id}__echo" in names]
-            if len(found) == len(SIDES):
+            found = [server for server in SERVERS_OF_MATRIX if f"{server.id}__echo" in names]
+            if len(found) == len(SERVERS_OF_MATRIX):
                 break
             await trio.sleep(SETTLED)
     return found
@@ -259,7 +267,7 @@ async def connected_clients(
 async def through_host(sides: Sequence[Side], where: Where, features: Sequence[Feature], results: Results) -> None:
     async with connected_clients(sides, where, results) as clients:
         servers = await listed(clients[0][1]) if clients else []
-        missing = [server.id for server in SIDES if server not in servers]
+        missing = [server.id for server in SERVERS_OF_MATRIX if server not in servers]
         if missing:
             results.general.append(f"{sides[0].id} and its like do not see {', '.join(missing)}")
         await HostRun(clients, servers, results, features).run_cells()
@@ -291,14 +299,16 @@ def started_servers(folder: Path, sides: Sequence[Side] = SIDES) -> Iterator[dic
 @contextmanager
 def configured(folder: Path) -> Iterator[list[Path]]:
     """A configuration for every host: first for the one over HTTP, then for each revision over stdio."""
-    own = [side for side in SIDES if is_stateless(side.revision)]
+    own = [side for side in SERVERS_OF_MATRIX if is_stateless(side.revision)]
     with ExitStack() as stack:
         servers = stack.enter_context(started_servers(folder, [side for side in SIDES if side not in own]))
         files = []
         for name in ("http", *REVISIONS):
             (folder / name).mkdir()
             more = stack.enter_context(started_servers(folder, own))
-            files.append(write_config(folder / name, {side.id: _entry((servers | more)[side]) for side in SIDES}))
+            files.append(
+                write_config(folder / name, {side.id: _entry((servers | more)[side]) for side in SERVERS_OF_MATRIX})
+            )
         yield files
 
 
@@ -316,7 +326,7 @@ def run(features: Sequence[Feature]) -> Results:
             trio.run(_all, parties, features, results)
             results.log = host.errors
             _stop(host, results)
-        for side in SIDES:
+        for side in SERVERS_OF_MATRIX:
             record = [json.loads(line) for line in (Path(name) / f"{side.id}.jsonl").read_text().splitlines()]
             results.transcripts[f"server {side.id}"] = _came(side, record)
             results.sent += [sent_to_server(side, each["message"]) for each in record]
@@ -334,7 +344,8 @@ def sent_to_server(side: Side, message: Message) -> Sent:
     """A message that this server received. Before its revision is known, a request says itself of which one it is; the
     id of what the server asked begins with the method."""
     params = message.get("params", {})
-    revision = params.get("_meta", {}).get(f"{IO}protocolVersion", side.revision)
+    spoken = R25C if side == BOTH else side.revision
+    revision = params.get("_meta", {}).get(f"{IO}protocolVersion", spoken)
     if message.get("method") == "initialize":
         revision = params["protocolVersion"]
     answers = None if "method" in message else str(message["id"]).partition(" ")[0]
@@ -343,9 +354,12 @@ def sent_to_server(side: Side, message: Message) -> Sent:
 
 def _came(side: Side, came: Sequence[Message]) -> list[str]:
     """The messages that a server wrote down, each once. Without those that depend on time: pings, the `initialize` that
-    a stateless server over stdio gets if it is slow to answer `server/discover`, and the change of roots, of which only
-    servers hear that are ready before the one client of a host over stdio is there."""
-    left_out = {"ping", "notifications/roots/list_changed", *(["initialize"] if is_stateless(side.revision) else ())}
+    a stateless server gets over HTTP when a client with a session comes, and over stdio if it is slow to answer
+    `server/discover`, and the change of roots, of which only servers hear that are ready before the one client of a
+    host over stdio is there."""
+    left_out = {"ping", "notifications/roots/list_changed"}
+    if is_stateless(side.revision) and side != BOTH:
+        left_out.add("initialize")
     return sorted({normalised(each, side.id) for each in came if each["message"].get("method") not in left_out})
 
 
@@ -423,11 +437,11 @@ def block(feature: Feature, results: Results) -> str:
         f"### {feature.value}",
         "",
         "```text",
-        " " * 18 + "".join(revision.ljust(width * len(transports(revision))) for revision in REVISIONS),
-        " " * 18 + "".join(side.transport.ljust(width) for side in SIDES),
+        " " * 18 + "".join(revision.ljust(width * len(transports(revision))) for revision in REVISIONS) + "both eras",
+        " " * 18 + "".join(side.transport.ljust(width) for side in SIDES) + "http",
     ]
     for client in SIDES:
-        row = [_letter(cell_of(client, server, feature), results) for server in SIDES]
+        row = [_letter(cell_of(client, server, feature), results) for server in SERVERS_OF_MATRIX]
         lines.append(f"{client.revision} {client.transport}".ljust(18) + "".join(each.ljust(width) for each in row))
     return "\n".join([*(line.rstrip() for line in lines), "```"])
 

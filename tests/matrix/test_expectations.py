@@ -12,7 +12,7 @@ def cell(feature: Feature, client: str, server: str) -> Cell:
 
 
 def test_there_are_as_many_cells_as_there_are_combinations() -> None:
-    assert len(set(cells())) == len(list(cells())) == (4 * 3 + 2) * (4 * 3 + 2) * 15
+    assert len(set(cells())) == len(list(cells())) == (4 * 3 + 2) * (4 * 3 + 2 + 1) * 15
 
 
 @pytest.mark.parametrize(

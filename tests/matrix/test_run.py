@@ -46,7 +46,7 @@ def test_the_table_shows_what_is_wrong_and_where() -> None:
     assert "X" not in block(Feature.READ, results)
     results.seen[Cell("2025-03-26", "http", "2025-11-25", "sse", Feature.READ)] = "nothing came"
     (row,) = [line for line in block(Feature.READ, results).splitlines() if "X" in line]
-    assert row.split() == ["2025-03-26", "http", *["W"] * 11, "X", "W", "W"]
+    assert row.split() == ["2025-03-26", "http", *["W"] * 11, "X", "W", "W", "W"]
 
 
 def test_the_sum_shows_all_that_there_is_between_two_kinds() -> None:

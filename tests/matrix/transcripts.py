@@ -30,7 +30,7 @@ TASK = re.compile(r"[0-9a-f]{32}")
 MEANWHILE = ("notifications/resources/updated", "notifications/elicitation/complete")
 """Notifications that a server sends beside its answers: they come before those or after them."""
 PORT = re.compile(r"(?<=127\.0\.0\.1:)\d+")
-SERVER = re.compile(r"v[\d-]+-(http|sse|stdio)(__|\+)")
+SERVER = re.compile(r"v[\d-]+-(http|sse|stdio|both)(__|\+)")
 """The prefixes of a server's tools and prompts, and of the URIs of its resources."""
 CLIENT = re.compile(r"client-[\d-]+-(http|sse|stdio)")
 

@@ -1,8 +1,10 @@
-"""A server that speaks exactly one revision of the protocol, over any transport that the revision has.
+"""A server that speaks exactly one revision of the protocol, over any transport that the revision has. Or, at one URL,
+the last revision with a handshake and the one without, each as its client speaks it.
 
     python3 -I -S any_revision.py --revision R --transport stdio
     python3 -I -S any_revision.py --revision R --transport http [--port 0]     prints its URL first
     python3 -I -S any_revision.py --revision R --transport sse  [--port 0]     prints its URL first
+    python3 -I -S any_revision.py --revision 2026-07-28 --transport both       the same
 
 It offers what its revision knows and is strict about what it gets. Its tools are named after what they do; those that
 ask the client something give back what came, as JSON text. With a handshake, everything it remembers belongs to one
@@ -149,8 +151,13 @@ class Task:
 class Speaker:
     """The part that all revisions share: everything that is offered, and what is remembered of it."""
 
+    everyone: ClassVar[list[Speaker] | None] = None
+    """All speakers of a server of both eras, whose tools come and go for all of them."""
+
     def __init__(self, revision: str) -> None:
         self._revision = revision
+        if self.everyone is not None:
+            self.everyone.append(self)
         self._grown: list[str] = []
         self._waiting: list[Asked] = []
         self._cancelled: set[str] = set()
@@ -249,8 +256,9 @@ class Speaker:
             waiting = key in [each.key for each in self._waiting]
             return "waiting" if waiting else "cancelled" if key in self._cancelled else "unknown"
         if name in ("grow", "shrink"):
-            (self._grown.append if name == "grow" else self._grown.remove)(key)
-            self._tools_changed()
+            for speaker in self.everyone or [self]:
+                (speaker._grown.append if name == "grow" else speaker._grown.remove)(key)
+                speaker._tools_changed()
             return "done"
         if name == "touch":
             return "told" if self._updated(key) else "nobody has subscribed"
@@ -931,6 +939,23 @@ class StatelessHandler(Handler):
                     raise ConnectionResetError("the client has left") from None
 
 
+class EitherHandler(StatelessHandler, StreamableHandler):
+    """Streamable HTTP with sessions and without: the header of a request says which."""
+
+    def _handler(self) -> type[Handler]:
+        stated = self.headers.get("mcp-protocol-version") or ""
+        return StatelessHandler if stated >= STATELESS_SINCE else StreamableHandler
+
+    def do_GET(self) -> None:
+        self._handler().do_GET(self)  # type: ignore[attr-defined]
+
+    def do_DELETE(self) -> None:
+        self._handler().do_DELETE(self)  # type: ignore[attr-defined]
+
+    def do_POST(self) -> None:
+        self._handler().do_POST(self)  # type: ignore[attr-defined]
+
+
 class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
@@ -939,7 +964,7 @@ class Server(ThreadingHTTPServer):
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--revision", choices=REVISIONS, required=True)
-    parser.add_argument("--transport", choices=("stdio", "http", "sse"), required=True)
+    parser.add_argument("--transport", choices=("stdio", "http", "sse", "both"), required=True)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--record", metavar="FILE", help="append each message that comes, as a line of JSON")
     chosen = parser.parse_args()
@@ -948,9 +973,13 @@ def main() -> None:
         return
     Handler.revision = chosen.revision
     Handler.record = Record(chosen.record)
-    handler: type[Handler] = StreamableHandler if chosen.transport == "http" else EventsHandler
-    path = "/mcp" if chosen.transport == "http" else "/sse"
-    if chosen.revision >= STATELESS_SINCE:
+    handler: type[Handler] = EventsHandler if chosen.transport == "sse" else StreamableHandler
+    path = "/sse" if chosen.transport == "sse" else "/mcp"
+    if chosen.transport == "both":
+        Handler.revision, Speaker.everyone = TASKS_SINCE, []
+        StatelessHandler.speaker = Stateless(STATELESS_SINCE)
+        handler = EitherHandler
+    elif chosen.revision >= STATELESS_SINCE:
         if chosen.transport == "sse":
             parser.error(f"{chosen.revision} has no HTTP+SSE")
         StatelessHandler.speaker = Stateless(chosen.revision)
