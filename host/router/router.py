@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 
 from msgspec import Raw
 
@@ -187,8 +186,10 @@ class Router:
         target = exchange.target or await self.resolver.resolve(caller, exchange.request.method, exchange.params)
         for _ in range(MAX_RESOLUTIONS):
             target = await self._wait_started(target, caller)
-            with suppress(_EraChanged):
+            try:
                 return await self._answer_resolved(exchange, target)
+            except _EraChanged:  # resolved again below
+                pass
             await self._upstreams.wait_read(target.server, target.kind, caller)
             target = self.resolver.resolve_now(caller, target.kind, target.asked, target.since)
         raise Unavailable(target.server or "", f"{target.server} keeps changing; the call was not sent")

@@ -164,6 +164,9 @@ class Upstream:
     Attributes:
         session: the connection for handshake clients, beside this one if that is stateless; None if all clients are
             served over this one.
+        for_sessions: the connection that serves handshake clients now: `session`, or this one. Every call looks, so
+            it is kept here.
+        is_stateless: whether the connection is, or was at last, stateless.
     """
 
     def __init__(
@@ -194,8 +197,11 @@ class Upstream:
         """Era and transport for the next connection."""
         self.last_dialect = self.dialect
         """Era and transport of the last connection."""
-        self.negotiated: NegotiatedServer | None = None
-        """Revision and capabilities of the last connection, or those that are remembered."""
+        self._negotiated: NegotiatedServer | None = None
+        self.is_stateless = False
+        self.for_sessions: Upstream = self
+        self._is_session_due = False
+        """The absent session is to be tried again when a client could use it."""
         self._runtime = runtime
         self._sole_caller = sole_caller
         self._single_client = single_client
@@ -236,9 +242,22 @@ class Upstream:
         return self._main is not None
 
     @property
-    def is_stateless(self) -> bool:
-        """Whether the connection is, or was at last, stateless."""
-        return self.negotiated is not None and self.negotiated.revision.stateless
+    def negotiated(self) -> NegotiatedServer | None:
+        """Revision and capabilities of the last connection, or those that are remembered."""
+        return self._negotiated
+
+    @negotiated.setter
+    def negotiated(self, negotiated: NegotiatedServer | None) -> None:
+        self._negotiated = negotiated
+        self.is_stateless = negotiated is not None and negotiated.revision.stateless
+        self._choose_for_sessions()
+
+    def _choose_for_sessions(self) -> None:
+        """Choose the connection for handshake clients: the session, if the server has one beside this connection."""
+        session = self.session
+        can_run = not isinstance(self._state, Disabled | Held)
+        has_one = session is not None and not isinstance(session._state, Absent)
+        self.for_sessions = session if session is not None and has_one and can_run and self.is_stateless else self
 
     def _is_visible_resource(self, uri: str) -> bool:
         return self._runtime.gate.definitions.is_visible(self.spec.id, Kind.RESOURCE, uri, self.is_stateless)
@@ -254,16 +273,11 @@ class Upstream:
 
     def serving(self, *, stateless: bool) -> Upstream:
         """The connection for clients of an era: that of their own era, if the server has one."""
-        session = self.session
-        if session is None or stateless or isinstance(self._state, Disabled | Held):
+        if stateless:
             return self
-        if not self.is_stateless:
-            return self
-        if isinstance(session.state, Absent):
-            if trio.current_time() - session.state.since >= ABSENT_FOR:
-                session._used.set()
-            return self
-        return session
+        if self._is_session_due and self.session is not None and self.is_stateless:
+            self.session._used.set()
+        return self.for_sessions
 
     def retire(self) -> None:
         """Publish and remember nothing more: another server has its place, or none."""
@@ -286,6 +300,9 @@ class Upstream:
     @state.setter
     def state(self, state: State) -> None:
         self._state = state
+        self._choose_for_sessions()
+        if self._main is not None:
+            self._main._choose_for_sessions()
         self.is_starting = isinstance(state, Connecting | Stopped)
         if not isinstance(state, Connecting | Stopped):
             self.listed.set()
@@ -486,13 +503,17 @@ class Upstream:
         """Wait until the session is to be tried again."""
         if not isinstance(self._state, Absent):
             self._runtime.journal.note(SessionAbsent(self.spec.id, why))
+        assert self._main is not None
         self._used = trio.Event()
         self.negotiated = None
         self._runtime.catalog.withdraw_session(self.spec.id)
-        if self._main is not None:
-            self.watches.move_to(self._main.watches)
+        self.watches.move_to(self._main.watches)
         self.state = Absent(trio.current_time(), why)
+        with trio.move_on_after(ABSENT_FOR):
+            await self._used.wait()
+        self._main._is_session_due = True
         await self._used.wait()
+        self._main._is_session_due = False
         self._leave_stopped()
 
     def _forget_absence(self) -> None:

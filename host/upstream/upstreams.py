@@ -360,11 +360,13 @@ class Upstreams:
 
     def find(self, server: str, caller: Caller) -> Upstream | None:
         """What serves this caller at the server, if there is one."""
-        return self._serving(server, caller) if server in self.by_id else None
+        upstream = self.by_id.get(server)
+        return upstream if upstream is None or caller.abilities.retries else upstream.for_sessions
 
     def is_stateless(self, server: str, caller: Caller) -> bool:
         """Whether the caller is served over a stateless connection of the server, as far as is known."""
-        return server in self.by_id and self._serving(server, caller).is_stateless
+        upstream = self.by_id.get(server)
+        return upstream is not None and (upstream if caller.abilities.retries else upstream.for_sessions).is_stateless
 
     def unread(self, server: str, kind: Kind, caller: Caller) -> Unavailable:
         """The error for a request whose definition is only remembered.
@@ -377,7 +379,8 @@ class Upstreams:
 
     def is_starting(self, server: str, caller: Caller) -> bool:
         """Whether what serves this caller at the server is connecting, or will be once it is used."""
-        return server in self.by_id and self._serving(server, caller).is_starting
+        upstream = self.by_id.get(server)
+        return upstream is not None and (upstream if caller.abilities.retries else upstream.for_sessions).is_starting
 
     def refresh(self, server: str, kind: Kind, caller: Caller) -> None:
         """Have a list for this caller read again that may be outdated."""
