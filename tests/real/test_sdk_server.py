@@ -51,9 +51,10 @@ def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     with ExitStack() as stack:
         _, url = stack.enter_context(listening(*http_command(folder / "web.log", free_port()), folder=folder))
         web = {"url": url, "client": request.param}
-        file = write_config(folder, {"pipe": sdk_server(str(folder / "pipe.log")), "web": web})
+        twice = {**sdk_server(), "eras": "both"}
+        file = write_config(folder, {"pipe": sdk_server(str(folder / "pipe.log")), "web": web, "twice": twice})
         # The server says where it will listen before it does, so the first attempt may come too early.
-        yield Setting(stack.enter_context(serving(file, "pipe", "web")), folder, url)
+        yield Setting(stack.enter_context(serving(file, "pipe", "web", "twice")), folder, url)
 
 
 @each_server
@@ -77,19 +78,20 @@ async def test_tools_keep_what_they_say_of_themselves(here: Setting, server: str
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_server_of_both_eras_serves_each_client_in_its_own(here: Setting, mode: str) -> None:
+@pytest.mark.parametrize("server", ["web", "twice"])
+async def test_a_server_of_both_eras_serves_each_client_in_its_own(here: Setting, server: str, mode: str) -> None:
     """What it asks in the middle of a call needs the session that a client with a handshake has. The SDK's own server
     can ask a stateless client nothing there."""
     guest = Guest()
     async with guest.at(here.url, mode) as client:
-        weather = await client.call_tool("web__weather", {"city": "Wien"})
+        weather = await client.call_tool(f"{server}__weather", {"city": "Wien"})
         assert '"degrees": 21.5' in text_of(weather)
         if mode == "auto":
             with pytest.raises(MCPError, match="no back-channel"):
-                await client.call_tool("web__table")
+                await client.call_tool(f"{server}__table")
             return
-        assert text_of(await client.call_tool("web__table")) == "a table for 4"
-        assert guest.asked == ["[web] How many guests?"]
+        assert text_of(await client.call_tool(f"{server}__table")) == "a table for 4"
+        assert guest.asked == [f"[{server}] How many guests?"]
 
 
 @each_server
