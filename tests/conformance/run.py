@@ -77,18 +77,7 @@ class Cannot:
 
 NOTHING_SHOWN = "nothing of what the scenario looks for was to be seen"
 
-NO_WAY_BACK = Cannot(
-    "there is one connection to a server, of 2026-07-28 where it has that: a tool that pushes has no way back there",
-    "this transport context has no back-channel for server-initiated requests",
-)
-PUSHED = ("tools-call-sampling", "tools-call-elicitation", "elicitation-sep1034-defaults", "elicitation-sep1330-enums")
-
 CANNOT = {
-    **{
-        (version, place): dict.fromkeys(PUSHED, NO_WAY_BACK)
-        for version in ("2025-06-18", "2025-11-25")
-        for place in ("pushing", "among")
-    },
     ("2026-07-28", "older"): {
         "input-required-result-basic-elicitation": Cannot(
             "it looks for the question under the key `user_name`, which the server chooses; a question that is a "
@@ -305,7 +294,11 @@ def open_colonnade(upstreams: Mapping[str, str]) -> contextlib.AbstractAsyncCont
     path = RESULTS / "colonnade.yaml"
     # Trusted, as scenarios for sampling are among those that have to pass.
     client = os.environ.get("COLONNADE_TEST_CLIENT", "built-in")
-    servers = [f'  {id}: {{url: "{url}", trust: trusted, client: {client}}}' for id, url in upstreams.items()]
+    # One of the servers of both eras is reached in one only, so that what is translated between them is seen too.
+    more = {"everything": ", eras: one"}
+    servers = [
+        f'  {id}: {{url: "{url}", trust: trusted, client: {client}{more.get(id, "")}}}' for id, url in upstreams.items()
+    ]
     listen = f'listen: {{address: "127.0.0.1:0", server: {os.environ.get("COLONNADE_TEST_SERVER", "built-in")}}}'
     path.write_text("\n".join((listen, "servers:", *servers, "")), encoding="utf-8")
     lines = "".join(rf"(?=[\s\S]*^\s*{re.escape(id)}\s+ready\b)" for id in upstreams)
