@@ -24,6 +24,8 @@ MAX_CHUNK_EXCESS = 64 * 1024
 USUAL_CHUNK = 12
 
 MAX_LENGTH_DIGITS = 20
+MAX_KNOWN_HEAD = 2048
+"""Bytes of a head that is remembered, because most servers repeat theirs."""
 
 _BEGIN = b"HTTP/1."
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\x00-\x08\x0a-\x1f\x7f]*+)?\r\n")
@@ -47,13 +49,15 @@ class ResponseParser:
     """
 
     __slots__ = (
-        "_body", "_excess", "_framed", "_interim", "_kept", "_parser", "complete", "fields", "head_done", "repeated",
-        "reusable", "started", "status",
+        "_body", "_excess", "_framed", "_interim", "_kept", "_known", "_parser", "complete", "fields", "head_done",
+        "repeated", "reusable", "started", "status",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
+        self._known: tuple[bytes, int, dict[bytes, bytes], int] | None = None
+        """The last head of a response with a length: its bytes, status and fields, and the length."""
         self.reusable = True
         """Whether another response may follow on the connection."""
         self.begin()
@@ -81,6 +85,8 @@ class ResponseParser:
         Raises:
             TooManyInterim, BadResponse: they are refused. Parts of the body before them may be taken.
         """
+        if not self.started and self._take_known(data):
+            return
         self.started = True
         if not self.head_done:
             data = self._take_heads(data)
@@ -107,6 +113,20 @@ class ResponseParser:
         field = self.fields.get(b"keep-alive")
         found = None if field is None else _KEEP_ALIVE_TIMEOUT.search(field)
         return float(found[1]) if found else None
+
+    def _take_known(self, data: bytes) -> bool:
+        """Take a whole response that repeats the former head. httptools does not see it, and need not: it expects a new
+        response before and after."""
+        if self._known is None:
+            return False
+        head, status, fields, length = self._known
+        if len(data) != len(head) + length or not data.startswith(head):
+            return False
+        self.status, self.fields = status, fields
+        self.started = self.head_done = self.complete = True
+        if length:
+            self._body.append(data[len(head) :])
+        return True
 
     def _take_heads(self, data: bytes) -> bytes:
         """Take heads up to that of the final response. Returns the bytes after it."""
@@ -163,6 +183,9 @@ class ResponseParser:
             return
         self.head_done = True
         self._check_framing(status, old=line[1] == b"0")
+        length = self.fields.get(b"content-length")
+        if length is not None and self.reusable and not (self._interim or self.repeated) and len(head) < MAX_KNOWN_HEAD:
+            self._known = head, status, self.fields, int(length)
 
     def _check_framing(self, status: int, *, old: bool) -> None:
         fields = self.fields

@@ -13,6 +13,7 @@ from host.wire.http_parser import (
     MAX_HEAD_LINES,
     MAX_INTERIM,
     MAX_INTERIM_HEAD,
+    MAX_KNOWN_HEAD,
     BadResponse,
     ResponseParser,
     TooManyInterim,
@@ -162,6 +163,62 @@ def test_a_body_that_nobody_took_is_not_the_next_one() -> None:
     parser.begin()
     parser.feed(OK + b"Content-Length: 3\r\n\r\nxyz")
     assert parser.take_body() == b"xyz"
+
+
+HEADS = (
+    OK + b"Content-Length: 3\r\n\r\n",
+    OK + b"Content-Length: 4\r\n\r\n",
+    b"HTTP/1.1 404 X\r\nContent-Length: 3\r\nSet-Cookie: a\r\n\r\n",
+    OK + b"Set-Cookie: a\r\nSet-Cookie: b\r\nContent-Length: 3\r\n\r\n",
+    OK + b"Connection: close\r\nContent-Length: 3\r\n\r\n",
+    OK + b"Content-Length: 3\r\nX: " + MAX_KNOWN_HEAD * b"x" + b"\r\n\r\n",
+    b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\n",
+    b"HTTP/1.1 204 X\r\nContent-Length: 0\r\n\r\n",
+    OK + b"Content-Length: 0\r\n\r\n",
+    CONTINUE + OK + b"Content-Length: 3\r\n\r\n",
+    CHUNKED,
+    OK + b"\r\n",
+)
+
+
+def outcome(parser: ResponseParser, data: bytes, step: int) -> tuple[object, ...]:
+    parser.begin()
+    failure = ""
+    try:
+        for at in range(0, len(data), step):
+            parser.feed(data[at : at + step])
+    except BadResponse as problem:
+        failure = str(problem)
+    body = parser.take_body()
+    return failure, parser.status, parser.fields, parser.repeated, body, parser.complete, parser.reusable
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(HEADS),
+            st.sampled_from((b"", b"abc", b"abcd", b"1\r\nx\r\n0\r\n\r\n")),
+            st.sampled_from((1, 30, 9999)),
+        ),
+        max_size=8,
+    )
+)
+def test_a_response_says_the_same_whatever_came_before_it(responses: list[tuple[bytes, bytes, int]]) -> None:
+    parser = ResponseParser()
+    for head, body, step in responses:
+        found = outcome(parser, head + body, step)
+        assert found == outcome(ResponseParser(), head + body, step)
+        if found[0] or not (parser.complete and parser.reusable):
+            return
+
+
+def test_a_head_that_is_repeated_is_not_read_again() -> None:
+    parser = ResponseParser()
+    first = outcome(parser, HEADS[0] + b"abc", 9999)
+    again = outcome(parser, HEADS[0] + b"xyz", 9999)
+    assert again[4] == b"xyz"
+    assert again[2] is first[2]
+    assert outcome(parser, HEADS[0] + b"xyz", 30)[2] is not first[2]
 
 
 @pytest.mark.parametrize(
