@@ -175,8 +175,8 @@ def _client(value: object, target: _Target) -> object:
     """`oauth` without its secret."""
     if not isinstance(value, dict):
         return value
-    name = "client_secret"
-    return {key: _replaced(each, _whole, name, target) if key == name else each for key, each in value.items()}
+    names = ("client_secret", "private_key")
+    return {key: _replaced(each, _whole, key, target) if key in names else each for key, each in value.items()}
 
 
 _REPLACED: dict[str, Callable[[object, _Target], object]] = {

@@ -817,14 +817,21 @@ class OAuth(_Strict):
     __pydantic_config__ = ConfigDict(
         **_STRICT,
         json_schema_extra={
-            "dependentRequired": {"client_secret": ["client_id"]},
+            "dependentRequired": {"client_secret": ["client_id"], "private_key": ["client_id"]},
             "if": {"required": ["grant"], "properties": {"grant": {"const": OAuthGrant.CLIENT_CREDENTIALS.value}}},
-            "then": {"required": ["client_id", "client_secret"]},
+            "then": {
+                "required": ["client_id"],
+                "anyOf": [{"required": ["client_secret"]}, {"required": ["private_key"]}],
+            },
         },
     )
 
     client_id: Annotated[SecretText | None, _key("The id of a client that is registered at the issuer.")] = None
     client_secret: Annotated[SecretText | None, _key("The secret of that client, if it has one.")] = None
+    private_key: Annotated[
+        SecretText | None,
+        _key("The private key of that client in PEM format (RSA or P-256), if the issuer has its public key."),
+    ] = None
     scopes: Annotated[EachOnce[Scope], _key("Scopes to request. Default: those that the server names.")] = ()
     client_metadata_url: Annotated[
         MetadataUrl | None,
@@ -844,17 +851,20 @@ class OAuth(_Strict):
         OAuthGrant,
         _key(
             "authorization_code: a person logs in. client_credentials: Colonnade gets a token for itself, with the "
-            "client's secret.",
+            "client's secret or key.",
             "authorization_code",
         ),
     ] = OAuthGrant.AUTHORIZATION_CODE
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if self.client_secret is not None and self.client_id is None:
-            raise InvalidValue("client_secret belongs to a client_id; write that too")
-        if self.grant is OAuthGrant.CLIENT_CREDENTIALS and (self.client_id is None or self.client_secret is None):
-            raise InvalidValue("client_credentials needs client_id and client_secret")
+        secrets = [name for name in ("client_secret", "private_key") if getattr(self, name) is not None]
+        if len(secrets) > 1:
+            raise InvalidValue("a client has a client_secret or a private_key; remove one")
+        if secrets and self.client_id is None:
+            raise InvalidValue(f"{secrets[0]} belongs to a client_id; write that too")
+        if self.grant is OAuthGrant.CLIENT_CREDENTIALS and not secrets:
+            raise InvalidValue("client_credentials needs client_id, and client_secret or private_key")
         return self
 
 

@@ -69,7 +69,8 @@ class Issuer:
 
 class ClientRegistration(msgspec.Struct, frozen=True):
     """A client as an authorization server knows it. `auth_method`: how it authenticates at the token endpoint;
-    `secret_expires`: Unix time, 0 if it does not; `is_dynamic`: it was registered by Colonnade."""
+    `client_secret`: its secret, or with private_key_jwt its private key; `secret_expires`: Unix time, 0 if it does not;
+    `is_dynamic`: it was registered by Colonnade."""
 
     client_id: str
     client_secret: str | None = None

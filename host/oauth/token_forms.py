@@ -1,5 +1,5 @@
 """The forms that a client posts to an authorization server, with its authentication (RFC 6749, 2.3 and 4 to 6; RFC
-7009)."""
+7009; RFC 7523)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,19 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import quote_plus, urlencode
 
+from host.oauth.assertion import client_assertion
 from host.oauth.authorization import AuthorizationRequest
 from host.oauth.documents import ClientRegistration
+
+_ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+
+
+class Caller(NamedTuple):
+    """The client that posts a form to this issuer, at this Unix time."""
+
+    client: ClientRegistration
+    issuer: str
+    now: float
 
 
 class Form(NamedTuple):
@@ -19,10 +30,10 @@ class Form(NamedTuple):
     body: bytes
 
 
-def code_form(request: AuthorizationRequest, code: str, client: ClientRegistration) -> Form:
+def code_form(request: AuthorizationRequest, code: str, caller: Caller) -> Form:
     """Exchange an authorization code for tokens."""
     return _form(
-        client,
+        caller,
         {
             "grant_type": "authorization_code",
             "code": code,
@@ -33,25 +44,26 @@ def code_form(request: AuthorizationRequest, code: str, client: ClientRegistrati
     )
 
 
-def refresh_form(refresh_token: str, resource: str, client: ClientRegistration) -> Form:
+def refresh_form(refresh_token: str, resource: str, caller: Caller) -> Form:
     """Exchange a refresh token. The scope stays that of the login (RFC 6749, 6)."""
-    return _form(client, {"grant_type": "refresh_token", "refresh_token": refresh_token, "resource": resource})
+    return _form(caller, {"grant_type": "refresh_token", "refresh_token": refresh_token, "resource": resource})
 
 
-def client_credentials_form(resource: str, scopes: Sequence[str], client: ClientRegistration) -> Form:
+def client_credentials_form(resource: str, scopes: Sequence[str], caller: Caller) -> Form:
     """Request a token for the client itself (RFC 6749, 4.4)."""
     fields = {"grant_type": "client_credentials", "resource": resource}
     if scopes:
         fields["scope"] = " ".join(scopes)
-    return _form(client, fields)
+    return _form(caller, fields)
 
 
-def revocation_form(token: str, hint: str, client: ClientRegistration) -> Form:
+def revocation_form(token: str, hint: str, caller: Caller) -> Form:
     """Revoke a token. `hint`: access_token or refresh_token."""
-    return _form(client, {"token": token, "token_type_hint": hint})
+    return _form(caller, {"token": token, "token_type_hint": hint})
 
 
-def _form(client: ClientRegistration, fields: Mapping[str, str]) -> Form:
+def _form(caller: Caller, fields: Mapping[str, str]) -> Form:
+    client = caller.client
     headers = [(b"Content-Type", b"application/x-www-form-urlencoded"), (b"Accept", b"application/json")]
     more = {"client_id": client.client_id}
     if client.client_secret is not None and client.auth_method == "client_secret_basic":
@@ -59,6 +71,9 @@ def _form(client: ClientRegistration, fields: Mapping[str, str]) -> Form:
         pair = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret)}"
         headers.append((b"Authorization", b"Basic " + b64encode(pair.encode("ascii"))))
         more = {}
+    elif client.client_secret is not None and client.auth_method == "private_key_jwt":
+        more["client_assertion_type"] = _ASSERTION_TYPE
+        more["client_assertion"] = client_assertion(client.client_id, caller.issuer, client.client_secret, caller.now)
     elif client.client_secret is not None:
         more["client_secret"] = client.client_secret
     return Form(headers, urlencode({**fields, **more}).encode("ascii"))

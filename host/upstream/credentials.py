@@ -22,9 +22,9 @@ import trio
 from config import HttpServer, OAuthGrant, Secret, ServerSpec
 from host.errors import copy_of
 from host.oauth.challenge import MAX_SCOPES
-from host.oauth.documents import TokenRefused, covers, read_tokens
+from host.oauth.documents import ClientRegistration, TokenRefused, covers, read_tokens
 from host.oauth.problem import OAuthProblem
-from host.oauth.token_forms import refresh_form
+from host.oauth.token_forms import Caller, refresh_form
 from host.slices import complete
 from host.storage.store import CredentialKey, StateError, Store, StoredCredential, Transaction
 from host.upstream.login import obtain_own
@@ -266,7 +266,8 @@ class Credential(Authorization):
             return over
         try:
             http = IssuerHttp(await find_home(self.server))
-            form = refresh_form(login.refresh_token, login.resource, login.client)
+            caller = Caller(self._present_client(login.client), login.issuer, now)
+            form = refresh_form(login.refresh_token, login.resource, caller)
             tokens = read_tokens(*await http.post(login.token_endpoint, form))
         except TokenRefused as problem:
             if problem.error not in _FINAL:
@@ -278,6 +279,14 @@ class Credential(Authorization):
         if refused is not None:
             self._suspect(renewed, now)
         return renewed
+
+    def _present_client(self, client: ClientRegistration) -> ClientRegistration:
+        """The client with the secret that the configuration has now."""
+        oauth = self.spec.oauth
+        secret = None if oauth is None else oauth.private_key or oauth.client_secret
+        if oauth is None or secret is None or oauth.client_id is None or oauth.client_id.reveal() != client.client_id:
+            return client
+        return msgspec.structs.replace(client, client_secret=secret.reveal())
 
     async def _put(self, login: Login) -> None:
         sealed = self._vault.close(self._key, login)

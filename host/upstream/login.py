@@ -34,7 +34,7 @@ from host.oauth.documents import (
     registration_request,
 )
 from host.oauth.problem import OAuthProblem
-from host.oauth.token_forms import Form, client_credentials_form, code_form, revocation_form
+from host.oauth.token_forms import Caller, Form, client_credentials_form, code_form, revocation_form
 from host.protocol.methods import PING
 from host.slices import complete
 from host.storage.store import CredentialKey, Store
@@ -150,6 +150,11 @@ def _known_scopes(former: Login | None, found: Discovered) -> tuple[str, ...]:
 def _configured_client(configured: OAuth, issuer: Issuer, redirect: str) -> ClientRegistration | None:
     """The client that the configuration names, or the one that the issuer finds at the URL that it names; None if it
     has to be registered."""
+    if configured.client_id is not None and configured.private_key is not None:
+        if "private_key_jwt" not in issuer.token_auth_methods:
+            raise OAuthProblem(f"the issuer {issuer.id} does not take a private_key as authentication")
+        key = configured.private_key.reveal()
+        return ClientRegistration(configured.client_id.reveal(), key, "private_key_jwt", redirect)
     if configured.client_id is not None:
         secret = None if configured.client_secret is None else configured.client_secret.reveal()
         method = "none" if secret is None else choose_auth_method(issuer.token_auth_methods, has_secret=True)
@@ -194,8 +199,9 @@ async def finish(pending: PendingLogin, code: str, store: Store, vault: Vault) -
         StateError: the login cannot be stored.
     """
     request, issuer = pending.request, pending.request.issuer
-    now = time.time()  # the lifetime of the token begins before its answer has come
-    tokens = read_tokens(*await pending.http.post(issuer.token_endpoint, code_form(request, code, pending.client)))
+    caller = Caller(pending.client, issuer.id, time.time())
+    now = caller.now  # the lifetime of the token begins before its answer has come
+    tokens = read_tokens(*await pending.http.post(issuer.token_endpoint, code_form(request, code, caller)))
     is_step_up = pending.former is not None and bool(pending.former.missing) and not pending.is_other_issuer
     login = Login(
         id=secrets.token_hex(8),
@@ -233,7 +239,7 @@ async def obtain_own(spec: HttpServer, former: Login | None, now: float) -> Logi
     assert client is not None  # this grant has none without a client_id
     challenged = () if challenge is None else challenge.scopes
     scopes = choose_scopes(spec.oauth.scopes, challenged, found.scopes, ())
-    form = client_credentials_form(found.resource, scopes, client)
+    form = client_credentials_form(found.resource, scopes, Caller(client, found.issuer.id, now))
     tokens = read_tokens(*await http.post(found.issuer.token_endpoint, form))
     return Login(
         id=secrets.token_hex(8) if former is None else former.id,
@@ -269,9 +275,10 @@ async def revoke(login: Login, server: Url) -> bool:
     if login.revocation_endpoint is None:
         return False
     http = IssuerHttp(await find_home(server))
+    caller = Caller(login.client, login.issuer, time.time())
     for token, hint in ((login.refresh_token, "refresh_token"), (login.access_token, "access_token")):
         if token is not None:
-            answer = await http.post(login.revocation_endpoint, revocation_form(token, hint, login.client))
+            answer = await http.post(login.revocation_endpoint, revocation_form(token, hint, caller))
             if answer.status != 200:
                 raise OAuthProblem(f"the issuer did not revoke the token (HTTP {answer.status})")
     return True

@@ -589,7 +589,8 @@ def test_the_client_of_a_login_is_read(tmp_path: Path) -> None:
     text = f"oauth: {{{keys}, grant: client_credentials}}"
     made = load_text(tmp_path, OAUTH.format(text), {"S": "s3cret"}).servers["a"]
     assert isinstance(made, HttpServer)
-    assert made.oauth == OAuth(Secret("c"), Secret("s3cret"), ("a", "b:c"), None, 8765, OAuthGrant.CLIENT_CREDENTIALS)
+    own = OAuthGrant.CLIENT_CREDENTIALS
+    assert made.oauth == OAuth(Secret("c"), Secret("s3cret"), scopes=("a", "b:c"), redirect_port=8765, grant=own)
     assert "s3cret" not in repr(made.oauth)
     document = load_text(tmp_path, OAUTH.format("oauth: {client_metadata_url: 'https://me.example/c.json'}")).servers[
         "a"
@@ -602,8 +603,10 @@ def test_the_client_of_a_login_is_read(tmp_path: Path) -> None:
     ("keys", "why"),
     [
         ("oauth: {client_secret: s}", "client_secret belongs to a client_id"),
-        ("oauth: {grant: client_credentials}", "client_credentials needs client_id and client_secret"),
-        ("oauth: {grant: client_credentials, client_id: c}", "client_credentials needs client_id and client_secret"),
+        ("oauth: {grant: client_credentials}", "needs client_id, and client_secret or private_key"),
+        ("oauth: {grant: client_credentials, client_id: c}", "needs client_id, and client_secret or private_key"),
+        ("oauth: {private_key: k}", "private_key belongs to a client_id"),
+        ("oauth: {client_id: c, client_secret: s, private_key: k}", "a client_secret or a private_key; remove one"),
         ("oauth: {grant: password}", "expected authorization_code or client_credentials"),
         ("oauth: {scopes: ['a b']}", "expected a scope"),
         ("oauth: {scopes: ['']}", "expected a scope"),

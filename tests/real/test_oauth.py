@@ -11,6 +11,7 @@ import re
 import signal
 import threading
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from host.cli.admin_client import find_hosts
+from tests.host.oauth.test_assertion import EC, pem
 from tests.real.oauth.browser import Browser
 from tests.real.oauth.fixtures import Provider, login_command, protected_server, run_colonnade, running_provider
 from tests.real.running import Running, free_port, serving, until, write_config
@@ -35,6 +37,15 @@ OWN_CLIENT: dict[str, Any] = {
 }
 
 
+_POINT = EC.public_key().public_numbers()
+_NUMBERS = {name: urlsafe_b64encode(n.to_bytes(32, "big")) for name, n in (("x", _POINT.x), ("y", _POINT.y))}
+_PUBLIC_KEY = {name: text.rstrip(b"=").decode() for name, text in _NUMBERS.items()}
+SIGNING = {
+    **OWN_CLIENT,
+    "client_id": "signing",
+    "token_endpoint_auth_method": "private_key_jwt",
+    "jwks": {"keys": [{"kty": "EC", "crv": "P-256", **_PUBLIC_KEY}]},
+}
 REDIRECT = free_port()
 CONFIDENTIAL = {
     "client_id": "confidential",
@@ -47,7 +58,7 @@ CONFIDENTIAL = {
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[Provider]:
-    with running_provider(OWN_CLIENT, CONFIDENTIAL) as provider:
+    with running_provider(OWN_CLIENT, CONFIDENTIAL, SIGNING) as provider:
         yield provider
 
 
@@ -305,6 +316,14 @@ def test_colonnade_gets_its_own_token(provider: Provider, protected: str, tmp_pa
         (line,) = until(lambda: host.state_lines("other", "failed"), "it fails")
         assert "invalid_client" in line
         assert "s3cret" not in host.errors + str(host.said)
+
+
+def test_colonnade_signs_with_its_private_key(provider: Provider, protected: str, tmp_path: Path) -> None:
+    (tmp_path / "key.pem").write_text(pem(EC))
+    oauth = {"grant": "client_credentials", "client_id": "signing", "private_key": "${file:key.pem}"}
+    file = write_config(tmp_path, {"notes": {"url": protected, "oauth": {**oauth, "scopes": ["notes"]}}})
+    with serving(file, "notes"):
+        assert call(file) == "noted: hello"
 
 
 def test_no_secret_of_a_login_is_seen_anywhere(provider: Provider, protected: str, tmp_path: Path) -> None:

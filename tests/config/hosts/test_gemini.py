@@ -328,4 +328,4 @@ def test_the_client_of_a_login(home: Home) -> None:
     """The issuer is found without the host's keys for it."""
     oauth = {"enabled": True, "clientId": "c", "clientSecret": "s", "scopes": ["a"], "tokenUrl": "https://x"}
     home.write(USER, json.dumps({"mcpServers": {"notes": {"httpUrl": "https://notes.example/mcp", "oauth": oauth}}}))
-    assert http(home.read(USER), "notes").oauth == OAuth(Secret("c"), Secret("s"), ("a",))
+    assert http(home.read(USER), "notes").oauth == OAuth(Secret("c"), Secret("s"), scopes=("a",))

@@ -171,6 +171,18 @@ async def test_another_failure_is_tried_again_later(answer: Any) -> None:
         assert len(process.reported) == 1
 
 
+@pytest.mark.parametrize(("client_id", "sent"), [("mine", "new"), ("another", "old")])
+async def test_a_client_has_the_secret_of_the_configuration(client_id: str, sent: str) -> None:
+    """It may be another one than at the login. That of another client is not used for it."""
+    known = ClientRegistration("mine", "old", "client_secret_post")
+    async with open_issuer() as issuer, processes(stored=login(issuer, client=known)) as (process,):
+        issuer.oauth = OAuth(client_id=Secret(client_id), client_secret=Secret("new"))
+        issuer.tokens = [renewed(2)]
+        process.clock.time = START + 601
+        await process.of(issuer).renew(None)
+        assert issuer.asked[0].form["client_secret"] == sent
+
+
 async def test_a_client_that_the_issuer_has_forgotten_is_registered_anew() -> None:
     known = ClientRegistration("client", redirect_uri="http://127.0.0.1:5/oauth/callback", is_dynamic=True)
     for error, kept in (("invalid_client", ""), ("invalid_grant", known.redirect_uri)):

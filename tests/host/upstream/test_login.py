@@ -35,6 +35,7 @@ from host.upstream.login import (
 )
 from host.url import Url
 from host.wire.issuer_http import IssuerUnreachable
+from tests.host.oauth.test_assertion import EC, claims, pem
 from tests.host.upstream.test_vault import LOGIN
 from tests.kit.gates import folder, store_opener
 from tests.kit.issuer import ISSUER_METADATA, RESOURCE_METADATA, Issuer, open_issuer
@@ -260,6 +261,21 @@ async def test_an_issuer_that_takes_no_secret() -> None:
         with pytest.raises(OAuthProblem, match="does not take a client_secret"):
             async with beginning(issuer):
                 pass
+
+
+async def test_a_client_with_a_private_key_signs() -> None:
+    async with open_issuer() as issuer:
+        configure(issuer, OAuth(client_id=Secret("mine"), private_key=Secret(pem(EC))))
+        with pytest.raises(OAuthProblem, match="does not take a private_key"):
+            async with beginning(issuer):
+                pass
+        metadata(issuer)["token_endpoint_auth_methods_supported"] = ["private_key_jwt"]
+        async with beginning(issuer) as (pending, store):
+            issuer.tokens = [{"access_token": "t"}]
+            await finish(pending, "c", store, VAULT)
+            (asked,) = issuer.paths("/token")
+            assert claims(asked.form["client_assertion"])["aud"] == issuer.id
+            assert b"PRIVATE" not in asked.body
 
 
 @pytest.mark.parametrize("supported", [True, False])
