@@ -282,13 +282,14 @@ def registration_request(redirect_uri: str, scopes: Sequence[str], auth_methods:
     Args:
         auth_methods: those of the token endpoint. A public client is registered unless there is no such method.
     """
+    method = choose_auth_method(auth_methods, has_secret=False) or choose_auth_method(auth_methods, has_secret=True)
     request: dict[str, object] = {
         "client_name": "Colonnade",
         "application_type": "native",
         "redirect_uris": [redirect_uri],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
-        "token_endpoint_auth_method": choose_auth_method(auth_methods, has_secret=False) or "client_secret_basic",
+        "token_endpoint_auth_method": method or "client_secret_basic",
     }
     if scopes:
         request["scope"] = " ".join(scopes)

@@ -233,7 +233,11 @@ def test_a_registration_is_for_a_native_public_client_if_that_is_possible() -> N
     assert request["grant_types"] == ["authorization_code", "refresh_token"]
     assert (request["token_endpoint_auth_method"], request["scope"]) == ("none", "a b")
     assert "scope" not in registration_request(REDIRECT, [], ["none"])
-    assert registration_request(REDIRECT, [], ["client_secret_post"])["token_endpoint_auth_method"] != "none"
+    for methods, wanted in (
+        (["client_secret_post"], "client_secret_post"),
+        (["private_key_jwt"], "client_secret_basic"),
+    ):
+        assert registration_request(REDIRECT, [], methods)["token_endpoint_auth_method"] == wanted
 
 
 def test_a_registration_is_read() -> None:
