@@ -267,8 +267,9 @@ def test_a_revoked_login_is_told_once(file: Path, provider: Provider) -> None:
         assert call(file) == "noted: hello"
         provider.set(revoke_all=True)
         before = provider.count(grant="refresh_token", error="invalid_grant")
-        for _ in range(20):
-            call(file)
+        with opened(host) as send:
+            for _ in range(50):
+                send("x")
         wait_state(host, "needs login")
         pause(2)  # a loop would show itself
         assert len(host.state_lines("notes", "needs")) == 1
