@@ -88,11 +88,9 @@ class Immediate(Protocol):
     def take_body(self, limit: int) -> bytes | None:
         """The whole body, once, instead of `receive`; None if not all of it has come, or if it is longer."""
 
-    def begin_response(
-        self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes
-    ) -> Awaitable[None] | None:
-        """Send a whole response, whose headers tell its length. None if the client has taken it, or is gone; otherwise
-        await what is returned, to send the rest."""
+    def begin_response(self, status: int, headers: tuple[tuple[str, str], ...], body: bytes) -> Awaitable[None] | None:
+        """Send a whole response. Its length is added to the headers. None if the client has taken it, or is gone;
+        otherwise await what is returned, to send the rest."""
 
 
 def immediate(scope: Scope) -> Immediate | None:

@@ -46,7 +46,7 @@ from .acceptor import (
     Acceptor,
     Limits,
 )
-from .asgi import CLAIM, FINDINGS, IMMEDIATE, PEER, ASGIApp, Event, RawHeaders, Scope
+from .asgi import CLAIM, FINDINGS, IMMEDIATE, PEER, ASGIApp, Event, Scope
 from .chunked import BadChunk, ChunkedBody
 from .deadlines import Clock, Timed
 from .descent import examine_peer
@@ -579,23 +579,21 @@ class _Request:
             self.is_whole = not self._left
         self._content += content
 
-    def _begin(self, status: int, headers: RawHeaders) -> bytes:
-        """Begin the response; returns the bytes to write now."""
-        connection, server = self._connection, self._connection.server
-        # The client must know with this response that the connection will be closed.
-        ends = not (self.keeps_alive and self.is_whole) or server.ends_after_answer(connection)
-        data = self.response.begin(status, headers, server.date(), closes=ends)
-        self.keeps_alive = not self.response.closes
-        return data
+    def _ends(self) -> bool:
+        """Whether the connection is closed after the response, which must tell its client so."""
+        connection = self._connection
+        return not (self.keeps_alive and self.is_whole) or connection.server.ends_after_answer(connection)
 
-    def begin_response(self, status: int, headers: RawHeaders, body: bytes) -> Awaitable[None] | None:
+    def begin_response(self, status: int, headers: tuple[tuple[str, str], ...], body: bytes) -> Awaitable[None] | None:
         """See `asgi.Immediate`. Nothing is sent after the end of the request or of its connection."""
         if self.is_ended or self.is_refused:
             return None
         if self.response.is_begun:
             raise RuntimeError("a response was begun already")
-        head = self._begin(status, headers)
-        return self._connection.begin_write(head + self.response.add(body, more=False))
+        ends = self._ends()
+        data = self.response.whole(status, headers, body, self._connection.server.date(), closes=ends)
+        self.keeps_alive = not ends
+        return self._connection.begin_write(data)
 
     async def send(self, event: Event) -> None:
         """ASGI's `send`. Nothing is sent after the end of the request or of its connection."""
@@ -612,7 +610,9 @@ class _Request:
             if more:  # so that an app that sends on and on lets other tasks run
                 await trio.lowlevel.cancel_shielded_checkpoint()
         elif kind == "http.response.start" and not response.is_begun:
-            data = self._begin(event["status"], event["headers"])
+            date = connection.server.date()
+            data = response.begin(event["status"], event["headers"], date, closes=self._ends())
+            self.keeps_alive = not response.closes
             if data:
                 await connection.write(data)
         else:

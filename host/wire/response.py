@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum, auto
+from functools import lru_cache
+
+MAX_KEPT = 1024
+"""Lists of headers that are kept as bytes, because most responses of a session have the same."""
 
 _WITHOUT_BODY = (204, 304)
+_DECIDED_HERE = frozenset(("connection", "content-length", "transfer-encoding"))
 
 
 class _Framing(Enum):
@@ -91,6 +96,27 @@ class Response:
         self._held = head
         return b""
 
+    def whole(
+        self, status: int, headers: tuple[tuple[str, str], ...], body: bytes, date: bytes, *, closes: bool
+    ) -> bytes:
+        """The bytes of a whole response. For `closes` see `begin`.
+
+        Args:
+            headers: without those of the length and the connection.
+
+        Raises:
+            ValueError: there are such ones, or a header would be read as several lines.
+        """
+        self.is_begun, self.is_complete, self.closes = True, True, closes
+        length = len(body)
+        if self._method == "HEAD" or status in _WITHOUT_BODY:
+            body = b""
+        connection = b"connection: close\r\n" if closes else b""
+        fields = _fields(headers)
+        return b"HTTP/1.1 %d \r\n%bcontent-length: %d\r\n%bdate: %b\r\n\r\n%b" % (
+            status, fields, length, connection, date, body,
+        )  # fmt: skip
+
     def add(self, body: bytes, *, more: bool) -> bytes:
         """Add a part of the body, the last one unless there is more. Returns the bytes to write.
 
@@ -127,3 +153,14 @@ def response_head(status: int, lines: list[bytes], date: bytes, connection: byte
     if head.count(b"\n") != ends or head.count(b"\r") != ends or b"\x00" in head:
         raise ValueError("a header of the response has a line end or a NUL")
     return head
+
+
+@lru_cache(MAX_KEPT)
+def _fields(headers: tuple[tuple[str, str], ...]) -> bytes:
+    """The headers of a whole response as bytes; raises as `Response.whole` does."""
+    fields = "".join([f"{name.lower()}: {value}\r\n" for name, value in headers]).encode("latin-1")
+    if fields.count(b"\n") != len(headers) or fields.count(b"\r") != len(headers) or b"\x00" in fields:
+        raise ValueError("a header of the response has a line end or a NUL")
+    if not _DECIDED_HERE.isdisjoint(name.lower() for name, _ in headers):
+        raise ValueError("the length of the response and its connection are not for the app to decide")
+    return fields

@@ -22,7 +22,7 @@ from host.downstream.stateless import Stateless
 from host.downstream.tasks import Tasks
 from host.journal import InternalError
 from host.jsonrpc.messages import ErrorBody
-from host.wire.asgi import IMMEDIATE, ASGIApp, Event, RawHeaders, Scope, Send
+from host.wire.asgi import IMMEDIATE, ASGIApp, Event, Scope, Send, encode_headers
 from host.wire.sse import Event as SseEvent
 from host.wire.sse import EventParser
 from tests.kit.world import Refusal, ScriptedServer, World, open_world
@@ -260,9 +260,10 @@ class _Immediate:
             return None
         return self._coming.pop()
 
-    def begin_response(self, status: int, headers: RawHeaders, body: bytes) -> Awaitable[None] | None:
+    def begin_response(self, status: int, headers: tuple[tuple[str, str], ...], body: bytes) -> Awaitable[None] | None:
+        raw = encode_headers({**dict(headers), "content-length": str(len(body))})
         events: list[Event] = [
-            {"type": "http.response.start", "status": status, "headers": headers},
+            {"type": "http.response.start", "status": status, "headers": raw},
             {"type": "http.response.body", "body": body, "more_body": False},
         ]
         if not self._client.reads.is_set():

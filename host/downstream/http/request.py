@@ -25,7 +25,6 @@ from host.wire.asgi import (
     Immediate,
     Receive,
     Send,
-    encode_headers,
     read_body_untimed,
     respond,
 )
@@ -74,9 +73,7 @@ class HttpRequest(Struct, frozen=True):
         """Send a whole response; see `asgi.Immediate.begin_response`."""
         if self.at_once is None or len(data) > CHUNK:  # the listener would hold a long one a second time
             return respond(self.send, status, {**self.cors_headers, **headers}, data, self.charge.touch)
-        length = str(len(data))
-        raw = encode_headers({**self.head.cors_headers, **headers, "content-length": length})
-        return self.at_once.begin_response(status, raw, data)
+        return self.at_once.begin_response(status, tuple({**self.head.cors_headers, **headers}.items()), data)
 
     async def respond(self, status: int, headers: Mapping[str, str] = NO_HEADERS, data: bytes = b"") -> None:
         await respond(self.send, status, {**self.cors_headers, **headers}, data)

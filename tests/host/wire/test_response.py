@@ -27,6 +27,24 @@ def test_an_answer_of_known_length_is_written_with_the_first_part_of_its_body() 
     assert (response.is_complete, response.is_cut, response.closes) == (True, False, False)
 
 
+@pytest.mark.parametrize(
+    ("method", "version", "status"), [("POST", "1.1", 200), ("HEAD", "1.1", 200), ("GET", "1.0", 304)]
+)
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_whole_response_is_that_of_its_parts(method: str, version: str, status: int, closes: bool) -> None:
+    whole, parts = Response(method, version), Response(method, version)
+    written = parts.begin(status, KNOWN, DATE, closes=closes) + parts.add(b"hello", more=False)
+    assert whole.whole(status, (("Content-Type", "text/plain"),), b"hello", DATE, closes=closes) == written
+    for name in ("is_begun", "is_complete", "is_unsent", "is_cut", "closes"):
+        assert getattr(whole, name) == getattr(parts, name), name
+
+
+@pytest.mark.parametrize("header", [("a", "b\r\nc: d"), ("a", "b\n"), ("a", "\x00"), ("Content-Length", "5")])
+def test_a_whole_response_with_a_header_that_it_must_not_have_is_refused(header: tuple[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"line end or a NUL|not for the app"):
+        Response("POST", "1.1").whole(200, (header,), b"hello", DATE, closes=False)
+
+
 def test_the_head_of_a_stream_is_written_at_once_and_its_parts_are_chunks() -> None:
     response = Response("POST", "1.1")
     assert begin(response, UNKNOWN).endswith(b"transfer-encoding: chunked\r\ndate: " + DATE + b"\r\n\r\n")
