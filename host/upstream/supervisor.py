@@ -62,6 +62,7 @@ from host.upstream.connection import (
     follow_changes,
     open_client,
 )
+from host.upstream.credentials import Credential
 from host.upstream.negotiate import Dialect, HandshakeOnly, StatelessOnly
 from host.upstream.resource_watches import ResourceWatches
 from host.upstream.runtime import Runtime
@@ -208,6 +209,8 @@ class Upstream:
         self._restarts: Restarts = Restarts() if main is None else main._restarts
         self._pace: Pace = Pace() if main is None else main._pace
         self._catalog_sync: CatalogSync | None = None
+        self._login_id = ""
+        """The login with which the current connection began; empty without one."""
         self._did_connect = False
         """The current connection was negotiated in this `dialect`."""
         self._is_current = True
@@ -423,6 +426,7 @@ class Upstream:
                         await self._stop_until_used()
                 self.attempts += 1
                 self._restarts.on_start(trio.current_time())
+                self._login_id = "" if (credential := self._credential) is None else credential.login_id
                 with trio.CancelScope() as connected:
                     await self._connect(open_link, connected)
                 # Only an idle server gets here: its connection was closed.
@@ -459,23 +463,27 @@ class Upstream:
             await trio.sleep_until(failed.next_attempt)
             self.state = Connecting(trio.current_time(), failed.why)
 
+    @property
+    def _credential(self) -> Credential | None:
+        return login_of(self.spec, self._runtime.credentials)
+
     async def _wait_for_login(self, needed: AuthNeeded) -> None:
         """Wait until a person has logged in at the server."""
-        credential = login_of(self.spec, self._runtime.credentials)
+        credential = self._credential
         assert credential is not None  # otherwise its connection would not say that it needs one
-        before = credential.login_id
+        if credential.login_id != self._login_id:
+            return  # the person was faster
         why = f"{credential.problem}: {credential.remedy}" if credential.problem else str(needed)
         self.state = NeedsLogin(trio.current_time(), why)
         self._catalog_sync = None
         self._runtime.journal.note(ServerNeedsLogin(self.spec.id, why))
-        await credential.wait_changed(before)
+        await credential.wait_changed(self._login_id)
         self.state = Connecting(trio.current_time(), None)
 
     async def _end_with_login(self, client: Client) -> None:
         """End the connection when the login is another one, or over: it may be of another account."""
-        credential = login_of(self.spec, self._runtime.credentials)
-        if credential is not None:
-            await credential.wait_changed(credential.login_id)
+        if (credential := self._credential) is not None:
+            await credential.wait_changed(self._login_id)
             client.peer.connection_lost(LoginChanged("its login has changed"))
 
     def _output_since(self, number: int) -> list[OutputRecord]:

@@ -23,9 +23,11 @@ from host.cli.admin_client import find_hosts
 from tests.host.oauth.test_assertion import EC, pem
 from tests.real.oauth.browser import Browser
 from tests.real.oauth.fixtures import Provider, login_command, protected_server, run_colonnade, running_provider
-from tests.real.running import Running, free_port, serving, until, write_config
+from tests.real.running import ROOT, Running, free_port, serving, until, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # the first test may have to install the issuer
+
+AUTHORIZATION = ROOT / "docs" / "authorization.md"
 
 OWN_CLIENT: dict[str, Any] = {
     "client_id": "own",
@@ -110,7 +112,10 @@ def test_a_login_makes_the_server_work(file: Path, provider: Provider) -> None:
     with serving(file) as host:
         row = wait_state(host, "needs login")
         assert row["detail"] == "the server wants a login (HTTP 401): colonnade login notes"
-        assert host.state_lines("notes", "needs")
+        (line,) = host.state_lines("notes", "needs")
+        documented = re.search(r"^  notes .*needs login .*$", AUTHORIZATION.read_text("utf-8"), re.MULTILINE)
+        assert documented is not None
+        assert line.split() == documented[0].split()
         assert "colonnade login notes" in run_colonnade(file, "list").stdout
         assert "colonnade login notes" in run_colonnade(file, "status").stdout
         assert "the server wants a login (HTTP 401): colonnade login notes" in call(file)

@@ -496,12 +496,14 @@ class Protected(ScriptedServer):
         self._credential = credential
         self.opens = trio.Event()
         self.opens.set()
+        self.refuses_for = 0.0
 
     @asynccontextmanager
     async def open_link(self) -> AsyncIterator[Link]:
         await self.opens.wait()
         if not self._credential.login_id:
             self.connections += 1
+            await trio.sleep(self.refuses_for)
             raise AuthNeeded(401, "the server wants a login", self._credential.remedy, BEARER, needs_login=True)
         async with super().open_link() as link:
             yield link
@@ -568,6 +570,34 @@ async def test_a_stored_login_that_cannot_be_read_is_told(autojump_clock: MockCl
         async with open_world(Protected(process.of(AT)), credentials=process.credentials) as world:
             await world.settled()
             assert "cannot be read with the present key" in needs(world)[0]
+
+
+async def test_a_login_while_a_connection_is_refused_is_not_missed(autojump_clock: MockClock) -> None:
+    """The person logs in between the refusal and its end, which may take seconds."""
+    async with processes() as (process,):
+        server = Protected(process.of(AT))
+        server.refuses_for = 2.0
+        async with open_world(server, credentials=process.credentials) as world:
+            await trio.sleep(1)
+            put(process.store, login(AT))
+            await process.credentials.reload()
+            await trio.sleep(5)
+            assert isinstance(state(world), Ready)
+            assert (server.connections, needs(world)) == (2, [])
+
+
+async def test_a_login_while_a_connection_begins_is_that_of_the_next_one(autojump_clock: MockClock) -> None:
+    async with processes(stored=login(AT)) as (process,):
+        server = Protected(process.of(AT))
+        server.opens = trio.Event()
+        async with open_world(server, credentials=process.credentials) as world:
+            await trio.sleep(1)
+            put(process.store, login(AT, id="login-2"))
+            await process.credentials.reload()
+            server.opens.set()
+            await trio.sleep(5)
+            assert isinstance(state(world), Ready)
+            assert server.connections == 2
 
 
 async def test_lists_are_remembered_for_one_login(autojump_clock: MockClock, tmp_path: Path) -> None:
