@@ -102,19 +102,18 @@ class _RequestHandle:
         raise LinkLost("the client can be asked nothing while it waits for this")
 
 
-class _StateBinding:
+class _StateBinding(Struct, frozen=True, dict=True):
     """What a state is bound to: this request without its `_meta`, of this client, at this endpoint."""
 
-    def __init__(self, caller: Caller, method: str, params: Mapping[str, Raw]) -> None:
-        self._caller = caller
-        self._method = method
-        self._params = params
+    caller: Caller
+    method: str
+    params: Mapping[str, Raw]
 
     @cached_property
     def digest(self) -> bytes:
         """Digest that is equal for equal requests, whatever their encoding."""
-        asked = {name: _canonical(each) for name, each in self._params.items() if name != META}
-        stated = [self._caller.endpoint, self._caller.identity, self._method, sorted(asked.items())]
+        asked = {name: _canonical(each) for name, each in self.params.items() if name != META}
+        stated = [self.caller.endpoint, self.caller.identity, self.method, sorted(asked.items())]
         return hashlib.sha256(json.dumps(stated).encode()).digest()
 
 

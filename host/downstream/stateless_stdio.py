@@ -19,7 +19,7 @@ from host.errors import ColonnadeError
 from host.jsonrpc.conversation import cancel_notification
 from host.jsonrpc.messages import Failure, Id, Message, Notification, Request, Success
 from host.protocol.abilities import NO_ABILITIES, Abilities
-from host.protocol.stateless import Envelope, envelope, take_stated
+from host.protocol.stateless import Envelope, take_stated
 from host.protocol.subscriptions import LISTEN, Filter, listen_result, with_subscription_id
 from host.router.router import Router
 
@@ -64,7 +64,7 @@ class StatelessStdio:
             return
         try:
             params = params_of(request)
-            stated = envelope(take_stated(params))
+            stated = take_stated(params).checked
             wanted = requested_filter(params, stated.abilities) if request.method == LISTEN else None
         except ColonnadeError as error:
             self._session.serving.end(request.id, scope)

@@ -75,6 +75,9 @@ def encode_header(text: str) -> str:
     return f"{_OPENS}{b64encode(text.encode()).decode()}{_CLOSES}"
 
 
+_encode_header_once = lru_cache(maxsize=_CACHED_NAMES)(encode_header)
+
+
 def decode_header(header: str) -> str:
     """Decode a value of `Mcp-Name` or `Mcp-Param-*`.
 
@@ -278,7 +281,10 @@ def check(method: str, params: Mapping[str, Raw], header: Header) -> None:
     if header(METHOD_HEADER) != [method] and _single_value(_METHOD, header) != method:
         raise _mismatch(_METHOD)
     name = name_of(method, params)
-    if name is None or header(NAME_HEADER) == [encode_header(name)]:
+    if name is None:
+        return
+    encode = encode_header if len(name) > _CACHED_NAME else _encode_header_once
+    if header(NAME_HEADER) == [encode(name)]:
         return
     if _decoded_header(_NAME, _single_value(_NAME, header)) != name:
         raise _mismatch(_NAME)

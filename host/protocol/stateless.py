@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -79,20 +79,34 @@ MAX_TTL = 2**53 - 1
 # The envelope of a request
 
 
-class StatedEnvelope(Struct, frozen=True):
-    """The envelope in the `_meta` of a request, before its values are checked."""
-
-    version: str
-    capabilities: Raw
-    level: Raw | None
-
-
 class Envelope(Struct, frozen=True):
     """Abilities and log level of a stateless request."""
 
     abilities: Abilities
     level: str | None
     """The least severe log message that is sent for the request; None for no log messages."""
+
+
+class StatedEnvelope(Struct, frozen=True, dict=True):
+    """The envelope in the `_meta` of a request, before its values are checked."""
+
+    version: str
+    capabilities: Raw
+    level: Raw | None
+
+    @cached_property
+    def checked(self) -> Envelope:
+        """The envelope with its values checked, once for all requests that state the same.
+
+        Raises:
+            UnsupportedVersion: the revision is not a stateless one that Colonnade supports.
+            InvalidParams: the log level does not exist.
+        """
+        revision = MODERN.get(self.version)
+        if revision is None:
+            raise unsupported_version(self.version)
+        level = None if self.level is None else level_of({"level": self.level})
+        return Envelope(abilities_of(revision, self.capabilities), level)
 
 
 def has_envelope(params: Raw | Mapping[str, Raw] | None) -> bool:
@@ -146,20 +160,6 @@ def _divide(text: bytes) -> tuple[StatedEnvelope, Raw]:
 _divide_once = lru_cache(maxsize=CACHED_CLIENTS)(_divide)
 
 
-def envelope(found: StatedEnvelope) -> Envelope:
-    """Check the values of an envelope.
-
-    Raises:
-        UnsupportedVersion: the revision is not a stateless one that Colonnade supports.
-        InvalidParams: the log level does not exist.
-    """
-    revision = MODERN.get(found.version)
-    if revision is None:
-        raise unsupported_version(found.version)
-    level = None if found.level is None else level_of({"level": found.level})
-    return Envelope(abilities_of(revision, found.capabilities), level)
-
-
 def with_envelope(
     params: dict[str, Raw],
     revision: Revision,
@@ -181,22 +181,24 @@ def with_envelope(
     Raises:
         InvalidParams: `_meta` is not an object.
     """
-    head = _head_of_meta(revision, client_version)
-    rest = {CAPABILITIES: encode(capabilities)}
+    envelope = _own_envelope(revision.name, client_version, bytes(encode(capabilities)))
+    rest: dict[str, Raw] = {}
     if level is not None:
         rest[LEVEL] = encode(level)
     if token is not None:
         rest[PROGRESS_TOKEN] = encode(token)
     if params.get(META, EMPTY_OBJECT) != EMPTY_OBJECT:
         rest |= end_to_end_fields(params)
-    return {**params, META: Raw(head + bytes(encode_object(rest))[1:])}
+    if rest:
+        envelope = Raw(bytes(envelope)[:-1] + b"," + bytes(encode_object(rest))[1:])
+    return {**params, META: envelope}
 
 
-@lru_cache(maxsize=len(MODERN))
-def _head_of_meta(revision: Revision, client_version: str) -> bytes:
-    """The members of the envelope that are the same in all requests, without the closing brace."""
-    own = {VERSION: encode(revision.name), CLIENT: encode(implementation_info(client_version))}
-    return bytes(encode_object(own))[:-1] + b","
+@lru_cache(maxsize=64)
+def _own_envelope(version: str, client_version: str, capabilities: bytes) -> Raw:
+    """The envelope with what nearly all requests have alone, encoded once."""
+    own = {VERSION: version, CLIENT: implementation_info(client_version), CAPABILITIES: Raw(capabilities)}
+    return encode(own)
 
 
 _VERSION_WORD = VERSION.rpartition("/")[2]
@@ -315,13 +317,14 @@ def strip_hop_fields(result: Raw) -> Raw:
     connection. `result` itself if it has none of them, or cannot be decoded. Not for tasks, whose `ttlMs` is their
     lifetime."""
     try:
-        whole = members(result)
+        found = members(result)
     except ValueError:
         return result
-    if META not in whole and _HINTS.isdisjoint(whole):
-        return result
-    found = {name: each for name, each in whole.items() if name not in _HINTS}
     meta = found.get(META)
+    if meta is None and _HINTS.isdisjoint(found):
+        return result
+    for name in _HINTS:
+        found.pop(name, None)
     if meta is not None and is_object(meta) and may_contain_word(meta, HOP_PREFIX):
         kept = {name: each for name, each in members(meta).items() if name not in _HOP_MEMBERS}
         if kept:

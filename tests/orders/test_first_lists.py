@@ -33,7 +33,7 @@ from host.jsonrpc.raw import encode, members
 from host.peer.outstanding import PeerError
 from host.policy.pins import PinStatus
 from host.protocol.abilities import NO_ABILITIES
-from host.protocol.stateless import envelope, take_stated
+from host.protocol.stateless import take_stated
 from host.slices import run_inline
 from tests.kit.asgi import IO, open_stateless
 from tests.kit.gates import folder
@@ -561,7 +561,7 @@ class Life:
         given = members(encode({**(params or {}), "_meta": {**(params or {}).get("_meta", {}), **meta}}))
         client = StatelessClient("test", endpoint, identity, None, object())
         request = Request(1, method, encode(given))
-        stated = envelope(take_stated(given))
+        stated = take_stated(given).checked
         caller = client.caller(stated.abilities)
         answer = await self.stateless.answer(request, given, stated, caller, lambda notice: True)
         if isinstance(answer, Failure):

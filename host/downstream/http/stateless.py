@@ -27,7 +27,7 @@ from host.jsonrpc.messages import Failure, Request, Success, write
 from host.memory import Budget, OverBudget, client_owner
 from host.protocol.methods import TOOLS_CALL
 from host.protocol.param_headers import check, check_params, check_version
-from host.protocol.stateless import Envelope, envelope, take_stated
+from host.protocol.stateless import Envelope, take_stated
 from host.protocol.subscriptions import LISTEN, Filter, listen_result
 from host.router.router import Router
 from host.wire.asgi import NO_HEADERS, cancel_on_disconnect, start_response, until_disconnect
@@ -70,40 +70,7 @@ class StatelessHttp:
         params, stated, caller, target = await self._validate(http_request, request, client)
         if request.method == LISTEN:
             await self._listen(http_request, request, params, stated, client)
-        else:
-            await self._answer(http_request, request, params, stated, caller, target)
-
-    async def _validate(
-        self, http_request: HttpRequest, request: Request, client: StatelessClient
-    ) -> tuple[Mapping[str, Raw], Envelope, Caller, ResolvedName | None]:
-        """Check a request in this order: envelope, headers, revision, and the headers of the tool's parameters. Returns
-        its params, its envelope, its caller, and the tool that it calls, if any. Unknown methods are refused later."""
-        target = None
-        try:
-            params = params_of(request)
-            found = take_stated(params)
-            check_version(found.version, http_request.headers.all)
-            check(request.method, params, http_request.headers.all)
-            stated = envelope(found)
-            caller = client.caller(stated.abilities)
-            if request.method == TOOLS_CALL.name:
-                target = await self._router.resolver.resolve(caller, TOOLS_CALL.name, params)
-                param_headers = self._router.resolver.param_headers(target)
-                if param_headers:
-                    check_params(params, param_headers, http_request.headers.all)
-        except ColonnadeError as error:
-            raise Rejected(Refusal(400, error.message), error.code, request.id, error.data) from None
-        return params, stated, caller, target
-
-    async def _answer(
-        self,
-        http_request: HttpRequest,
-        request: Request,
-        params: Mapping[str, Raw],
-        stated: Envelope,
-        caller: Caller,
-        target: ResolvedName | None,
-    ) -> None:
+            return
         answer: Success | Failure | None = None
         with trio.CancelScope() as scope:
             http_request.charge.cancel_on_drop(scope)
@@ -125,6 +92,29 @@ class StatelessHttp:
         finishing = reply.finish(answer, _status(answer))
         del answer  # while the client reads it, nothing else may keep the server's buffer
         await finishing
+
+    async def _validate(
+        self, http_request: HttpRequest, request: Request, client: StatelessClient
+    ) -> tuple[Mapping[str, Raw], Envelope, Caller, ResolvedName | None]:
+        """Check a request in this order: envelope, headers, revision, and the headers of the tool's parameters. Returns
+        its params, its envelope, its caller, and the tool that it calls, if any. Unknown methods are refused later."""
+        target = None
+        header = http_request.headers.all
+        try:
+            params = params_of(request)
+            found = take_stated(params)
+            check_version(found.version, header)
+            check(request.method, params, header)
+            stated = found.checked
+            caller = client.caller(stated.abilities)
+            if request.method == TOOLS_CALL.name:
+                target = await self._router.resolver.resolve(caller, TOOLS_CALL.name, params)
+                param_headers = self._router.resolver.param_headers(target)
+                if param_headers:
+                    check_params(params, param_headers, header)
+        except ColonnadeError as error:
+            raise Rejected(Refusal(400, error.message), error.code, request.id, error.data) from None
+        return params, stated, caller, target
 
     async def _listen(
         self,

@@ -9,6 +9,7 @@ A disconnect does not cancel here: the call continues, and its result can be fet
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from contextlib import suppress
 
 import trio
@@ -102,7 +103,7 @@ class StreamableHttp:
         received = await read_message(http_request, self._reader)
         message = received.message
         if _era_of(http_request, message) is Era.STATELESS:
-            await self._serve_stateless(http_request, message)
+            await self._answer_stateless(http_request, message)
             return
         if isinstance(message, Request) and message.method == INITIALIZE and not http_request.headers.all(SESSION):
             await self._open(http_request, message)
@@ -117,14 +118,13 @@ class StreamableHttp:
             _deliver(session, message)
             await http_request.respond(202)
 
-    async def _serve_stateless(self, http_request: HttpRequest, message: Message | Malformed) -> None:
+    def _answer_stateless(self, http_request: HttpRequest, message: Message | Malformed) -> Awaitable[None]:
         if isinstance(message, Request):
-            await self._stateless.serve(http_request, message)
-        elif isinstance(message, Notification):
+            return self._stateless.serve(http_request, message)
+        if isinstance(message, Notification):
             # There is no answer only if the call was cancelled: the client waits for nothing
-            await http_request.respond(202)
-        else:
-            raise Rejected(Refusal(400, "unexpected response: no request of the server is open; send a request"))
+            return http_request.respond(202)
+        raise Rejected(Refusal(400, "unexpected response: no request of the server is open; send a request"))
 
     async def _take_batch(self, http_request: HttpRequest, received: ParsedInput, malformed: Malformed) -> None:
         """Serve a batch.

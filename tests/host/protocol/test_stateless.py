@@ -24,7 +24,6 @@ from host.protocol.stateless import (
     complete_result,
     discover_params,
     discover_result,
-    envelope,
     freshness_of,
     has_envelope,
     read_discovery,
@@ -112,7 +111,7 @@ def test_a_request_says_what_it_is_and_who_it_is_from() -> None:
     meta = {**META, CLIENT: {"name": "desk", "version": "1.0"}, LEVEL: "warning", "progressToken": 1}
     found = take_stated(params(_meta=meta, name="x"))
     assert found == StatedEnvelope(LATEST.name, Raw(b"{}"), Raw(b'"warning"'))
-    opened = envelope(found)
+    opened = found.checked
     assert opened.level == "warning"
     assert opened.abilities == abilities_of(LATEST, Raw(b"{}"))
 
@@ -132,14 +131,14 @@ def test_what_is_passed_on_stays_in_the_meta_of_a_request() -> None:
 def test_what_a_request_may_be_asked_is_what_it_declares() -> None:
     """Earlier requests do not matter (rules 11, 26)."""
     declared: dict[str, object] = {"roots": {}, "elicitation": {}, "extensions": {f"{IO}tasks": {}}}
-    found = envelope(take_stated(params(_meta={**META, CAPABILITIES: declared}))).abilities
+    found = take_stated(params(_meta={**META, CAPABILITIES: declared})).checked.abilities
     assert (found.roots, found.form, found.url, found.sampling, found.tasks) == (True, True, False, False, True)
     assert found.retries
 
 
 def test_without_a_level_there_is_no_log() -> None:
     """(rule 83)"""
-    assert envelope(take_stated(params(_meta=META))).level is None
+    assert take_stated(params(_meta=META)).checked.level is None
 
 
 @pytest.mark.parametrize("info", [None, 1, "desk", [], {}, {"name": 1}, {"name": "\ud800"}])
@@ -173,7 +172,7 @@ def test_an_envelope_that_lacks_something_is_the_callers_mistake(found: dict[str
 @pytest.mark.parametrize("version", ["2099-01-01", "", "2026-07-28 ", *LEGACY])
 def test_a_version_that_needs_a_handshake_or_is_not_known_is_not_served(version: str) -> None:
     with pytest.raises(UnsupportedVersion) as caught:
-        envelope(take_stated(params(_meta={**META, VERSION: version})))
+        _ = take_stated(params(_meta={**META, VERSION: version})).checked
     assert caught.value.data is not None
     assert read(caught.value.data) == {"supported": list(SERVED), "requested": version}
 
@@ -182,7 +181,7 @@ def test_a_version_that_needs_a_handshake_or_is_not_known_is_not_served(version:
 def test_a_level_that_there_is_not_is_the_callers_mistake(level: object) -> None:
     found = take_stated(params(_meta={**META, LEVEL: level}))
     with pytest.raises(InvalidParams, match="'level' is not one of"):
-        envelope(found)
+        _ = found.checked
 
 
 # What we say
@@ -263,7 +262,7 @@ def test_what_we_send_is_what_we_would_take(meta: dict[str, int], escaped: bool)
     sent = with_envelope(members(text), LATEST, {}, level="error", client_version="1", token=5)
     assert has_envelope(sent)
     assert has_envelope(encode_object(sent))
-    opened = envelope(take_stated(sent))
+    opened = take_stated(sent).checked
     assert opened.level == "error"
     kept = {name: each for name, each in meta.items() if name in ("b", "é", "\ud800")}
     assert {name: each for name, each in read(sent["_meta"]).items() if name in ("b", "é", "\ud800")} == kept
