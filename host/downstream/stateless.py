@@ -21,7 +21,14 @@ from msgspec import Raw, Struct
 
 from host.downstream.call_store import ByOwner, CallStore
 from host.downstream.charge import COPIES
-from host.downstream.detached import PARKED_LIFETIME, DetachedCall, Outcome, ParkedCallState, RequestsToClient
+from host.downstream.detached import (
+    PARKED_LIFETIME,
+    DetachedCall,
+    Outcome,
+    ParkedCallState,
+    RequestsToClient,
+    TaskOptions,
+)
 from host.downstream.error_answers import errors_as_answers
 from host.downstream.tasks import IN_EXTENSION, Tasks
 from host.errors import Forbidden, MethodNotFound, MissingAbility, TooManyRequests, UnknownState
@@ -64,6 +71,8 @@ MAX_SPENT = 10_000
 MAX_SPENT_PER_OWNER = 1000
 """Spent states that are not expired. Beyond that, no state that is valid once is accepted."""
 
+_NO_CLIENT = NoClient()
+
 Tell = Callable[[Notification], object]
 """Puts a notification on the stream of a request, without waiting."""
 
@@ -80,7 +89,7 @@ class StatelessClient(Struct, frozen=True):
 
     def caller(self, abilities: Abilities, handle: ClientHandle | None = None) -> Caller:
         """The caller of one request. `handle` is for notifications outside the response; None for none."""
-        handle = NoClient() if handle is None else handle
+        handle = _NO_CLIENT if handle is None else handle
         return Caller(
             self.name, self.endpoint, self.identity, abilities, self.instance, handle, self.mark, session=self.session
         )
@@ -102,30 +111,26 @@ class _RequestHandle:
         raise LinkLost("the client can be asked nothing while it waits for this")
 
 
-class _StateBinding(Struct, frozen=True, dict=True):
-    """What a state is bound to: this request without its `_meta`, of this client, at this endpoint."""
+class _MrtrRequest(Struct, frozen=True, dict=True):
+    """One request of a call that may take several. States are bound to it: valid for an equal request of this client,
+    at this endpoint."""
 
     caller: Caller
     method: str
-    params: Mapping[str, Raw]
+    asked: Mapping[str, Raw]
+    """Its params, without what it returns of the previous round."""
+    retry: Retry
 
     @cached_property
     def digest(self) -> bytes:
-        """Digest that is equal for equal requests, whatever their encoding."""
-        asked = {name: _canonical(each) for name, each in self.params.items() if name != META}
+        """Digest that is equal for equal requests, whatever their encoding and their `_meta`."""
+        asked = {name: _canonical(each) for name, each in self.asked.items() if name != META}
         stated = [self.caller.endpoint, self.caller.identity, self.method, sorted(asked.items())]
         return hashlib.sha256(json.dumps(stated).encode()).digest()
 
 
-class _MrtrRequest(Struct, frozen=True):
-    """One request of a call that may take several."""
-
-    asked: Mapping[str, Raw]
-    """Its params, without what it returns of the previous round."""
-    bound: _StateBinding
-    at: ParkedCallState | MrtrRound | Answer
-    """Where it continues; an answer if it cannot."""
-    answers: Mapping[str, Raw]
+_Place: TypeAlias = ParkedCallState | MrtrRound | Answer
+"""Where a call continues with a request; an answer if it cannot."""
 
 
 class _SpentStates:
@@ -193,7 +198,7 @@ class Stateless:
         work = partial(self._result, params, stated, caller, _RequestHandle(tell, stated.level), target)
         return errors_as_answers(request, work, self._journal, caller.name, as_stateless_error)
 
-    async def _result(
+    def _result(
         self,
         params: Mapping[str, Raw],
         stated: Envelope,
@@ -201,32 +206,39 @@ class Stateless:
         handle: _RequestHandle,
         target: ResolvedName | None,
         request: Request,
-    ) -> Raw:
+    ) -> Awaitable[Raw]:
         method = request.method
         if method == DISCOVER:
-            if caller.endpoint is not None:
-                await self._router.wait_listed(caller.endpoint, stateless=True)
-            server = self._router.server_at(caller.endpoint, stateless=True)
-            found = discover_result(
-                VERSION,
-                self._router.instructions(caller.endpoint, stateless=True),
-                server=server,
-                tasks=server is None or server.runs_tasks,
-                apps=self._router.shows_apps(caller.endpoint),
-            )
-            return complete_result(DISCOVER, found, VERSION)
+            return self._discover(caller)
         if method not in SUPPORTED_METHODS:
             raise MethodNotFound.of_method(method)
         if method in IN_EXTENSION:
-            return with_server_info(self.tasks.answer_in_extension(request, params, caller), VERSION)
-        turn = self._turn(request, params, caller) if method in RETRIABLE_METHODS else None
-        if turn is not None and isinstance(turn.at, Answer):
-            return self._written(method, turn.at, turn.bound)
-        if stated.level is None:
-            return await self._carry_out(request, params, stated, caller, handle, turn, target)
-        self._router.set_log_level(caller, stated.level)
+            return self._answer_in_extension(request, params, caller)
+        turn = _turn(request, params, caller) if method in RETRIABLE_METHODS else None
+        at = None if turn is None else self._at(turn)
+        work = self._carry_out(request, params, stated, caller, handle, turn, at, target)
+        return work if stated.level is None or isinstance(at, Answer) else self._with_level(caller, stated.level, work)
+
+    async def _discover(self, caller: Caller) -> Raw:
+        if caller.endpoint is not None:
+            await self._router.wait_listed(caller.endpoint, stateless=True)
+        server = self._router.server_at(caller.endpoint, stateless=True)
+        found = discover_result(
+            VERSION,
+            self._router.instructions(caller.endpoint, stateless=True),
+            server=server,
+            tasks=server is None or server.runs_tasks,
+            apps=self._router.shows_apps(caller.endpoint),
+        )
+        return complete_result(DISCOVER, found, VERSION)
+
+    async def _answer_in_extension(self, request: Request, params: Mapping[str, Raw], caller: Caller) -> Raw:
+        return with_server_info(self.tasks.answer_in_extension(request, params, caller), VERSION)
+
+    async def _with_level(self, caller: Caller, level: str, work: Awaitable[Raw]) -> Raw:
+        self._router.set_log_level(caller, level)
         try:
-            return await self._carry_out(request, params, stated, caller, handle, turn, target)
+            return await work
         finally:
             self._router.clear_log_level(caller)
 
@@ -238,63 +250,69 @@ class Stateless:
         caller: Caller,
         handle: _RequestHandle,
         turn: _MrtrRequest | None,
+        at: _Place | None,
         resolved: ResolvedName | None,
     ) -> Raw:
-        if turn is None:
+        if turn is None or at is None:
             answer = await self._router.answer(Exchange(request, params, caller, handle, stated.level))
             assert isinstance(answer, Answered)
             return complete_result(request.method, answer.result, VERSION, answer.freshness)
-        asked, bound, at = turn.asked, turn.bound, turn.at
-        assert not isinstance(at, Answer)
+        if isinstance(at, Answer):
+            return self._written(turn, at)
+        asked = turn.asked
         token = progress_token(asked)
         if isinstance(at, ParkedCallState):
-            outcome = await self._calls.resume(caller.owner, at, turn.answers, handle.notify, token)
+            outcome = await self._calls.resume(caller.owner, at, turn.retry.answers or {}, handle.notify, token)
             if isinstance(outcome, RequestsToClient):
                 _check_can_answer(outcome.requests, stated.abilities)
-            return self._outcome(outcome, bound)
+            return self._outcome(turn, outcome)
         target = resolved or await self._router.resolver.resolve(caller, request.method, asked)
-
         may_park = can_answer_requests(stated.abilities) and self._router.may_park(caller, target)
         task = self.tasks.options(caller, request.method, target)
         if task is None and not may_park:
             exchange = Exchange(request, asked, caller, handle, stated.level, at, None, target)
-            return self._written(request.method, await self._router.answer(exchange), bound)
-
-        async def work(call: DetachedCall) -> Raw:  # it holds no handle of the request, which the call may outlive
-            on_task_created = None if task is None else call.become_task
-            exchange = Exchange(request, asked, caller, call, stated.level, at, on_task_created, target)
-            return self._written(request.method, await self._router.answer(exchange), bound)
-
+            return self._written(turn, await self._router.answer(exchange))
+        work = self._detached_work(request, turn, stated.level, at, task, target)
         size = COPIES * len(request.params or b"")
         begun = self._calls.begin(
             caller.owner, work, handle.notify, token, may_park=may_park, task=task, identity=caller.identity, size=size
         )
-        return self._outcome(await begun, bound)
+        return self._outcome(turn, await begun)
+
+    def _detached_work(
+        self,
+        request: Request,
+        turn: _MrtrRequest,
+        level: str | None,
+        at: MrtrRound,
+        task: TaskOptions | None,
+        target: ResolvedName,
+    ) -> Callable[[DetachedCall], Awaitable[Raw]]:
+        """The work of a call that may outlive its request: it holds no handle of the request. A function of its own,
+        because variables that an inner function uses cost every call that has none."""
+
+        async def work(call: DetachedCall) -> Raw:
+            on_task_created = None if task is None else call.become_task
+            exchange = Exchange(request, turn.asked, turn.caller, call, level, at, on_task_created, target)
+            return self._written(turn, await self._router.answer(exchange))
+
+        return work
 
     # The state that a client returns
 
-    def _turn(self, request: Request, params: Mapping[str, Raw], caller: Caller) -> _MrtrRequest:
-        """Decode the request and find the call that it continues. Nothing is sent to a server before.
+    def _at(self, turn: _MrtrRequest) -> _Place:
+        """Find the place where the request continues. Nothing is sent to a server before.
 
         Raises:
-            InvalidParams: the state or the answers are malformed, belong to another request or client, are expired, or
-                were spent.
+            InvalidParams: the state is malformed, belongs to another request or client, is expired, or was spent.
             TooManyRequests: see `_SpentStates`.
             Forbidden, MissingAbility: see `_url_answers`.
         """
-        retry = retry_of(params)
-        asked = params if retry is FIRST_REQUEST else with_retry(params, None, None)
-        bound = _StateBinding(caller, request.method, asked)
-        return _MrtrRequest(asked, bound, self._at(retry, bound, request.method, caller), retry.answers or {})
-
-    def _at(
-        self, retry: Retry, bound: _StateBinding, method: str, caller: Caller
-    ) -> ParkedCallState | MrtrRound | Answer:
-        """The place where the request continues; raises as `_turn` does."""
+        retry, caller = turn.retry, turn.caller
         if retry.state is None:
             return MrtrRound(None, retry.answers, None)
         try:
-            content = self._seal.unseal("state", bound.digest, retry.state)
+            content = self._seal.unseal("state", turn.digest, retry.state)
         except InvalidSeal:
             raise UnknownState from None
         kind, *rest = msgspec.json.decode(content)
@@ -303,38 +321,49 @@ class Stateless:
         if kind == "pages":
             _, id, server, pages = msgspec.json.decode(content, type=_Pages)
             self._spent.spend(id, caller.owner)
-            return _url_answers(server, pages, retry.answers or {}, method, caller.abilities)
+            return _url_answers(server, pages, retry.answers or {}, turn.method, caller.abilities)
         server, state = rest
         return MrtrRound(server, retry.answers, state)
 
-    def _outcome(self, outcome: Outcome, bound: _StateBinding) -> Raw:
+    def _outcome(self, turn: _MrtrRequest, outcome: Outcome) -> Raw:
         if isinstance(outcome, Task):
             return with_server_info(created_in_extension(outcome), VERSION)
         if isinstance(outcome, RequestsToClient):
             state = outcome.state
-            sealed = self._sealed(["parked", state.call_id, state.round], bound, PARKED_LIFETIME)
+            sealed = self._sealed(turn, ["parked", state.call_id, state.round], PARKED_LIFETIME)
             requests = {key: stateless_form(*each) for key, each in outcome.requests.items()}
             return with_server_info(input_required(requests, sealed), VERSION)
         return outcome
 
-    def _written(self, method: str, answer: Answer, bound: _StateBinding) -> Raw:
+    def _written(self, turn: _MrtrRequest, answer: Answer) -> Raw:
         if isinstance(answer, InputRequired):
             requests = {key: stateless_form(*each) for key, each in answer.requests.items()}
             if answer.restarts:
                 pages = encode_object({key: encode_object(params) for key, (_, params) in requests.items()})
-                state = self._sealed(["pages", self._spent.new_id(), answer.server, pages], bound, PARKED_LIFETIME)
+                state = self._sealed(turn, ["pages", self._spent.new_id(), answer.server, pages], PARKED_LIFETIME)
             else:
-                state = self._sealed(["asked", answer.server, answer.state], bound, STATE_LIFETIME)
+                state = self._sealed(turn, ["asked", answer.server, answer.state], STATE_LIFETIME)
             return with_server_info(input_required(requests, state), VERSION)
-        return complete_result(method, answer.result, VERSION, answer.freshness)
+        return complete_result(turn.method, answer.result, VERSION, answer.freshness)
 
-    def _sealed(self, content: list[object], bound: _StateBinding, life: float) -> str:
-        return self._seal.seal("state", bound.digest, bytes(encode(content)), life)
+    def _sealed(self, turn: _MrtrRequest, content: list[object], life: float) -> str:
+        return self._seal.seal("state", turn.digest, bytes(encode(content)), life)
 
 
 _Pages: TypeAlias = tuple[str, str, str, dict[str, dict[str, Raw]]]
 """Content of a state with which a call is sent again: "pages", its id, the server, and the pages by the keys of their
 answers."""
+
+
+def _turn(request: Request, params: Mapping[str, Raw], caller: Caller) -> _MrtrRequest:
+    """Decode the request.
+
+    Raises:
+        InvalidParams: the state or the answers are malformed.
+    """
+    retry = retry_of(params)
+    asked = params if retry is FIRST_REQUEST else with_retry(params, None, None)
+    return _MrtrRequest(caller, request.method, asked, retry)
 
 
 def _url_answers(

@@ -292,8 +292,11 @@ class Client:
         exchange, method, revision = permit.exchange, permit.exchange.request.method, self.negotiated.revision
         # A stateless client goes through the rounds itself, and nothing is kept here between them.
         mrtr_round = exchange.round
-        answers = None if mrtr_round is None else await self._filter_answers(mrtr_round, upstream_call)
-        state = None if mrtr_round is None else mrtr_round.state
+        answers = state = None
+        if mrtr_round is not None:
+            state = mrtr_round.state
+            if mrtr_round.answers is not None:
+                answers = await self._filter_answers(mrtr_round.answers, upstream_call)
         may_be_task = self.negotiated.runs_tasks and method == TOOLS_CALL.name
         capabilities = self._capabilities_for(exchange.caller.abilities, tasks=may_be_task)
         level = exchange.level
@@ -313,23 +316,27 @@ class Client:
             kind = result_type_of(result)
             mrtr_round = MrtrRound(self.server)  # the result counts as retried, so it is not fresh
         if kind == TASK and may_be_task:
-
-            def send(method: str, params: dict[str, Raw]) -> Awaitable[Raw]:
-                params = with_envelope(params, revision, capabilities, level=None, client_version=VERSION, token=None)
-                return self._request(method, params, upstream_call, headers_for(method, params, revision))
-
-            return Answered(await self._wait_for_task(result, upstream_call, send))
+            return Answered(await self._wait_for_stateless_task(result, upstream_call, capabilities))
         if kind != COMPLETE:
             raise ProtocolViolation(self.server, f"{self.server} sent a result whose resultType is not valid here")
         is_fresh = method in CACHEABLE and not _is_retried(mrtr_round)
         return Answered(strip_hop_fields(result), freshness_of(result) if is_fresh else STALE)
 
-    async def _filter_answers(self, mrtr_round: MrtrRound, upstream_call: UpstreamCall) -> Mapping[str, Raw] | None:
+    def _wait_for_stateless_task(
+        self, created: Raw, upstream_call: UpstreamCall, capabilities: Mapping[str, object]
+    ) -> Awaitable[Raw]:
+        revision = self.negotiated.revision
+
+        def send(method: str, params: dict[str, Raw]) -> Awaitable[Raw]:
+            params = with_envelope(params, revision, capabilities, level=None, client_version=VERSION, token=None)
+            return self._request(method, params, upstream_call, headers_for(method, params, revision))
+
+        return self._wait_for_task(created, upstream_call, send)
+
+    async def _filter_answers(self, given: Mapping[str, Raw], upstream_call: UpstreamCall) -> Mapping[str, Raw]:
         """The input responses of the caller, with only those roots that the server may know. A response with the member
         `roots` is one to `roots/list`: no other response has it."""
-        if mrtr_round.answers is None:
-            return None
-        answers = dict(mrtr_round.answers)
+        answers = dict(given)
         for key, answer in answers.items():
             if is_object(answer) and "roots" in members(answer):
                 answers[key] = await self._gate.server_requests.filter_roots(

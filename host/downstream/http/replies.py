@@ -21,7 +21,7 @@ from host.downstream.charge import answer_too_large
 from host.downstream.http.request import JSON, HttpRequest
 from host.jsonrpc.messages import Failure, Notification, Request, Success, write
 from host.memory import Budget, OverBudget, Owner, Use
-from host.wire.asgi import HEARTBEAT_INTERVAL, Send, send_body, start_response
+from host.wire.asgi import HEARTBEAT_INTERVAL, Send, cancel_on_disconnect, send_body, start_response
 from host.wire.sse import format_comment, format_event, format_priming
 
 STREAM_DELAY = 0.5
@@ -333,13 +333,13 @@ class Replies:
         headers: Mapping[str, str],
         begin_stream: Callable[[], EventStream],
         open_after: float = STREAM_DELAY,
-        leaving: Callable[[], Awaitable[None]] | None = None,
+        leaving: trio.CancelScope | None = None,
     ) -> Reply:
         """A reply that becomes a stream after so many seconds of silence.
 
         Args:
             headers: those of the response, beside the ones of every response to this client.
-            leaving: called when the client disconnects. It is watched from the first tick of the clock or the first
+            leaving: cancelled when the client disconnects. It is watched from the first tick of the clock or the first
                 message on: most replies are over before that, and need no task.
         """
         reply = Reply(http_request, headers, begin_stream, self._start, leaving)
@@ -390,7 +390,7 @@ class Reply:
         headers: Mapping[str, str],
         begin_stream: Callable[[], EventStream],
         start_soon: Callable[[Callable[[], Awaitable[None]]], None],
-        leaving: Callable[[], Awaitable[None]] | None = None,
+        leaving: trio.CancelScope | None = None,
     ) -> None:
         self._leaving = leaving
         self._watching: trio.CancelScope | None = None
@@ -438,7 +438,8 @@ class Reply:
         leaving, self._leaving = self._leaving, None
         if leaving is not None:
             self._watching = trio.CancelScope()
-            self._start_soon(partial(_within, self._watching, leaving))
+            watch = partial(cancel_on_disconnect, self._http_request.receive, leaving)
+            self._start_soon(partial(_within, self._watching, watch))
 
     def unwatch_client(self) -> None:
         """Watch for the client's disconnect no longer."""

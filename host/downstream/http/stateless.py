@@ -30,7 +30,7 @@ from host.protocol.param_headers import check, check_params, check_version
 from host.protocol.stateless import Envelope, take_stated
 from host.protocol.subscriptions import LISTEN, Filter, listen_result
 from host.router.router import Router
-from host.wire.asgi import NO_HEADERS, cancel_on_disconnect, start_response, until_disconnect
+from host.wire.asgi import NO_HEADERS, start_response, until_disconnect
 
 _STATUSES = {
     HeaderMismatch.code: 400,
@@ -74,9 +74,8 @@ class StatelessHttp:
         answer: Success | Failure | None = None
         with trio.CancelScope() as scope:
             http_request.charge.cancel_on_drop(scope)
-            leaving = partial(cancel_on_disconnect, http_request.receive, scope)
             stream = partial(self._stream, http_request)
-            reply = self._replies.begin(http_request, NO_HEADERS, stream, STREAM_DEADLINE, leaving)
+            reply = self._replies.begin(http_request, NO_HEADERS, stream, STREAM_DEADLINE, scope)
             try:
                 if can_answer_requests(stated.abilities):
                     # At once: a server request may end this request, and a client that has left never repeats it.
