@@ -164,7 +164,6 @@ class Budget:
         self.released = 0
         """Bytes released so far."""
         self._firm = 0
-        self._uses: Counter[Use] = Counter()
         self._accounts: dict[Owner, _Account] = {}
 
     def hold(
@@ -196,7 +195,11 @@ class Budget:
 
     def by_use(self) -> dict[str, int]:
         """Bytes held now, for each use."""
-        return {use.value: self._uses[use] for use in Use}
+        sizes: Counter[Use] = Counter()
+        for account in self._accounts.values():
+            for holding in account.holdings:
+                sizes[holding.use] += holding.size
+        return {use.value: sizes[use] for use in Use}
 
     def by_owner(self) -> dict[Owner, int]:
         """Bytes held now, for each owner that has a holding."""
@@ -215,7 +218,6 @@ class Budget:
         holding.size += more
         account.used += more
         self.used += more
-        self._uses[holding.use] += more
         holding.touched_at = self.now()
         if holding.firm:
             account.firm += more
