@@ -73,6 +73,8 @@ MAX_SPENT_PER_OWNER = 1000
 
 _NO_CLIENT = NoClient()
 
+_FIRST_ROUND = MrtrRound()
+
 Tell = Callable[[Notification], object]
 """Puts a notification on the stream of a request, without waiting."""
 
@@ -214,8 +216,10 @@ class Stateless:
             raise MethodNotFound.of_method(method)
         if method in IN_EXTENSION:
             return self._answer_in_extension(request, params, caller)
-        turn = _turn(request, params, caller) if method in RETRIABLE_METHODS else None
-        at = None if turn is None else self._at(turn)
+        turn, at = None, None
+        if method in RETRIABLE_METHODS:
+            turn = _turn(request, params, caller)
+            at = _FIRST_ROUND if turn.retry is FIRST_REQUEST else self._at(turn)
         work = self._carry_out(request, params, stated, caller, handle, turn, at, target)
         return work if stated.level is None or isinstance(at, Answer) else self._with_level(caller, stated.level, work)
 
@@ -267,7 +271,7 @@ class Stateless:
                 _check_can_answer(outcome.requests, stated.abilities)
             return self._outcome(turn, outcome)
         target = resolved or await self._router.resolver.resolve(caller, request.method, asked)
-        may_park = can_answer_requests(stated.abilities) and self._router.may_park(caller, target)
+        may_park = stated.answers_requests and self._router.may_park(caller, target)
         task = self.tasks.options(caller, request.method, target)
         if task is None and not may_park:
             exchange = Exchange(request, asked, caller, handle, stated.level, at, None, target)
@@ -405,11 +409,6 @@ def _canonical(raw: Raw) -> str:
         return msgspec.json.encode(value(raw), order="sorted").decode()
     except (ValueError, UnicodeError, RecursionError):  # text that cannot be decoded must be repeated literally
         return bytes(raw).decode()
-
-
-def can_answer_requests(abilities: Abilities) -> bool:
-    """Whether such a client can answer any server request."""
-    return abilities.roots or abilities.sampling or abilities.form or abilities.url
 
 
 def _check_can_answer(asked: Mapping[str, tuple[str, Mapping[str, Raw]]], abilities: Abilities) -> None:

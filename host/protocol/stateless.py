@@ -85,6 +85,8 @@ class Envelope(Struct, frozen=True):
     abilities: Abilities
     level: str | None
     """The least severe log message that is sent for the request; None for no log messages."""
+    answers_requests: bool
+    """Whether the client can answer any server request."""
 
 
 class StatedEnvelope(Struct, frozen=True, dict=True):
@@ -106,7 +108,9 @@ class StatedEnvelope(Struct, frozen=True, dict=True):
         if revision is None:
             raise unsupported_version(self.version)
         level = None if self.level is None else level_of({"level": self.level})
-        return Envelope(abilities_of(revision, self.capabilities), level)
+        abilities = abilities_of(revision, self.capabilities)
+        answers_requests = abilities.roots or abilities.sampling or abilities.form or abilities.url
+        return Envelope(abilities, level, answers_requests)
 
 
 def has_envelope(params: Raw | Mapping[str, Raw] | None) -> bool:
@@ -320,11 +324,11 @@ def strip_hop_fields(result: Raw) -> Raw:
         found = members(result)
     except ValueError:
         return result
-    meta = found.get(META)
-    if meta is None and _HINTS.isdisjoint(found):
+    meta, hints = found.get(META), _HINTS.intersection(found)
+    if meta is None and not hints:
         return result
-    for name in _HINTS:
-        found.pop(name, None)
+    for name in hints:
+        del found[name]
     if meta is not None and is_object(meta) and may_contain_word(meta, HOP_PREFIX):
         kept = {name: each for name, each in members(meta).items() if name not in _HOP_MEMBERS}
         if kept:

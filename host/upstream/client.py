@@ -300,7 +300,7 @@ class Client:
         may_be_task = self.negotiated.runs_tasks and method == TOOLS_CALL.name
         capabilities = self._capabilities_for(exchange.caller.abilities, tasks=may_be_task)
         level = exchange.level
-        if level is None and self.negotiated.has_logging and not exchange.caller.abilities.retries:
+        if level is None and not exchange.caller.abilities.retries and self.negotiated.has_logging:
             level = DEFAULT_LEVEL  # a handshake client need not set one to get messages
         stateless_params = with_envelope(
             params, revision, capabilities, level=level, client_version=VERSION, token=token

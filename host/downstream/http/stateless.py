@@ -20,7 +20,7 @@ from host.downstream.http.replies import STREAM_DEADLINE, STREAM_HEADERS, EventS
 from host.downstream.http.request import HttpRequest, Rejected
 from host.downstream.http.security import Refusal
 from host.downstream.listen_streams import listen, requested_filter
-from host.downstream.stateless import Stateless, StatelessClient, can_answer_requests
+from host.downstream.stateless import Stateless, StatelessClient
 from host.errors import ColonnadeError, HeaderMismatch, MethodNotFound, MissingAbility, UnsupportedVersion
 from host.exchange import Caller, ResolvedName
 from host.jsonrpc.messages import Failure, Request, Success, write
@@ -77,7 +77,7 @@ class StatelessHttp:
             stream = partial(self._stream, http_request)
             reply = self._replies.begin(http_request, NO_HEADERS, stream, STREAM_DEADLINE, scope)
             try:
-                if can_answer_requests(stated.abilities):
+                if stated.answers_requests:
                     # At once: a server request may end this request, and a client that has left never repeats it.
                     reply.watch_client()
                 answer = await self._stateless.answer(request, params, stated, caller, reply.enqueue, target)
