@@ -19,6 +19,9 @@ from host.upstream.call import UpstreamCall, internal_call
 from host.wire.link import LinkLost
 
 SET_LEVEL_TIMEOUT = 30.0
+CONFIRM_TIMEOUT = 1.0
+"""Seconds that a request waits for the response to a level that was set before it. Over HTTP, a request that did not
+wait could overtake the level."""
 RECENT = 60.0
 """Seconds for which the level of a stateless request still counts after its end: its client is likely to send another
 one with this level."""
@@ -101,31 +104,33 @@ class LogLevelSync:
         self._server = server
         self._peer = peer
         self._caller = caller
-        self._sent_version: int | None = -1
-        """Version of the levels that was last sent to the server; None while `apply` must not wait."""
+        self._set_version: int | None = -1
+        """Version of the levels to which the server was last set; None if `apply` must not wait."""
         self._waiters = trio.lowlevel.ParkingLot()
 
     async def run(self) -> None:
-        """Send the level whenever it changes, until cancelled. One request at a time; its response is ignored."""
+        """Send the level whenever it changes, until cancelled. One request at a time; an error is ignored."""
         requested: str | None = None
         try:
             while True:
-                self._sent_version = self._log_levels.version
+                self._set_version = self._log_levels.version
                 self._waiters.unpark_all()
                 level, until = self._log_levels.wanted_level(self._server, self._caller, was_set=requested is not None)
                 if level is None or level == requested:
                     with trio.move_on_at(until):
                         await self._log_levels.wait_changed()
                     continue
-                requested, self._sent_version = level, None
+                requested, self._set_version = level, -1
                 with trio.move_on_after(SET_LEVEL_TIMEOUT), suppress(PeerError, BrokenAnswer, LinkLost):
                     await self._peer.request(SET_LEVEL, encode({"level": level}), internal_call())
         finally:
-            self._sent_version = None
+            self._set_version = None
             self._waiters.unpark_all()
 
     async def apply(self) -> None:
-        """Wait until the current level has been sent, so that later messages reach the server after it, if the
-        transport keeps the order. Does not wait for a response."""
-        while self._sent_version not in (None, self._log_levels.version):
-            await self._waiters.park()
+        """Wait until the server is set to the current level, so that it holds for later messages, for CONFIRM_TIMEOUT
+        seconds at most."""
+        if self._set_version not in (None, self._log_levels.version):
+            with trio.move_on_after(CONFIRM_TIMEOUT):
+                while self._set_version not in (None, self._log_levels.version):
+                    await self._waiters.park()

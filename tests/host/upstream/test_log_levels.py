@@ -14,7 +14,7 @@ from config import Isolation
 from host.exchange import Caller
 from host.jsonrpc.messages import ErrorBody
 from host.peer.outstanding import PeerError
-from host.upstream.log_levels import SET_LEVEL_TIMEOUT, LogLevels
+from host.upstream.log_levels import CONFIRM_TIMEOUT, SET_LEVEL_TIMEOUT, LogLevels
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, later, open_world
 
 LOGS: dict[str, Any] = {"tools": {}, "logging": {}}
@@ -262,7 +262,21 @@ async def test_a_call_comes_behind_the_level_that_was_wanted_before_it() -> None
             assert server.asked == ["logging/setLevel", "tools/call"]
 
 
-async def test_no_call_waits_until_a_server_agrees_to_a_level(autojump_clock: MockClock) -> None:
+async def test_a_call_does_not_overtake_the_level_that_was_wanted_before_it(autojump_clock: MockClock) -> None:
+    """As it could over HTTP, where each has a connection of its own."""
+    server, caller = Logger("a", delay=CONFIRM_TIMEOUT / 2), Caller("other", None)
+    server.answers["tools/call"] = done
+    async with open_world(server) as world:
+        await world.settled()
+        client = await world.client()
+        world.router.set_log_level(caller, "debug")
+        began = trio.current_time()
+        await client.call("a__x")
+        assert server.asked[-2:] == ["logging/setLevel", "tools/call"]
+        assert trio.current_time() == began + CONFIRM_TIMEOUT / 2
+
+
+async def test_no_call_waits_long_for_a_server_to_agree_to_a_level(autojump_clock: MockClock) -> None:
     server, caller = Logger("a", delay=SET_LEVEL_TIMEOUT / 2), Caller("other", None)
     server.answers["tools/call"] = done
     async with open_world(server) as world:
