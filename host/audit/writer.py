@@ -13,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,6 +71,10 @@ class Audit:
         return self._file is not None and self._file.size >= ROTATE_AT
 
     def write(self, kind: str, **fields: object) -> int:
+        """Write one record; see `write_fields`."""
+        return self.write_fields(kind, fields)
+
+    def write_fields(self, kind: str, fields: Mapping[str, object]) -> int:
         """Write one record, and return its number. There may be no floats in it, and no integers beyond 2**53.
 
         Raises:
@@ -185,7 +189,7 @@ class Audit:
             file.empty()
             raise
 
-    def _append(self, file: _File, kind: str, fields: dict[str, object]) -> int:
+    def _append(self, file: _File, kind: str, fields: Mapping[str, object]) -> int:
         now = time.time()
         if int(now) != self._second:
             self._second = int(now)

@@ -205,7 +205,7 @@ class DecisionLog:
                     fields[name] = shorten(value)
             elif not isinstance(value, int) and name not in _BOUNDED:
                 fields[name] = _bounded(value)
-        return self._audit.write(what, **fields)
+        return self._audit.write_fields(what, fields)
 
     # After
 
@@ -218,6 +218,9 @@ class DecisionLog:
 
     def record(self, what: str, **fields: object) -> None:
         """Record something that has already happened; a failure to write does not undo it."""
+        self._write_or_announce(what, fields)
+
+    def _write_or_announce(self, what: str, fields: dict[str, object]) -> None:
         try:
             self._write(what, fields)
         except AuditUnavailable as problem:
@@ -318,7 +321,7 @@ class DecisionLog:
             if len(raw_arguments) <= LONGEST_DECODED
             else shape_of_long(bytes(raw_arguments)),
         }
-        if self.full_arguments:
+        if self._audit.full_arguments:
             arguments["json"] = bytes(raw_arguments).decode(errors="replace")
         return {
             "server": record.server,
@@ -340,7 +343,10 @@ class DecisionLog:
         """Write and announce the outcome of the request whose decision has the number `seq`. `size`: bytes of the
         result."""
         server, name, verdict = record.server, record.name[: EXCERPT_LENGTH + 1], record.decision.verdict
-        self.record("outcome", of=seq, server=server, outcome=outcome, micros=int(seconds * 1_000_000), bytes=size)
+        micros = int(seconds * 1_000_000)
+        self._write_or_announce(
+            "outcome", {"of": seq, "server": server, "outcome": outcome, "micros": micros, "bytes": size}
+        )
         self._journal.note(
             RequestCompleted(server, record.kind, name, record.caller.name, verdict, outcome, seconds, size)
         )
