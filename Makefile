@@ -31,8 +31,8 @@ test-slow: $(INSTALLED_DEV)  ## the tests that `make test` leaves out, but those
 
 test-all: test test-slow  ## every test but those in a browser
 
-conformance: $(INSTALLED_DEV)  ## the official suite in three revisions, for servers and for clients
-	$(BIN)/python -m tests.conformance.run
+conformance: $(INSTALLED_DEV)  ## the official suite in three revisions, for servers and for clients; CONFORMANCE="--only …"
+	$(BIN)/python -m tests.conformance.run $(CONFORMANCE)
 
 matrix: $(INSTALLED_DEV)  ## every revision and transport against every other, through Colonnade: docs/matrix.md
 	$(BIN)/python -m tests.matrix.run $(MATRIX)

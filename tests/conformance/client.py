@@ -191,7 +191,9 @@ async def walk_through_colonnade(steps: Steps, way: str, folder: Path, url: str)
     """Do the steps with Colonnade before `url`, and a tap on either side of it."""
     scenario = folder.name
     async with open_tap(url, "server", f"{scenario}, {way}") as (server, to_server):
-        host = serving(write_config(folder, {SERVER: {"url": server, "trust": "trusted"}}), SERVER)
+        # Servers of 2026-07-28 hold an initialize, by which a session would be tried, to the rules of that revision.
+        spec = {"url": server, "trust": "trusted", "eras": "one"}
+        host = serving(write_config(folder, {SERVER: spec}), SERVER)
         # In a thread, since the tap has to be there for the host that is waited for.
         running = await trio.to_thread.run_sync(host.__enter__)
         try:

@@ -589,7 +589,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description="Hold Colonnade against the official MCP conformance suite.")
     parser.add_argument("--only", metavar="SCENARIO", action="append", help="run this scenario (may be repeated)")
     parser.add_argument("--direct-only", action="store_true", help="run without Colonnade: what does the oracle say?")
-    parser.add_argument("--spec-version", action="append", help="run this revision (may be repeated; both by default)")
+    parser.add_argument("--spec-version", action="append", help="run this revision (may be repeated; all by default)")
     options = parser.parse_args(arguments)
     try:
         suite = install_suite()
