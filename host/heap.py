@@ -43,9 +43,10 @@ SHARE = 0.005
 
 
 def spare_collections() -> None:
-    """Have fewer full collections, for the rest of the process; to be called once all is imported."""
+    """Collect garbage from now on, with fewer full collections; to be called once all is imported."""
     gc.freeze()  # what was imported stays: a collection need not look at it
     gc.set_threshold(700, 10, 30)
+    gc.enable()
 
 
 def tune() -> None:

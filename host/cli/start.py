@@ -19,6 +19,9 @@ def main() -> None:
     """Run the command that the arguments name."""
     if sys.argv[1:2] == ["serve"]:
         end_on_stop_signals()
+        import gc
+
+        gc.disable()  # nearly all that is loaded stays; `heap.spare_collections` enables it again
     else:
         end_on_interrupt()
     hide_memory()
