@@ -150,6 +150,14 @@ class Credential(Authorization):
                 with suppress(StateError):  # the next request that needs the scope says so again
                     await self._put(msgspec.structs.replace(self.login, missing=missing))
 
+    @property
+    def is_absent(self) -> bool:
+        return self._header is None and not self._can_have_token
+
+    @property
+    def _can_have_token(self) -> bool:
+        return self._needs_nobody or (self.login is not None and not self.login.is_over)
+
     def current(self) -> Header | None:
         if self._now() < self._refresh_at:
             return self._header
@@ -165,7 +173,7 @@ class Credential(Authorization):
     async def renew(self, refused: Header | None) -> Header | None:
         if (header := self._usable(refused)) is not None:
             return header
-        if (self.login is None or self.login.is_over) and not self._needs_nobody:
+        if not self._can_have_token:
             return None
         attempt = self._attempt or self._begin_refresh(refused)
         await attempt.done.wait()

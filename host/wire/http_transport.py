@@ -119,6 +119,10 @@ class Authorization(Protocol):
     @property
     def remedy(self) -> str: ...
 
+    @property
+    def is_absent(self) -> bool:
+        """Whether there is no login, so that requests go without a token."""
+
     def current(self) -> Header | None:
         """The header, if it is there and valid for a while. Called for every request: never waits."""
 
@@ -469,6 +473,8 @@ class LoginOrigin(Origin):
         Raises:
             LinkLost: as in `Origin.request`, or the token cannot be had now.
         """
+        if self._login.is_absent:
+            return await super().request(method, headers, body, at, repeatable=repeatable)
         token = self._login.current() or await self._login.renew(None)
         answer = await super().request(method, self._join(headers, token), body, at, repeatable=repeatable)
         if answer.status != 401 or token is None:

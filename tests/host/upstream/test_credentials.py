@@ -47,6 +47,7 @@ async def test_a_valid_token_is_given_at_once_and_the_same_each_time() -> None:
         credential = process.of(issuer)
         assert credential.current() == bearer("access-1")
         assert credential.current() is credential.current()
+        assert not credential.is_absent
         assert process.of(issuer) is credential
         assert issuer.asked == []
 
@@ -54,6 +55,7 @@ async def test_a_valid_token_is_given_at_once_and_the_same_each_time() -> None:
 async def test_a_server_without_a_login_has_no_token() -> None:
     async with open_issuer() as issuer, processes() as (process,):
         credential = process.of(issuer)
+        assert credential.is_absent
         assert (credential.current(), await credential.renew(None), credential.login_id) == (None, None, "")
 
 
@@ -459,6 +461,7 @@ async def own(*tokens: Any) -> AsyncIterator[tuple[Issuer, Process]]:
 async def test_colonnade_gets_its_own_token_when_it_is_needed() -> None:
     async with own({"access_token": "own-1", "expires_in": 600}, {"access_token": "own-2"}) as (issuer, process):
         credential = process.of(issuer)
+        assert not credential.is_absent
         assert credential.current() is None
         assert await credential.renew(None) == bearer("own-1")
         login_id = credential.login_id

@@ -432,6 +432,10 @@ class Tokens(Authorization):
     def note_missing(self, scopes: Sequence[str]) -> None:
         self.missing += scopes
 
+    @property
+    def is_absent(self) -> bool:
+        return False
+
     def current(self) -> Header | None:
         return self._tokens[0]
 
@@ -489,6 +493,16 @@ async def test_without_a_token_the_request_is_sent_without_one() -> None:
     async with logged_in(Tokens(None)) as (origin, heard):
         assert (await ask(origin)).status == 401
         assert heard == [None]
+
+
+async def test_nobody_waits_for_a_login_that_is_absent() -> None:
+    class Absent(Tokens):
+        is_absent = True
+
+    tokens = Absent(None)
+    async with logged_in(tokens) as (origin, heard):
+        assert (await ask(origin)).status == 401
+        assert (heard, tokens.refused) == ([None], [])
 
 
 async def test_a_token_that_cannot_be_had_fails_the_request() -> None:
