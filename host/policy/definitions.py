@@ -347,15 +347,19 @@ class Definitions:
         is_open = self._is_usable(server, self.pin_status(server, kind, name, stateless=stateless))
         return self.may_launch(server) and known and is_open
 
-    def may_show(self, server: str, kind: Kind, *, stateless: bool = False) -> bool:
-        """Whether clients may know that the server could list an entry of this kind, while its list is not known."""
+    def may_show(self, server: str, kind: Kind) -> bool:
+        """Whether clients may know that the server could list an entry of this kind, while its list is not known, and
+        perhaps not its era either."""
         if not self._policies.has_server(server) or not self.may_launch(server):
             return False
         rules = self._policies.rules(server)
         if self._policies.trust(server) is not Trust.UNTRUSTED:
             return rules.may_show(kind)
-        approved = self.pins.approved_names(server, side_of(kind, stateless=stateless))
-        return any(rules.is_visible_cached(kind, name) for name in approved)
+        return any(
+            rules.is_visible_cached(kind, name)
+            for stateless in (False, True)
+            for name in self.pins.approved_names(server, side_of(kind, stateless=stateless))
+        )
 
     def is_visible_cached(self, server: str, kind: Kind, name: str, stateless: bool = False) -> bool:
         """`is_visible` for whole lists; see `Rules.is_visible_cached`."""

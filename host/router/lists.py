@@ -119,7 +119,7 @@ class Lists:
             if endpoint in (None, server)
             and server not in known
             and not upstream.spec.disabled
-            and self._definitions.may_show(server, kind, stateless=upstream.is_stateless)
+            and self._definitions.may_show(server, kind)
         ]
 
     async def view(self, caller: Caller, kind: Kind) -> View:
