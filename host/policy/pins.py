@@ -53,6 +53,8 @@ _STATELESS_SIDES = {kind: _STATELESS + kind for kind in KINDS if kind != LAUNCH}
 
 BY_TRUST = "trust"
 BY_FIRST_SIGHT = "first sight"
+FIRST_SIGHT_FOR = 3600.0
+"""Seconds after the first sight of a definition in one era, in which a different one of the other is first seen too."""
 BY_CONFIGURATION = "configuration"
 
 _NOTHING: Mapping[Any, Any] = {}
@@ -806,7 +808,7 @@ class Pins:
                 if item.offered is not None:
                     changed[name] = msgspec.structs.replace(item, offered=None)
                 continue
-            passes = _passes(kind, item, offer, trust, others.get(name))
+            passes = _passes(kind, item, offer, trust, others.get(name), self._wall())
             if not passes and item.offered is not None and item.offered.fingerprint == offer.fingerprint:
                 continue
             if space is None:
@@ -843,11 +845,12 @@ class Pins:
         return live or _Offer(stored.definition.encode(), stored.fingerprint)
 
 
-def _passes(kind: str, item: StoredItem, offer: _Offer, trust: Trust, other: StoredItem | None) -> bool:
+def _passes(kind: str, item: StoredItem, offer: _Offer, trust: Trust, other: StoredItem | None, wall: float) -> bool:
     """Whether the offered item is approved without a person, or by what one approved on its `other` side.
 
     The sides may differ from the beginning, so a first sight is one of this side. But what is held on the other side
-    is not first seen here.
+    is not first seen here, nor what a person decided about there, or what is known there for longer than
+    FIRST_SIGHT_FOR: a server could otherwise change a definition unseen by taking up another era.
     """
     if kind == LAUNCH:
         was, now = _launch(item), _launch_in(offer.raw.decode())
@@ -859,8 +862,14 @@ def _passes(kind: str, item: StoredItem, offer: _Offer, trust: Trust, other: Sto
         return False
     if trust is Trust.TRUSTED or _approved_as(other, offer) is not None:
         return True
-    is_first = item.approved is None and (other is None or not (other.closed or other.offered is not None))
-    return trust is Trust.STANDARD and is_first
+    if trust is not Trust.STANDARD or item.approved is not None:
+        return False
+    if other is None:
+        return True
+    if other.closed or other.offered is not None:
+        return False
+    known = other.approved
+    return known is None or (known.by == BY_FIRST_SIGHT and wall - known.at <= FIRST_SIGHT_FOR)
 
 
 def _approved_as(other: StoredItem | None, offer: _Offer) -> str | None:

@@ -28,7 +28,16 @@ from hypothesis.stateful import (
 from config import Trust
 from host.policy import pins as module
 from host.policy.fingerprint import Launch, fingerprint
-from host.policy.pins import INSTRUCTIONS, LAUNCH, Pins, PinStatus, PreparedPins, StaleDecision, side_of
+from host.policy.pins import (
+    FIRST_SIGHT_FOR,
+    INSTRUCTIONS,
+    LAUNCH,
+    Pins,
+    PinStatus,
+    PreparedPins,
+    StaleDecision,
+    side_of,
+)
 from host.slices import Steps, run_inline
 from host.storage.sqlite import SqliteStore
 from host.storage.store import StateError
@@ -1260,6 +1269,31 @@ def test_each_side_has_a_first_sight_and_may_differ(open_pins: Opener) -> None:
     assert sides(pins) == sides(open_pins(STANDARD)) == [APPROVED, APPROVED]
     assert pins.names("a", "tool") == {"x"}
     assert {(each.kind, each.name) for each in pins.pinned()} == {("tool", "x")}
+
+
+@pytest.mark.parametrize(("later", "status"), [(FIRST_SIGHT_FOR, APPROVED), (FIRST_SIGHT_FOR + 1, NEW)])
+def test_another_era_brings_no_other_definition_of_what_is_known(
+    later: float, status: PinStatus, open_pins: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server could otherwise change a definition unseen by taking up another era."""
+    pins = open_pins(STANDARD)
+    monkeypatch.setattr(pins, "_wall", lambda: 1e9)
+    offer_both(pins, 1, None)
+    monkeypatch.setattr(pins, "_wall", lambda: 1e9 + later)
+    offer_both(pins, None, 2)
+    assert sides(pins) == [APPROVED, status]
+    offer_both(pins, None, 1)
+    assert sides(pins) == [APPROVED, APPROVED]
+
+
+def test_another_era_brings_no_other_definition_of_what_a_person_approved(open_pins: Opener) -> None:
+    pins = open_pins(STANDARD)
+    offer_both(pins, 1, None)
+    offer_both(pins, 2, None)
+    [held] = pins.held()
+    run_inline(pins.approve("a", "tool", "x", held.fingerprint, "console"))
+    offer_both(pins, None, 3)
+    assert sides(pins) == [APPROVED, NEW]
 
 
 @pytest.mark.parametrize("changed", [0, 1])
