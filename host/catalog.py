@@ -193,7 +193,7 @@ class Catalog:
         """Freshness of the server's list of this kind, for a client with a session or a stateless one; None if it lists
         nothing of the kind."""
         has_own = (server, stateless) in self._parts[kind]
-        return self._hints.get((server, kind, stateless == has_own))
+        return self._hints.get((server, kind, stateless if has_own else not stateless))
 
     def expire_hint(self, server: str, kind: Kind, *, stateless: bool = False) -> None:
         """Drop the server's hint of how long its list stays fresh."""

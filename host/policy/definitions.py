@@ -275,7 +275,7 @@ class Definitions:
     def _pinned_item(self, source: _Source, kind: Kind, name: str) -> tuple[str, str]:
         """The side and name under which an entry's definition is pinned."""
         server, stateless = source
-        side = side_of(kind, stateless=True) if stateless else kind
+        side = side_of(kind, stateless=stateless)
         if kind is not Kind.RESOURCE or self.pins.status(server, side, name) is not PinStatus.UNKNOWN:
             return side, name
         return self._unlisted_pinned_item(source, name)
@@ -299,7 +299,7 @@ class Definitions:
         """`pin_status` for a requested entry. Looks at templates for listed resources too, so that response times do
         not differ."""
         server, stateless = source
-        own = self.pins.status(server, side_of(kind, stateless=True) if stateless else kind, name)
+        own = self.pins.status(server, side_of(kind, stateless=stateless), name)
         if kind is not Kind.RESOURCE:
             return own
         other = self.pins.status(server, *self._unlisted_pinned_item(source, name))

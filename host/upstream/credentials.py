@@ -27,7 +27,7 @@ from host.oauth.problem import OAuthProblem
 from host.oauth.token_forms import Caller, refresh_form
 from host.slices import complete
 from host.storage.store import CredentialKey, StateError, Store, StoredCredential, Transaction
-from host.upstream.login import obtain_own
+from host.upstream.login import obtain_own, store_login
 from host.upstream.vault import Login, Vault
 from host.url import Url
 from host.wire.http_transport import Authorization, Header
@@ -232,8 +232,7 @@ class Credential(Authorization):
         if refused is not None and now < self._suspect_until:
             raise OAuthProblem("the server refuses the tokens that its issuer gives")
         login = await obtain_own(self.spec, self.login, now)
-        sealed = self._vault.close(self._key, login)
-        self.adopt(await complete(self._store.write(lambda transaction: transaction.put_credential(self._key, sealed))))
+        self.adopt(await store_login(self._store, self._vault, self._key, login))
         if refused is not None:
             self._suspect(login, now)
 

@@ -37,7 +37,7 @@ from host.oauth.problem import OAuthProblem
 from host.oauth.token_forms import Caller, Form, client_credentials_form, code_form, revocation_form
 from host.protocol.methods import PING
 from host.slices import complete
-from host.storage.store import CredentialKey, Store
+from host.storage.store import CredentialKey, Store, StoredCredential
 from host.upstream.callback import Callback
 from host.upstream.discovery import Discovered, discover
 from host.upstream.vault import Login, Vault
@@ -203,20 +203,25 @@ async def finish(pending: PendingLogin, code: str, store: Store, vault: Vault) -
     now = caller.now  # the lifetime of the token begins before its answer has come
     tokens = read_tokens(*await pending.http.post(issuer.token_endpoint, code_form(request, code, caller)))
     is_step_up = pending.former is not None and bool(pending.former.missing) and not pending.is_other_issuer
-    login = Login(
+    step_ups = pending.former.step_ups + 1 if pending.former is not None and is_step_up else 0
+    begun = _begun(issuer, request.resource, pending.client, request.scopes, now)
+    login = msgspec.structs.replace(begun, step_ups=step_ups).renewed(tokens, now)
+    await store_login(store, vault, pending.key, login)
+    return login
+
+
+def _begun(issuer: Issuer, resource: str, client: ClientRegistration, scopes: tuple[str, ...], now: float) -> Login:
+    """A login that has no tokens yet, under a name of its own."""
+    return Login(
         id=secrets.token_hex(8),
-        resource=request.resource,
+        resource=resource,
         issuer=issuer.id,
-        client=pending.client,
+        client=client,
         token_endpoint=issuer.token_endpoint,
         revocation_endpoint=issuer.revocation_endpoint,
-        scopes=request.scopes,
+        scopes=scopes,
         began=now,
-        step_ups=pending.former.step_ups + 1 if pending.former is not None and is_step_up else 0,
-    ).renewed(tokens, now)
-    sealed = vault.close(pending.key, login)
-    await complete(store.write(lambda transaction: transaction.put_credential(pending.key, sealed)))
-    return login
+    )
 
 
 async def obtain_own(spec: HttpServer, former: Login | None, now: float) -> Login:
@@ -241,16 +246,8 @@ async def obtain_own(spec: HttpServer, former: Login | None, now: float) -> Logi
     scopes = choose_scopes(spec.oauth.scopes, challenged, found.scopes, ())
     form = client_credentials_form(found.resource, scopes, Caller(client, found.issuer.id, now))
     tokens = read_tokens(*await http.post(found.issuer.token_endpoint, form))
-    return Login(
-        id=secrets.token_hex(8) if former is None else former.id,
-        resource=found.resource,
-        issuer=found.issuer.id,
-        client=client,
-        token_endpoint=found.issuer.token_endpoint,
-        revocation_endpoint=found.issuer.revocation_endpoint,
-        scopes=scopes,
-        began=now,
-    ).renewed(tokens, now)
+    begun = _begun(found.issuer, found.resource, client, scopes, now)
+    return msgspec.structs.replace(begun, id=begun.id if former is None else former.id).renewed(tokens, now)
 
 
 async def read_login(store: Store, vault: Vault, key: CredentialKey) -> Login | None:
@@ -264,6 +261,16 @@ async def read_login(store: Store, vault: Vault, key: CredentialKey) -> Login | 
         return None if stored is None else vault.open(key, stored)
     except OAuthProblem:
         return None
+
+
+async def store_login(store: Store, vault: Vault, key: CredentialKey, login: Login) -> StoredCredential:
+    """Store the login of a server in the place of another one, whatever is stored.
+
+    Raises:
+        StateError: it cannot be stored.
+    """
+    sealed = vault.close(key, login)
+    return await complete(store.write(lambda transaction: transaction.put_credential(key, sealed)))
 
 
 async def revoke(login: Login, server: Url) -> bool:

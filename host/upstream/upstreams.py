@@ -365,8 +365,8 @@ class Upstreams:
 
     def is_stateless(self, server: str, caller: Caller) -> bool:
         """Whether the caller is served over a stateless connection of the server, as far as is known."""
-        upstream = self.by_id.get(server)
-        return upstream is not None and (upstream if caller.abilities.retries else upstream.for_sessions).is_stateless
+        upstream = self.find(server, caller)
+        return upstream is not None and upstream.is_stateless
 
     def unread(self, server: str, kind: Kind, caller: Caller) -> Unavailable:
         """The error for a request whose definition is only remembered.
@@ -379,8 +379,8 @@ class Upstreams:
 
     def is_starting(self, server: str, caller: Caller) -> bool:
         """Whether what serves this caller at the server is connecting, or will be once it is used."""
-        upstream = self.by_id.get(server)
-        return upstream is not None and (upstream if caller.abilities.retries else upstream.for_sessions).is_starting
+        upstream = self.find(server, caller)
+        return upstream is not None and upstream.is_starting
 
     def refresh(self, server: str, kind: Kind, caller: Caller) -> None:
         """Have a list for this caller read again that may be outdated."""
