@@ -162,11 +162,11 @@ class Catalog:
         """For all work that grows with the lists."""
 
     def snapshot(self, kind: Kind, *, stateless: bool = False) -> KindSnapshot:
-        """What clients with a session can see, or stateless clients."""
+        """The entries that clients with a session can see, or stateless clients."""
         return self._snapshots[kind][stateless]
 
     def listed(self, server: str, kind: Kind, *, stateless: bool) -> tuple[Entry, ...] | None:
-        """What one connection of the server lists; None if it has not listed the kind."""
+        """The list of one connection of the server; None if it has not listed the kind."""
         part = self._parts[kind].get((server, stateless))
         return None if part is None else part.entries
 

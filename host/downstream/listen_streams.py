@@ -136,7 +136,7 @@ class _StreamWatches:
         self._listener = listener
         self._agreed: dict[str, bool | None] = dict.fromkeys(uris)
         self._granted = frozenset(uris)
-        """Resources whose watching goes without saying: all before the acknowledgement, then those that it names."""
+        """Resources whose changes the client expects: all before the acknowledgement, then those that it names."""
         self.settled = trio.Event()
 
     async def run(self) -> None:

@@ -290,7 +290,7 @@ class Pins:
         return {**self._items(server, side), **self._now.get((server, side), {})}
 
     def _held(self, server: str, kind: str, name: str) -> Held | None:
-        """What a person sees of an item that waits: one of its sides, or both."""
+        """The item that waits as a person sees it: one of its sides, or both."""
         waiting = self._held_sides(server, kind, name)
         first = next(iter(waiting.values()), None)
         if first is None or len({(each.fingerprint, each.approved) for each in waiting.values()}) == 1:

@@ -41,7 +41,7 @@ def _instructions_of(server: str, upstreams: Upstreams, definitions: Definitions
 
 
 def negotiated_at(server: str, upstreams: Upstreams, *, stateless: bool) -> NegotiatedServer | None:
-    """What was negotiated with a server for stateless clients or for those with a session, or is remembered of it.
+    """The result of negotiation with a server, for stateless clients or those with a session, or the remembered one.
     While its session was never open, clients with a session get what the stateless connection offers."""
     upstream = upstreams.by_id.get(server)
     return None if upstream is None else upstream.serving(stateless=stateless).negotiated or upstream.negotiated

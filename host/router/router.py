@@ -166,8 +166,8 @@ class Router:
         await self._upstreams.wait_listed(endpoint, stateless=stateless, at_most=at_most)
 
     def server_at(self, endpoint: str | None, *, stateless: bool) -> NegotiatedServer | None:
-        """What the only server of an endpoint offers to stateless clients or to those with a session, or was remembered
-        to offer; None if that is not known, and at the endpoint of all servers."""
+        """The offer of the only server of an endpoint to stateless clients or those with a session, or the remembered
+        one; None if that is not known, and at the endpoint of all servers."""
         return negotiated_at(endpoint or "", self._upstreams, stateless=stateless)
 
     def shows_apps(self, endpoint: str | None) -> bool:

@@ -22,7 +22,7 @@ from host.wire.issuer_http import IssuerHttp
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """What is needed for a login at a server. `scopes`: those of the resource metadata, None if they name none."""
+    """Resource and issuer of a login at a server. `scopes`: those of the resource metadata, None if they name none."""
 
     issuer: Issuer
     resource: str

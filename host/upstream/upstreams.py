@@ -288,7 +288,7 @@ class Upstreams:
                 await self.wait_listed(server, stateless=stateless, at_most=at_most)
 
     def _upstreams_for(self, server: str | None, stateless: bool) -> list[Upstream]:
-        """What serves clients of an era at the server (None: at all servers)."""
+        """The connections that serve clients of an era at the server (None: at all servers)."""
         upstreams = self.by_id.values() if server is None else (self.by_id[server],) if server in self.by_id else ()
         return [each.serving(stateless=stateless) for each in upstreams]
 
@@ -359,7 +359,7 @@ class Upstreams:
         return pins.is_remembered(server, side_of(kind, stateless=stateless))
 
     def find(self, server: str, caller: Caller) -> Upstream | None:
-        """What serves this caller at the server, if there is one."""
+        """The connection that serves this caller at the server, if there is one."""
         upstream = self.by_id.get(server)
         return upstream if upstream is None or caller.abilities.retries else upstream.for_sessions
 

@@ -83,7 +83,7 @@ def examine_sender(scope: Scope) -> PeerProcess:
 
 
 class Immediate(Protocol):
-    """What can be done with a request without waiting. `receive` and `send` remain for everything else."""
+    """The steps of a request that need no waiting. `receive` and `send` remain for everything else."""
 
     def take_body(self, limit: int) -> bytes | None:
         """The whole body, once, instead of `receive`; None if not all of it has come, or if it is longer."""

@@ -185,7 +185,7 @@ class HttpResponse:
             LinkLost: the connection broke.
         """
         if (whole := self._response.take_whole()) is not None:
-            # Of one read, and handled at once: like a whole line over stdio it is not charged.
+            # It came in one read and is handled at once: like a whole line over stdio it is not charged.
             if len(whole) > self._max_body:
                 raise self._over_limit()
             return whole

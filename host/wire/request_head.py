@@ -41,7 +41,7 @@ class RequestHead(Struct, frozen=True):
     expects_continue: bool
     """Whether the client waits for 100 (Continue) before it sends the body."""
     findings: dict[object, object] = field(default_factory=dict)
-    """What the app has found out from it; see `asgi.of_head`."""
+    """Findings of the app about it; see `asgi.of_head`."""
 
 
 class KnownHead:

@@ -43,7 +43,7 @@ MOST_SHOWN = 20
 
 Receiver: TypeAlias = Literal["client", "server"]
 SENDERS: Mapping[Receiver, str] = {"client": "Server", "server": "Client"}
-"""What Colonnade is to the receiver, as the names of definitions begin."""
+"""The role of Colonnade towards the receiver, as the names of definitions begin."""
 
 READ_SUITE = r"""
 const fs = require("node:fs"), vm = require("node:vm");
@@ -91,7 +91,7 @@ class Held:
         return bool(self.number and self.spoiled) and not self.violations and not self.overlooked
 
     def report(self) -> str:
-        """What was held and found, with some of the violations; the last line sums up."""
+        """The counts of checked messages and findings, with some of the violations; the last line sums up."""
         shown = [f"  {each} ({times} times)" for each, times in Counter(self.violations).most_common(MOST_SHOWN)]
         missed = [f"  a spoiled message was not found out: {each}" for each in self.overlooked]
         counts = [f"  {where}: {number}" for where, number in sorted(self.number.items())]

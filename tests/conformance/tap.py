@@ -86,7 +86,7 @@ class Conversations:
         return Sent(self._where, self._revision(exchange, message), to, message, answers)
 
     def _revision(self, exchange: Exchange, message: Any) -> str:
-        """What the headers say, or the handshake of the session, or the message itself."""
+        """The revision that the headers name, or the handshake of the session, or the message itself."""
         said = [
             exchange.headers.get("mcp-protocol-version"),
             self._revisions.get(exchange.session),

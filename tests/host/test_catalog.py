@@ -528,7 +528,7 @@ def publish_side(shelves: Catalog, stateless: bool, *names: str, alone: bool = F
 
 
 def seen(shelves: Catalog) -> tuple[list[str], list[str]]:
-    """What clients with a session see, and stateless ones."""
+    """The entries that clients with a session see, and stateless ones."""
     views = (shelves.snapshot(Kind.TOOL, stateless=stateless).entries for stateless in (False, True))
     over_session, without = ([entry.outward for entry in entries] for entries in views)
     return over_session, without

@@ -247,7 +247,7 @@ class Connection:
 
 
 class _Immediate:
-    """What a `Connection` lets a listener do at once. `coming`: the body, unless it comes in pieces."""
+    """The steps that a `Connection` lets a listener do at once. `coming`: the body, unless it comes in pieces."""
 
     def __init__(self, client: Connection, coming: list[bytes], take: Callable[[Event], None], send: Send) -> None:
         self._client = client

@@ -86,7 +86,7 @@ class ScriptedServer:
         self.session_revision = session_revision
         """The handshake revision of a stateless server that speaks both."""
         self.session_lists = self.lists
-        """What such a server lists over a session."""
+        """The lists of such a server over a session."""
         self._sessions: list[MemoryLink | None] = []
         self.session: MemoryLink | None = None
         """The latest connection that began with a handshake at such a server."""

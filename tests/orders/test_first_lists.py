@@ -482,7 +482,7 @@ class Life:
     # Clients
 
     def came_in_time(self, what: str, began: float, most: float, more: float = 0.0) -> None:
-        """What waits as lists do, and `more` seconds, has come after as many seconds at most."""
+        """An answer that waits as lists do, and `more` seconds, has come after as many seconds at most."""
         took = self.now() - began
         if any(began <= at <= self.now() for at in self.renewed.values()):
             most = self.grace  # for the server that was put in the place of another one meanwhile

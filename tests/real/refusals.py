@@ -1,4 +1,4 @@
-"""What is refused, and how: by servers of the official SDKs, and by Colonnade in front of one of them.
+"""Refusals and their form: by servers of the official SDKs, and by Colonnade in front of one of them.
 
 `ROWS` is the table of docs/revisions.md. `test_refusals.py` holds the Python SDK's server and Colonnade against it,
 `eras.py` the TypeScript SDK's. An answer is written as its HTTP status and the code of its error, or `result`, or

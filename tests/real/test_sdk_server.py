@@ -82,7 +82,7 @@ async def test_tools_keep_what_they_say_of_themselves(here: Setting, server: str
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 @pytest.mark.parametrize("server", ["web", "twice"])
 async def test_a_server_of_both_eras_serves_each_client_in_its_own(here: Setting, server: str, mode: str) -> None:
-    """What it asks in the middle of a call needs the session that a client with a handshake has. The SDK's own server
+    """Its request in the middle of a call needs the session that a client with a handshake has. The SDK's own server
     can ask a stateless client nothing there."""
     guest = Guest()
     async with guest.at(here.url, mode) as client:

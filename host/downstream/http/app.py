@@ -56,7 +56,7 @@ from host.wire.asgi import (
 CONSOLE_PREFIX, API_PREFIX = "/console", "/api"
 
 _Handler: TypeAlias = tuple[Callable[[HttpRequest], Awaitable[None]], str | None]
-"""What serves a path, and the server if it is one server's endpoint."""
+"""The function that serves a path, and the server if it is one server's endpoint."""
 
 
 @asynccontextmanager

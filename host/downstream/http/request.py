@@ -59,7 +59,7 @@ class HttpRequest(Struct, frozen=True):
     send: Send
     charge: RequestCharge
     at_once: Immediate | None = None
-    """What can be done without waiting; None with a listener that always waits."""
+    """The steps that need no waiting; None with a listener that always waits."""
 
     @property
     def headers(self) -> Headers:

@@ -203,7 +203,7 @@ async def test_during_the_start_the_acknowledgement_waits_as_lists_do(path: str,
 
 
 async def test_a_server_that_starts_after_the_grace_is_added(autojump_clock: MockClock) -> None:
-    """What the client does not know to be watched is told of as changed."""
+    """A resource that the client does not know to be watched is announced as changed."""
     server = starting(10)
     async with open_http_app(server, settled=False) as (_, connection):
         answer = listens(connection, resourceSubscriptions=["a+x://y"])

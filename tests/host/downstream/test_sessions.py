@@ -491,7 +491,7 @@ async def test_a_question_that_never_went_out_is_not_called_off() -> None:
         assert Notification not in tried
 
 
-# What is declared
+# Declared capabilities
 
 EVERYTHING = {
     "tools": {"listChanged": True},

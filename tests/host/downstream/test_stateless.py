@@ -757,7 +757,7 @@ class Visiting:
 
     @property
     def heard(self) -> list[str]:
-        """What the server was asked, but for whether it is still there, and for lists that lack a name."""
+        """The requests to the server, but for whether it is still there, and for lists that lack a name."""
         return [method for method in self.server.asked if method != "ping" and not method.endswith("/list")]
 
     async def ask(self, params: Mapping[str, Any], **more: Any) -> dict[str, Any]:

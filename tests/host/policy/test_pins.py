@@ -1253,7 +1253,7 @@ OVER_STATELESS = side_of("tool", stateless=True)
 
 
 def sides(pins: Pins, name: str = "x") -> list[PinStatus]:
-    """What the tool is over a session, and over a stateless connection."""
+    """The status of the tool over a session, and over a stateless connection."""
     return [pins.status("a", side, name) for side in ("tool", OVER_STATELESS)]
 
 
@@ -1397,7 +1397,7 @@ def test_a_launch_has_one_side(open_pins: Opener) -> None:
 
 
 def test_the_other_process_may_decide_about_the_other_side(open_pins: Opener) -> None:
-    """What it rejected is no first sight here, although this process has not looked since."""
+    """A definition that it rejected is no first sight here, although this process has not looked since."""
     pins, other = open_pins(STANDARD), open_pins(STANDARD)
     offer_both(pins, 1, None)
     offer_both(other, 2, None)

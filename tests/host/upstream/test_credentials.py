@@ -495,7 +495,7 @@ async def test_a_refused_client_is_told_and_lasts() -> None:
         assert credential.remedy == "correct oauth of the server in the configuration"
 
 
-# What is stored for another place
+# Logins stored for another place
 
 
 async def test_a_token_does_not_follow_another_url() -> None:

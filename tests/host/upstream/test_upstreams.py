@@ -471,7 +471,7 @@ async def test_a_definition_that_changed_in_silence_is_not_called_by(autojump_cl
 
 @pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
 async def test_many_unknown_names_have_a_list_read_every_five_seconds(revision: str, autojump_clock: MockClock) -> None:
-    """Whatever is named, and also where the server announces changes."""
+    """Any name does it, and also where the server announces changes."""
     capabilities = {"tools": {"listChanged": True}, "prompts": {}, "resources": {}}
     server = silent(revision, capabilities=capabilities)
     began = delayed(server, "tools/list", lambda: 0.0)
@@ -547,7 +547,7 @@ async def test_hidden_and_missing_names_have_the_list_read_alike(
 
 @pytest.mark.parametrize("revision", [HANDSHAKE, STATELESS])
 async def test_a_name_that_is_in_the_list_by_now_is_called(revision: str, autojump_clock: MockClock) -> None:
-    """Nobody has said so, and the list is not old yet (rule 106)."""
+    """No announcement came, and the list is not old yet (rule 106)."""
     server = silent(revision, capabilities={"tools": {"listChanged": True}, "resources": {}, "prompts": {}})
 
     async def read(params: dict[str, Any]) -> object:
@@ -872,7 +872,7 @@ def with_lists(server: ScriptedServer, *, stateless: list[dict[str, Any]], sessi
 
 
 async def test_each_client_sees_the_lists_of_its_own_era(autojump_clock: MockClock) -> None:
-    """What is on one side only is shown to clients of that side, and the other side's is no change of it."""
+    """An entry of one side only is shown to clients of that side, and the other side's is no change of it."""
     server = both()
     ours, theirs = tool("x", description="Over a session."), tool("x", description="Without one.")
     with_lists(server, stateless=[theirs, tool("late")], session=[ours, tool("early")])

@@ -1,4 +1,4 @@
-"""What the tests of logins start: the issuer, the protected server, hosts, and `colonnade login`."""
+"""Programs that the tests of logins start: the issuer, the protected server, hosts, and `colonnade login`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Provider:
         self.issuer = issuer
 
     def events(self) -> list[dict[str, Any]]:
-        """What requests to it came to, in their order."""
+        """The outcomes of requests to it, in their order."""
         with urllib.request.urlopen(f"{self.issuer}/test/events", timeout=10) as answer:
             found: list[dict[str, Any]] = json.load(answer)
             return found
