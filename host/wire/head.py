@@ -14,6 +14,8 @@ from typing import NamedTuple
 MAX_HEAD = 16 * 1024
 """Bytes of request line and fields together, including the empty line at the end."""
 MAX_FIELDS = 100
+MAX_LENGTH_DIGITS = 20
+"""Digits of a Content-Length, in requests and responses: leading zeros too, about whose number parsers disagree."""
 
 _METHODS = (b"POST", b"GET", b"DELETE", b"OPTIONS", b"HEAD", b"PUT", b"PATCH", b"TRACE")
 """The methods of which an app may say whether it permits them. CONNECT and those of other protocols are not among them.
@@ -78,8 +80,8 @@ def _refuse_fields(fields: Iterable[bytes], version: bytes) -> Refusal | None:
     if len(seen.get(b"host", ())) != 1:
         return Refusal(400, "the request needs exactly one Host header")
     lengths = seen.get(b"content-length", [])
-    if len(lengths) > 1 or not all(length.isdigit() for length in lengths):
-        return Refusal(400, "Content-Length is not one number")
+    if len(lengths) > 1 or not all(length.isdigit() and len(length) <= MAX_LENGTH_DIGITS for length in lengths):
+        return Refusal(400, f"Content-Length is not one number of at most {MAX_LENGTH_DIGITS} digits")
     encodings = seen.get(b"transfer-encoding", [])
     if encodings and (lengths or version == b"HTTP/1.0"):
         return Refusal(400, "Transfer-Encoding is only permitted in HTTP/1.1 and without Content-Length")

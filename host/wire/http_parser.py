@@ -12,6 +12,8 @@ import re
 
 import httptools
 
+from .head import MAX_LENGTH_DIGITS
+
 MAX_INTERIM = 16
 """Interim responses (1xx) before one response."""
 MAX_INTERIM_HEAD = 16 * 1024
@@ -23,7 +25,6 @@ MAX_CHUNK_EXCESS = 64 * 1024
 """Bytes of a chunked body, beyond those of its data and USUAL_CHUNK for each chunk: extensions and trailers."""
 USUAL_CHUNK = 12
 
-MAX_LENGTH_DIGITS = 20
 MAX_KNOWN_HEAD = 2048
 """Bytes of a head that is remembered, because most servers repeat theirs."""
 
