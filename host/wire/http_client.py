@@ -10,7 +10,8 @@ session and no standalone stream, ends with its POST, and is cancelled by closin
 - No request that may do something is sent twice, because the server may have executed it. Requests that only read are
   sent once more if the connection for it had been kept open and ends without a response. A broken response can be
   resumed by the id of its stream.
-- A redirect within the server's origin is followed: it means that the request was not executed.
+- A redirect within the server's origin is followed, unless a login's token would go along: it means that the request
+  was not executed.
 """
 
 from __future__ import annotations

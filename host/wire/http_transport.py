@@ -3,8 +3,8 @@
 The connections belong to a transport: by default `http_pool`, or `httpx_transport` where a server is configured so. Two
 rules hold:
 
-- Requests stay within the origin (scheme, host and port) of the server. Redirects within it are followed; a redirect or
-  an endpoint elsewhere is refused, and nothing is sent there.
+- Requests stay within the origin (scheme, host and port) of the server. Redirects within it are followed, unless a
+  login's token would go along; a redirect or an endpoint elsewhere is refused, and nothing is sent there.
 - Responses are read to their end or cancelled inside a read, never left half read: httpx nests generators, and only an
   exception from the innermost one closes them all at once.
 """
@@ -399,8 +399,7 @@ class Origin:
         address = (self._redirects.get((method, at)) if self._redirects else None) or at or self._url
         hops = 0
         while True:
-            response = await self._transport.request(method, address, headers, body, repeatable=repeatable)
-            answer = HttpResponse(response, self.turns, self.max_message, self._hold)
+            answer = await self._send(method, address, headers, body, repeatable=repeatable)
             further = self._redirect_target(method, address, answer) if hops < MAX_REDIRECTS else None
             if further is None:
                 break
@@ -410,6 +409,13 @@ class Origin:
         if hops and not 300 <= answer.status < 400:
             self._redirects[method, at] = address
         return answer
+
+    async def _send(
+        self, method: str, address: Url, headers: Headers, body: bytes | None, *, repeatable: bool
+    ) -> HttpResponse:
+        """Send one request to this address; see `request`. A redirect is the response."""
+        response = await self._transport.request(method, address, headers, body, repeatable=repeatable)
+        return HttpResponse(response, self.turns, self.max_message, self._hold)
 
     def refusal(self, answer: HttpResponse) -> HttpRefused:
         """The error for a response with a status other than 2xx, in words for people."""
@@ -468,16 +474,18 @@ class LoginOrigin(Origin):
         repeatable: bool = False,
     ) -> HttpResponse:
         """See `Origin.request`. A request that is refused with 401 was not executed: it is sent once more with another
-        token, if there is one.
+        token, if there is one. A token does not go along a redirect, even within the origin: the path that the server
+        names may be somebody else's.
 
         Raises:
             LinkLost: as in `Origin.request`, or the token cannot be had now.
         """
-        if self._login.is_absent:
+        token = None if self._login.is_absent else self._login.current() or await self._login.renew(None)
+        if token is None:
             return await super().request(method, headers, body, at, repeatable=repeatable)
-        token = self._login.current() or await self._login.renew(None)
-        answer = await super().request(method, self._join(headers, token), body, at, repeatable=repeatable)
-        if answer.status != 401 or token is None:
+        address = at or self._url
+        answer = await self._send(method, address, self._join(headers, token), body, repeatable=repeatable)
+        if answer.status != 401:
             return answer
         try:
             token = await self._login.renew(token)
@@ -487,11 +495,9 @@ class LoginOrigin(Origin):
         if token is None:
             return answer
         await answer.discard()
-        return await super().request(method, self._join(headers, token), body, at, repeatable=repeatable)
+        return await self._send(method, address, self._join(headers, token), body, repeatable=repeatable)
 
-    def _join(self, headers: Headers, token: Header | None) -> Headers:
-        if token is None:
-            return headers
+    def _join(self, headers: Headers, token: Header) -> Headers:
         if token is not self._token or len(self._joined) >= MAX_HEADS:
             self._token = token
             self._joined.clear()

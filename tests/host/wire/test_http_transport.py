@@ -421,9 +421,12 @@ class Tokens(Authorization):
     """A login with these tokens, one after the other; None stands for none."""
 
     def __init__(self, *tokens: str | None) -> None:
-        self._tokens = [None if each is None else (b"Authorization", f"Bearer {each}".encode()) for each in tokens]
+        self.log_in(*tokens)
         self.refused: list[Header | None] = []
         self.missing: list[str] = []
+
+    def log_in(self, *tokens: str | None) -> None:
+        self._tokens = [None if each is None else (b"Authorization", f"Bearer {each}".encode()) for each in tokens]
 
     @property
     def remedy(self) -> str:
@@ -531,6 +534,42 @@ async def test_a_token_does_not_follow_a_redirect_to_another_origin(status: int)
             assert (await ask(origin)).status == status
             assert (await ask(origin, "GET")).status == status
     assert set(heard) == {"https://example.com"}
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_token_does_not_go_along_a_redirect_within_the_origin_either(status: int) -> None:
+    """Also not along one that was followed, and is remembered, from before the login: another path may be another
+    tenant's."""
+    heard: list[tuple[str, str | None]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        heard.append((request.url.path, request.headers.get("authorization")))
+        if request.url.path == "/tenant/mcp":
+            return httpx.Response(200, content=b"here")
+        return httpx.Response(status, headers={"location": "/tenant/mcp"})
+
+    tokens = Tokens(None)
+    async with open_origin(HOME, {}, in_memory(answer), authorization=tokens) as origin:
+        assert (await ask(origin, "GET")).status == 200
+        tokens.log_in("a")
+        refused = await ask(origin, "GET")
+        assert (await ask(origin)).status == status
+        assert "configure the URL that it redirects to" in str(origin.refusal(refused))
+    assert heard == [("/mcp", None), ("/tenant/mcp", None), ("/mcp", "Bearer a"), ("/mcp", "Bearer a")]
+
+
+async def test_a_second_token_does_not_go_along_a_redirect_either() -> None:
+    heard: list[tuple[str, str | None]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        heard.append((request.url.path, request.headers.get("authorization")))
+        if heard[-1][1] == "Bearer a":
+            return httpx.Response(401)
+        return httpx.Response(307, headers={"location": "/tenant/mcp"})
+
+    async with open_origin(HOME, {}, in_memory(answer), authorization=Tokens("a", "b")) as origin:
+        assert (await ask(origin)).status == 307
+    assert heard == [("/mcp", "Bearer a"), ("/mcp", "Bearer b")]
 
 
 async def test_the_headers_with_a_token_are_made_once() -> None:
