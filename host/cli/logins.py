@@ -25,7 +25,17 @@ from host.storage.directory import State
 from host.storage.sqlite import open_store
 from host.storage.store import CredentialKey, StateError, Store, StoredCredential
 from host.upstream.connect import has_own_authorization
-from host.upstream.login import AnswerBox, PendingLogin, begin, bind_callback, finish, open_callback, read_login, revoke
+from host.upstream.login import (
+    AnswerBox,
+    ProposedLogin,
+    begin,
+    bind_callback,
+    finish,
+    open_callback,
+    propose,
+    read_login,
+    revoke,
+)
 from host.upstream.vault import Login, Vault, open_vault
 from host.url import Url
 
@@ -80,10 +90,11 @@ class Logins:
     async def _log_in(self, spec: HttpServer, *, accept_other_issuer: bool) -> Login:
         former = await read_login(self._store, self._vault, CredentialKey(spec.id))
         with bind_callback(spec.oauth, former) as bound:
-            pending = await begin(spec, self._store, self._vault, bound)
-            _show(spec, pending)
-            if pending.is_other_issuer and not accept_other_issuer and not _accepts_issuer():
+            proposed = await propose(spec, self._store, self._vault, bound)
+            _show(proposed)
+            if proposed.is_other_issuer and not accept_other_issuer and not _accepts_issuer():
                 raise OAuthProblem("nothing was changed")
+            pending = await begin(proposed)
             box = AnswerBox(pending.request)
             serve_http = choose_plain_server(self._config.listen)
             async with open_callback(bound, pending.request, box.take, serve_http) as callback:
@@ -169,20 +180,19 @@ class Logins:
         return spec
 
 
-def _show(spec: HttpServer, pending: PendingLogin) -> None:
-    """Show what the person is about to permit, before anything leaves for the issuer's page."""
-    request = pending.request
-    print(f"Login for {spec.id}")
+def _show(proposed: ProposedLogin) -> None:
+    """Show what the person is about to permit, before anything leaves for the issuer."""
+    print(f"Login for {proposed.key.server}")
     rows = {
-        "issuer": request.issuer.id,
-        "resource": visible(request.resource),
-        "scopes": " ".join(request.scopes) or "those that the issuer gives by itself",
-        "redirect": request.redirect_uri,
+        "issuer": proposed.issuer.id,
+        "resource": visible(proposed.resource),
+        "scopes": " ".join(proposed.scopes) or "those that the issuer gives by itself",
+        "redirect": proposed.redirect_uri,
     }
     for name, text in rows.items():
         print(f"  {name + ':':<10} {text}")
-    if pending.is_other_issuer and pending.former is not None:
-        print(f"\nThe last login was at another issuer: {pending.former.issuer}")
+    if proposed.is_other_issuer:
+        print(f"\nThe last login was at another issuer: {proposed.former_issuer}")
 
 
 def _accepts_issuer() -> bool:

@@ -1,10 +1,12 @@
 """A login at the authorization server of a configured server, by a person with a browser.
 
-    begin   discovery, registration, and the link for the person; nothing is stored
-    finish  the answer of the issuer, exchanged for tokens; the login is stored
+    propose  discovery: what the login would be for
+    begin    registration, and the link for the person; nothing is stored
+    finish   the answer of the issuer, exchanged for tokens; the login is stored
 
-The caller shows the link, and passes the answer on: from the listener of the login (`callback`), or pasted by the
-person. One `PendingLogin` takes one answer.
+The caller shows what is proposed, and has a person accept an issuer that is another one than before: nothing but
+requests for metadata has been sent to it until then. The caller shows the link as well, and passes the answer on: from
+the listener of the login (`callback`), or pasted by the person. One `PendingLogin` takes one answer.
 """
 
 from __future__ import annotations
@@ -61,19 +63,33 @@ class TooManyStepUps(OAuthProblem):
 
 
 @dataclass(frozen=True, slots=True)
-class PendingLogin:
-    """A login that has begun. `former`: the login that it takes the place of."""
+class ProposedLogin:
+    """What a login will be for. `former`: the login that it takes the place of; `former_issuer`: the issuer of that
+    one, also if the rest of it cannot be read any more; empty without one."""
 
     key: CredentialKey
     http: IssuerHttp
-    client: ClientRegistration
-    request: AuthorizationRequest
+    oauth: OAuth
+    issuer: Issuer
+    resource: str
+    scopes: tuple[str, ...]
+    redirect_uri: str
     former: Login | None
+    former_issuer: str
 
     @property
     def is_other_issuer(self) -> bool:
-        """Whether the server names another issuer than at its last login."""
-        return self.former is not None and self.former.issuer != self.request.issuer.id
+        """Whether the server names another issuer than at its last login. A person has to accept it."""
+        return self.former_issuer not in ("", self.issuer.id)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingLogin:
+    """A login that has begun."""
+
+    proposed: ProposedLogin
+    client: ClientRegistration
+    request: AuthorizationRequest
 
 
 async def probe(spec: HttpServer) -> Challenge | None:
@@ -102,10 +118,10 @@ async def probe(spec: HttpServer) -> Challenge | None:
     return None
 
 
-async def begin(
+async def propose(
     spec: HttpServer, store: Store, vault: Vault, bound: socket.socket, challenge: Challenge | None = None
-) -> PendingLogin:
-    """Find the issuer of a server, and register with it if that is necessary.
+) -> ProposedLogin:
+    """Find the issuer of a server, and what to ask it for.
 
     Args:
         bound: the socket at which the browser comes back.
@@ -116,22 +132,34 @@ async def begin(
         StateError: the store cannot be read.
     """
     server, key = Url.parse(spec.url.reveal()), CredentialKey(spec.id)
-    former = await read_login(store, vault, key)
+    stored = (await complete(store.read_credentials())).get(key)
+    former, former_issuer = _opened(vault, key, stored), "" if stored is None else stored.issuer
     http = IssuerHttp(await find_home(server))
     challenge = challenge or await probe(spec)
-    found = await discover(server, challenge, http, "" if former is None else former.issuer)
+    found = await discover(server, challenge, http, former_issuer)
     known = _known_scopes(former, found)
-    configured = spec.oauth or OAuth()
+    oauth = spec.oauth or OAuth()
     challenged = () if challenge is None else challenge.scopes
-    scopes = choose_scopes(configured.scopes, challenged, found.scopes, found.issuer.scopes, known)
+    scopes = choose_scopes(oauth.scopes, challenged, found.scopes, found.issuer.scopes, known)
     redirect = f"http://{LISTEN_ADDRESS}:{bound.getsockname()[1]}{CALLBACK_PATH}"
-    client = _configured_client(configured, found.issuer, redirect)
-    if client is None:
-        client = await _registered(found.issuer, redirect, scopes, http, former)
+    return ProposedLogin(key, http, oauth, found.issuer, found.resource, scopes, redirect, former, former_issuer)
+
+
+async def begin(proposed: ProposedLogin) -> PendingLogin:
+    """Register with the issuer if that is necessary, and make the link for the person.
+
+    Raises:
+        OAuthProblem: there can be no login.
+    """
+    client = _configured_client(proposed.oauth, proposed.issuer, proposed.redirect_uri) or await _registered(proposed)
     request = AuthorizationRequest(
-        issuer=found.issuer, client_id=client.client_id, redirect_uri=redirect, resource=found.resource, scopes=scopes
+        issuer=proposed.issuer,
+        client_id=client.client_id,
+        redirect_uri=proposed.redirect_uri,
+        resource=proposed.resource,
+        scopes=proposed.scopes,
     )
-    return PendingLogin(key, http, client, request, former)
+    return PendingLogin(proposed, client, request)
 
 
 def _known_scopes(former: Login | None, found: Discovered) -> tuple[str, ...]:
@@ -166,11 +194,10 @@ def _configured_client(configured: OAuth, issuer: Issuer, redirect: str) -> Clie
     return None
 
 
-async def _registered(
-    issuer: Issuer, redirect: str, scopes: tuple[str, ...], http: IssuerHttp, former: Login | None
-) -> ClientRegistration:
+async def _registered(proposed: ProposedLogin) -> ClientRegistration:
     """The client that Colonnade is at this issuer: the one that was registered with this redirect before, or a new
     one."""
+    issuer, redirect, former = proposed.issuer, proposed.redirect_uri, proposed.former
     if former is not None and former.issuer == issuer.id:
         client = former.client
         is_valid = not client.secret_expires or client.secret_expires > time.time()
@@ -182,9 +209,9 @@ async def _registered(
             f"the issuer {issuer.id} registers no clients by itself: register one there, with the redirect "
             f"http://{LISTEN_ADDRESS}:PORT{CALLBACK_PATH}, and set oauth.client_id and oauth.redirect_port{also}"
         )
-    request = registration_request(redirect, scopes, issuer.token_auth_methods)
+    request = registration_request(redirect, proposed.scopes, issuer.token_auth_methods)
     headers = [(b"Content-Type", b"application/json"), (b"Accept", b"application/json")]
-    answer = await http.post(issuer.registration_endpoint, Form(headers, msgspec.json.encode(request)))
+    answer = await proposed.http.post(issuer.registration_endpoint, Form(headers, msgspec.json.encode(request)))
     if answer.status not in (200, 201):
         why = error_code(answer.body) or f"HTTP {answer.status}"
         raise OAuthProblem(f"the issuer {issuer.id} refused to register Colonnade ({why})")
@@ -198,15 +225,15 @@ async def finish(pending: PendingLogin, code: str, store: Store, vault: Vault) -
         OAuthProblem: the issuer refused the code, or gave no answer.
         StateError: the login cannot be stored.
     """
-    request, issuer = pending.request, pending.request.issuer
+    proposed, request, issuer = pending.proposed, pending.request, pending.request.issuer
     caller = Caller(pending.client, issuer.id, time.time())
     now = caller.now  # the lifetime of the token begins before its answer has come
-    tokens = read_tokens(*await pending.http.post(issuer.token_endpoint, code_form(request, code, caller)))
-    is_step_up = pending.former is not None and bool(pending.former.missing) and not pending.is_other_issuer
-    step_ups = pending.former.step_ups + 1 if pending.former is not None and is_step_up else 0
+    tokens = read_tokens(*await proposed.http.post(issuer.token_endpoint, code_form(request, code, caller)))
+    former = None if proposed.is_other_issuer else proposed.former
+    step_ups = former.step_ups + 1 if former is not None and former.missing else 0
     begun = _begun(issuer, request.resource, pending.client, request.scopes, now)
     login = msgspec.structs.replace(begun, step_ups=step_ups).renewed(tokens, now)
-    await store_login(store, vault, pending.key, login)
+    await store_login(store, vault, proposed.key, login)
     return login
 
 
@@ -256,7 +283,10 @@ async def read_login(store: Store, vault: Vault, key: CredentialKey) -> Login | 
     Raises:
         StateError: the store cannot be read.
     """
-    stored = (await complete(store.read_credentials())).get(key)
+    return _opened(vault, key, (await complete(store.read_credentials())).get(key))
+
+
+def _opened(vault: Vault, key: CredentialKey, stored: StoredCredential | None) -> Login | None:
     try:
         return None if stored is None else vault.open(key, stored)
     except OAuthProblem:

@@ -24,7 +24,7 @@ from host.storage.sqlite import open_store
 from host.storage.store import CredentialKey
 from host.upstream.vault import Login, open_vault
 from tests.host.upstream.test_vault import LOGIN
-from tests.kit.issuer import RESOURCE_METADATA, Issuer, open_issuer
+from tests.kit.issuer import ISSUER_METADATA, RESOURCE_METADATA, Issuer, open_issuer
 from tests.kit.logins import login
 
 NOTES = CredentialKey("notes")
@@ -161,18 +161,23 @@ def test_a_denied_login_changes_nothing(tmp_path: Path, typing: Typing) -> None:
         assert not issuer.paths("/token")
 
 
-def test_another_issuer_needs_a_person(tmp_path: Path, typing: Typing) -> None:
-    """The server names another one than at the last login: nothing is sent to its pages before a person accepts it."""
+def test_another_issuer_needs_a_person(tmp_path: Path, typing: Typing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server names another one than at the last login: it is asked for its metadata, and for nothing else before a
+    person accepts it. Also if the last login cannot be read any more."""
     with issuers(2) as (issuer, evil):
         home = Home(tmp_path, issuer.url)
         former = login(issuer)
         home.store(former)
         issuer.documents[RESOURCE_METADATA]["authorization_servers"] = [evil.id]
         printed = typing(answer_to)
-        with pytest.raises(CommandFailed, match="nothing was changed"):
-            home.log_in()
-        assert f"The last login was at another issuer: {issuer.id}" in "\n".join(printed)
-        assert not [line for line in printed if "/authorize?" in line]
+        for environ in ({}, {"COLONNADE_KEY": "k" * 32}):
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "environ", {**os.environ, **environ})
+                with pytest.raises(CommandFailed, match="nothing was changed"):
+                    home.log_in()
+            assert printed.pop() == f"\nThe last login was at another issuer: {issuer.id}"
+            assert not [line for line in printed if "/authorize?" in line]
+            assert {each.path for each in evil.asked} == {ISSUER_METADATA}
         assert home.present() == former
         evil.tokens = [{"access_token": "new"}]
         home.log_in(accept=True)

@@ -31,6 +31,7 @@ from host.upstream.login import (
     finish,
     obtain_own,
     probe,
+    propose,
     revoke,
 )
 from host.url import Url
@@ -55,7 +56,7 @@ async def beginning(
                 here = f"http://127.0.0.1:{bound.getsockname()[1]}/oauth/callback"
                 stored = msgspec.structs.replace(stored, client=msgspec.structs.replace(client, redirect_uri=here))
             put(store, stored)
-        yield await begin(issuer.spec, store, VAULT, bound, challenge), store
+        yield await begin(await propose(issuer.spec, store, VAULT, bound, challenge)), store
 
 
 def metadata(issuer: Issuer) -> dict[str, Any]:
@@ -176,7 +177,7 @@ async def test_a_registration_is_never_used_at_another_issuer() -> None:
         )
         issuer.documents[RESOURCE_METADATA]["authorization_servers"] = [other.id]
         async with beginning(issuer, former) as (pending, store):
-            assert pending.is_other_issuer
+            assert pending.proposed.is_other_issuer
             assert pending.client.client_id == "client-1"
             assert b"known" not in b"".join(each.body for each in other.asked)
             assert present(store) == msgspec.structs.replace(
@@ -190,7 +191,7 @@ async def test_a_registration_is_never_used_at_another_issuer() -> None:
 
 async def test_the_same_issuer_is_no_other_one() -> None:
     async with open_issuer() as issuer, beginning(issuer, login(issuer)) as (pending, _):
-        assert not pending.is_other_issuer
+        assert not pending.proposed.is_other_issuer
 
 
 @pytest.mark.parametrize(
