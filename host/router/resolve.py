@@ -20,6 +20,7 @@ from host.protocol.methods import COMPLETION_COMPLETE, Kind, target_of
 from host.protocol.param_headers import ParamHeader
 from host.upstream.client import DEFINED_BY
 from host.upstream.runtime import Runtime
+from host.upstream.supervisor import Upstream
 from host.upstream.upstreams import Upstreams
 
 
@@ -44,9 +45,8 @@ class Resolver:
             found = self._server_in_uri(caller.endpoint, name)
             server = None if found is None else found[0]  # a URI that names no server may be of any
         else:
-            target = self.resolve_now(caller, kind, name)
+            target, upstream = self._resolve_name(caller, kind, name)
             server = target.server
-            upstream = None if server is None else self._upstreams.find(server, caller)
             if upstream is None or not (
                 self._is_missing(target, method, caller) or upstream.has_old_lists or not upstream.listed.is_set()
             ):
@@ -72,17 +72,24 @@ class Resolver:
     def resolve_now(self, caller: Caller, kind: Kind, name: str, since: float | None = None) -> ResolvedName:
         """Resolve a name without waiting. `since`: see `ResolvedName`."""
         if kind is not Kind.RESOURCE:
-            server, inward, entry = self._look_up(caller, kind, name)
-            # Asked where there is an entry too, so that hidden and missing names take the same way.
-            stateless = self._upstreams.is_stateless(server or "", caller)
-            if entry is not None:
-                stateless = entry.stateless
-            return ResolvedName(kind, name, server, inward, entry, since=since, stateless=stateless)
+            return self._resolve_name(caller, kind, name, since)[0]
         named = self._server_in_uri(caller.endpoint, name)
         server, inward = named or self._owner_by_listing(name, caller) or (None, name)
         by_listing = named is None and server is not None
         stateless = self._upstreams.is_stateless(server or "", caller)
         return ResolvedName(kind, name, server, inward, by_listing=by_listing, since=since, stateless=stateless)
+
+    def _resolve_name(
+        self, caller: Caller, kind: Kind, name: str, since: float | None = None
+    ) -> tuple[ResolvedName, Upstream | None]:
+        """`resolve_now` for a kind with names, and the connection that serves the caller at the server of the name."""
+        server, inward, entry = self._look_up(caller, kind, name)
+        # Looked up where there is an entry too, so that hidden and missing names take the same way.
+        upstream = None if server is None else self._upstreams.find(server, caller)
+        stateless = upstream is not None and upstream.is_stateless
+        if entry is not None:
+            stateless = entry.stateless
+        return ResolvedName(kind, name, server, inward, entry, since=since, stateless=stateless), upstream
 
     def reachable(self, target: ResolvedName, caller: Caller, *, may_start: bool = False) -> str:
         """The server of a resolved name. With `may_start`, a server that is starting is none that is away.

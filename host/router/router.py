@@ -92,18 +92,33 @@ class Router:
         Raises:
             ColonnadeError: the request failed.
         """
-        method = exchange.request.method
-        if method in TARGETED:
-            # The model can read and act on a server's failure or a person's denial, so for a tool they are results
-            # (2025-11-25, "Tools / Error Handling"); an unknown tool and the server's own JSON-RPC error are errors.
-            try:
-                return await self._answer_targeted(exchange)
-            except ServerErrorResponse:
+        caller, method = exchange.caller, exchange.request.method
+        if method not in TARGETED:
+            return await self._answer_other(exchange)
+        # The model can read and act on a server's failure or a person's denial, so for a tool they are results
+        # (2025-11-25, "Tools / Error Handling"); an unknown tool and the server's own JSON-RPC error are errors.
+        try:
+            target = exchange.target or await self.resolver.resolve(caller, method, exchange.params)
+            for _ in range(MAX_RESOLUTIONS):
+                if self._may_change(target, caller):
+                    target = await self._wait_started(target, caller)
+                try:
+                    return await self._answer_targeted(exchange, target)
+                except _EraChanged:  # resolved again below
+                    pass
+                await self._upstreams.wait_read(target.server, target.kind, caller)
+                target = self.resolver.resolve_now(caller, target.kind, target.asked, target.since)
+            raise Unavailable(target.server or "", f"{target.server} keeps changing; the call was not sent")
+        except ServerErrorResponse:
+            raise
+        except UpstreamError as failure:
+            if method != TOOLS_CALL.name:
                 raise
-            except UpstreamError as failure:
-                if method != TOOLS_CALL.name:
-                    raise
-                return failed_call(failure)
+            return failed_call(failure)
+
+    async def _answer_other(self, exchange: Exchange) -> Answer:
+        """`answer`, for a request whose method is not in TARGETED."""
+        method = exchange.request.method
         if method in LIST_METHOD_BY_NAME:
             return await self.lists.answer(exchange, LIST_METHOD_BY_NAME[method])
         if method == COMPLETION_COMPLETE:
@@ -180,22 +195,9 @@ class Router:
 
     # Requests to one entry
 
-    async def _answer_targeted(self, exchange: Exchange) -> Answer:
-        """Have the server answer; give the result outward names, and the form that the caller can read."""
-        caller = exchange.caller
-        target = exchange.target or await self.resolver.resolve(caller, exchange.request.method, exchange.params)
-        for _ in range(MAX_RESOLUTIONS):
-            target = await self._wait_started(target, caller)
-            try:
-                return await self._answer_resolved(exchange, target)
-            except _EraChanged:  # resolved again below
-                pass
-            await self._upstreams.wait_read(target.server, target.kind, caller)
-            target = self.resolver.resolve_now(caller, target.kind, target.asked, target.since)
-        raise Unavailable(target.server or "", f"{target.server} keeps changing; the call was not sent")
-
-    async def _answer_resolved(self, exchange: Exchange, target: ResolvedName) -> Answer:
-        """`_answer_targeted`, for a resolved name whose server has started.
+    async def _answer_targeted(self, exchange: Exchange, target: ResolvedName) -> Answer:
+        """Have the server answer, which has started; give the result outward names, and the form that the caller can
+        read.
 
         Raises:
             _EraChanged: the server is of the other era by now; nothing was sent.
@@ -210,7 +212,8 @@ class Router:
                 if exchange.round is not None and exchange.round.server not in (None, server):
                     raise UnknownState  # the name belongs to another server by now
                 # The server may have been stopped or restarted, and its lists got old, while a person was asked.
-                if self._upstreams.is_starting(server, caller):
+                upstream = self._upstreams.find(server, caller)
+                if upstream is not None and upstream.is_starting:
                     await self._upstreams.wait_started(server, caller)
                 if permit.admission.access is not None and self._upstreams.are_old(server, caller):
                     await self._upstreams.reread(server, caller)
@@ -243,6 +246,16 @@ class Router:
         except ValueError:
             raise ProtocolViolation(server, f"{server} sent a result that cannot be read") from None
         return Answered(downgrade_result(method.name, result, caller.abilities), answer.freshness)
+
+    def _may_change(self, target: ResolvedName, caller: Caller) -> bool:
+        """Whether `_wait_started` has to wait for the server of a resolved name, or to look whether it listed it."""
+        server = target.server
+        if server is None:
+            return False
+        upstream = self._upstreams.find(server, caller)
+        return (upstream is not None and upstream.is_starting) or self._upstreams.is_only_remembered(
+            server, target.kind, stateless=target.stateless
+        )
 
     async def _wait_started(self, target: ResolvedName, caller: Caller) -> ResolvedName:
         """Wait for the server of a resolved name, if it is starting. Returns the name resolved by its present lists.

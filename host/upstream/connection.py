@@ -45,10 +45,16 @@ PING_TIMEOUT = 10.0
 
 
 class UpstreamLease(Struct, frozen=True):
-    """The right to use a connection for one exchange."""
+    """The right to use a connection for one exchange. The shared one needs no end, and is its own context manager."""
 
     client: Client
     watches: ResourceWatches
+
+    async def __aenter__(self) -> UpstreamLease:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return
 
 
 CONNECT_FAILURES = (LinkLost, PeerError, BrokenAnswer, UnsupportedRevision, trio.TooSlowError)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Container, Hashable, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from functools import partial
 
 import trio
@@ -207,7 +207,7 @@ class Upstreams:
         """
         upstream = self._serving(server, exchange.caller)
         if upstream.spec.isolation is Isolation.SHARED:
-            return nullcontext(upstream.lease())
+            return upstream.lease()
         return self.instances[server].lease(exchange)
 
     def check_subscribable(self, server: str, caller: Caller) -> None:
@@ -235,7 +235,7 @@ class Upstreams:
         caller = permit.exchange.caller
         upstream = self._serving(permit.server, caller)
         lasting = upstream.spec.isolation is not Isolation.PER_CALL and caller.instance_key is not None
-        lease = self.lease(permit.server, permit.exchange) if lasting else nullcontext(upstream.lease())
+        lease = self.lease(permit.server, permit.exchange) if lasting else upstream.lease()
         async with lease as leased:
             _check_subscribable(permit.server, leased.client.negotiated)
             await leased.watches.watch(permit, notify)
