@@ -140,15 +140,21 @@ class Credential(Authorization):
         return self.spec.oauth is not None and self.spec.oauth.grant is OAuthGrant.CLIENT_CREDENTIALS
 
     def note_missing(self, scopes: Sequence[str]) -> None:
-        if self.login is not None and not set(scopes) <= {*self.login.missing}:
+        if self._with_missing(scopes) is not None:
             self._nursery.start_soon(self._store_missing, scopes)
 
     async def _store_missing(self, scopes: Sequence[str]) -> None:
         async with self._writing:
-            if self.login is not None and not set(scopes) <= {*self.login.missing}:
-                missing = tuple(dict.fromkeys((*self.login.missing, *scopes)))[:MAX_SCOPES]
+            if (login := self._with_missing(scopes)) is not None:
                 with suppress(StateError):  # the next request that needs the scope says so again
-                    await self._put(msgspec.structs.replace(self.login, missing=missing))
+                    await self._put(login)
+
+    def _with_missing(self, scopes: Sequence[str]) -> Login | None:
+        """The login with these scopes as missing ones too; None if they change nothing."""
+        if self.login is None:
+            return None
+        missing = tuple(dict.fromkeys((*self.login.missing, *scopes)))[:MAX_SCOPES]
+        return None if missing == self.login.missing else msgspec.structs.replace(self.login, missing=missing)
 
     @property
     def is_absent(self) -> bool:

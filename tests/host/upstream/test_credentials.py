@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from config import OAuth, OAuthGrant
 from config.references import Secret
+from host.oauth.challenge import MAX_SCOPES
 from host.oauth.documents import ClientRegistration
 from host.slices import complete
 from host.storage.store import CredentialKey, StateError
@@ -24,7 +26,7 @@ from host.upstream.output import redactor
 from host.wire.http_transport import Header, Response, Transport, open_origin
 from tests.host.upstream.test_connection import CHILD
 from tests.kit.gates import folder, locked, store_opener
-from tests.kit.issuer import ISSUER_METADATA, Issuer, open_issuer
+from tests.kit.issuer import ISSUER_METADATA, RESOURCE_METADATA, Issuer, open_issuer
 from tests.kit.logins import NOTES, START, VAULT, Process, login, present, processes, put
 
 
@@ -272,6 +274,19 @@ async def test_missing_scopes_are_kept_for_the_next_login() -> None:
         assert credential.remedy == "colonnade login notes"
 
 
+async def test_missing_scopes_do_not_grow_for_ever() -> None:
+    """A server that names others in each answer has only so many of them written down."""
+    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+        credential, revisions = process.of(issuer), set()
+        for number in range(3 * MAX_SCOPES):
+            credential.note_missing([f"scope-{number}"])
+            await wait_all_tasks_blocked()
+            revisions.add(process.store.poll())
+        wanted = tuple(f"scope-{number}" for number in range(MAX_SCOPES))
+        await until(lambda: (stored := present(process.store)) is not None and stored.missing == wanted)
+        assert len(revisions) <= MAX_SCOPES
+
+
 async def test_each_new_token_is_redacted_and_the_former_ones_stay_so() -> None:
     async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
         issuer.tokens = [renewed(2)]
@@ -496,6 +511,29 @@ async def test_a_refused_client_is_told_and_lasts() -> None:
 
 
 # Logins stored for another place
+
+
+async def test_an_issuer_that_the_server_names_meanwhile_gets_nothing() -> None:
+    """A host follows the login that a person made, and looks for no other issuer, not even when that one ends it."""
+    async with open_issuer() as issuer, open_issuer() as evil, processes(stored=login(issuer)) as (process,):
+        issuer.documents[RESOURCE_METADATA]["authorization_servers"] = [evil.id]
+        issuer.documents[ISSUER_METADATA] = evil.documents[ISSUER_METADATA]
+        issuer.challenge = f'Bearer resource_metadata="{issuer.id}{RESOURCE_METADATA}"'
+        issuer.tokens = [renewed(2)]
+        credential = process.of(issuer)
+        process.clock.time = START + 601
+        assert await credential.renew(None) == bearer("access-2")
+        process.clock.time = START + 1300
+        assert await credential.renew(None) is None
+        assert [each.path for each in issuer.asked] == ["/token"] * 2
+        assert evil.asked == []
+
+
+async def test_another_server_at_the_same_url_has_no_token() -> None:
+    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+        assert process.of(issuer).current() == bearer("access-1")
+        other = process.credentials.of(replace(issuer.spec, id="other"))
+        assert (other.current(), other.is_absent) == (None, True)
 
 
 async def test_a_token_does_not_follow_another_url() -> None:
