@@ -101,6 +101,8 @@ def test_the_resource_is_the_server_or_above_it(resource: str) -> None:
         "https://mcp.example/v1/mcp#x",
         "https://mcp.example/v1/mcp?tenant=2",
         "https://mcp.example/v1/../mcp",
+        "https://mcp.example/v1\x1b[2J",
+        "https://mcp.example/" + "v" * 3000,
         "mcp.example",
         "",
     ],
@@ -320,6 +322,18 @@ def test_an_error_is_named_only_by_a_standard_code() -> None:
     assert "tok3n" not in str(caught.value)
     for body in (b"", b"[]", b"tok3n", dump({"error": "tok3n"}), dump({"error": 5}), b"[" * 100_000):
         assert error_code(body) == ""
+
+
+@pytest.mark.parametrize("deep", [b"[" * 60_000, b'{"issuer":' * 6_000, b'{"x":' * 6_000 + b"1" + b"}" * 6_000])
+def test_a_deep_document_is_refused(deep: bytes) -> None:
+    for read in (
+        lambda: read_resource(deep, SERVER),
+        lambda: read_issuer(deep, ISSUER, Zone.PUBLIC),
+        lambda: read_registration(deep, REDIRECT, "none"),
+        lambda: read_tokens(200, deep),
+    ):
+        with pytest.raises(OAuthProblem, match="invalid"):
+            read()
 
 
 @given(st.binary())

@@ -103,6 +103,26 @@ async def test_another_browser_cannot_end_the_login(cookie: str | None) -> None:
         assert not page.callback.finished.is_set()
 
 
+@pytest.mark.parametrize("order", [0, 1])
+async def test_a_cookie_that_another_page_has_set_changes_nothing(order: int) -> None:
+    """Pages at other ports of 127.0.0.1 share its cookies: theirs does not end the login, and does not stop it."""
+    async with opened() as page:
+        cookie, forged = await page.start(), "colonnade_login=forged"
+        assert (await page.get("/oauth/callback?code=evil&state=s", cookie=forged)).status == 403
+        both = "; ".join((cookie, forged) if order else (forged, cookie))
+        assert (await page.get("/oauth/callback?code=c&state=s", cookie=both)).status == 200
+        assert page.taken == ["code=c&state=s"]
+
+
+async def test_no_other_page_can_read_what_is_here() -> None:
+    async with opened() as page:
+        start = page.callback.start_url.removeprefix(page.callback.origin)
+        for path in (start, "/oauth/callback?code=c", "/"):
+            seen = await page.get(path, origin="https://evil.example")
+            assert not [name for name in seen.headers if name.startswith("access-control-")]
+        assert page.taken == []
+
+
 async def test_a_login_begins_once() -> None:
     """Another program that saw the link later cannot begin in its own browser."""
     async with opened() as page:

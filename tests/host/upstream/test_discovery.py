@@ -57,6 +57,16 @@ async def test_an_old_server_is_its_own_issuer() -> None:
         assert (found.issuer.id, found.resource, found.scopes) == (issuer.id, issuer.url, None)
 
 
+async def test_an_old_server_is_not_another_issuer() -> None:
+    """Its own metadata may not lead elsewhere: RFC 8414, 3.3, holds for it too. The other one is not even asked."""
+    async with open_issuer() as issuer, open_issuer() as other:
+        del issuer.documents[RESOURCE_METADATA]
+        issuer.documents[ISSUER_METADATA] = other.documents[ISSUER_METADATA]
+        with pytest.raises(OAuthProblem, match="those of another issuer"):
+            await find(issuer)
+        assert other.asked == []
+
+
 async def test_the_issuer_of_the_last_login_is_used_again_if_it_is_still_named() -> None:
     async with open_issuer() as issuer, open_issuer() as other:
         issuer.documents[RESOURCE_METADATA]["authorization_servers"] = [other.id, issuer.id]
@@ -88,6 +98,17 @@ async def test_a_chain_of_documents_has_an_end() -> None:
         issuer.documents[ISSUER_METADATA] = {**metadata, "authorization_servers": [f"{issuer.id}/next"]}
         await find(issuer)
         assert len(issuer.asked) == 2
+
+
+async def test_of_many_issuers_one_is_asked() -> None:
+    """A list of a thousand is no way to have us send a thousand requests."""
+    async with open_issuer() as issuer, open_issuer() as other:
+        others = [f"{other.id}/{n}" for n in range(1000)]
+        issuer.documents[RESOURCE_METADATA]["authorization_servers"] = others
+        with pytest.raises(OAuthProblem, match="no metadata at the usual places"):
+            await find(issuer)
+        assert len(other.asked) == 3
+        assert all(each.path.endswith("/0") or "/0/" in each.path for each in other.asked)
 
 
 @pytest.mark.parametrize("named", ["http://169.254.169.254", "https://10.0.0.1", "http://login.example"])

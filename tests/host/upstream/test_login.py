@@ -30,12 +30,14 @@ from host.upstream.login import (
     bind_callback,
     finish,
     obtain_own,
+    open_callback,
     probe,
     propose,
     revoke,
 )
 from host.url import Url
 from host.wire.issuer_http import IssuerUnreachable
+from host.wire.listener import serve_http
 from tests.host.oauth.test_assertion import EC, claims, pem
 from tests.host.upstream.test_vault import LOGIN
 from tests.kit.gates import folder, store_opener
@@ -101,6 +103,66 @@ async def test_a_code_that_is_refused_stores_nothing(answer: Any) -> None:
         with pytest.raises(OAuthProblem):
             await finish(pending, "c0de", store, VAULT)
         assert present(store) is None
+
+
+# Codes of others, and for others
+
+
+async def test_a_code_goes_to_the_issuer_that_was_asked() -> None:
+    """Although the metadata name another token endpoint by the time the answer comes."""
+    async with open_issuer() as issuer, open_issuer() as evil, beginning(issuer) as (pending, store):
+        metadata(issuer)["token_endpoint"] = f"{evil.id}/token"
+        issuer.documents[RESOURCE_METADATA]["authorization_servers"] = [evil.id]
+        issuer.tokens = [{"access_token": "t"}]
+        await finish(pending, "c0de", store, VAULT)
+        assert issuer.paths("/token")[0].form["code"] == "c0de"
+        assert evil.asked == []
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_neither_a_code_nor_a_token_goes_along_a_redirect(status: int) -> None:
+    async with open_issuer() as issuer, open_issuer() as evil, beginning(issuer) as (pending, store):
+        for path in ("/token", "/revoke"):
+            issuer.documents[path] = (status, {"location": f"{evil.id}{path}"}, b"")
+        with pytest.raises(OAuthProblem, match="the issuer refused the request"):
+            await finish(pending, "c0de", store, VAULT)
+        with pytest.raises(OAuthProblem, match="did not revoke"):
+            await revoke(login(issuer), Url.parse(issuer.url))
+        assert evil.asked == []
+
+
+@pytest.mark.parametrize("status", [301, 307, 308])
+async def test_a_registration_goes_along_no_redirect(status: int) -> None:
+    async with open_issuer() as issuer, open_issuer() as evil:
+        issuer.documents["/register"] = (status, {"location": f"{evil.id}/register"}, b"")
+        with pytest.raises(OAuthProblem, match="refused to register"):
+            async with beginning(issuer):
+                pass
+        assert evil.asked == []
+
+
+async def test_an_answer_to_another_login_is_foreign() -> None:
+    """Two at once, at two issuers: neither takes the answer of the other, and each still takes its own."""
+    async with open_issuer() as one, open_issuer() as two, beginning(one) as (first, _), beginning(two) as (second, _):
+        boxes = {pending.request.state: AnswerBox(pending.request) for pending in (first, second)}
+        for state in boxes:
+            for other, box in boxes.items():
+                if other != state:
+                    with pytest.raises(ForeignAnswer):
+                        box.take(urlencode({"code": "evil", "state": state}))
+        for state, box in boxes.items():
+            box.take(urlencode({"code": state[:5], "state": state}))
+            assert await box.code() == state[:5]
+
+
+async def test_an_answer_to_a_former_login_is_foreign() -> None:
+    async with open_issuer() as issuer:
+        async with beginning(issuer) as (former, _):
+            answer = urlencode({"code": "c", "state": former.request.state})
+        async with beginning(issuer) as (pending, _):
+            with pytest.raises(ForeignAnswer):
+                AnswerBox(pending.request).take(answer)
+            assert pending.request.verifier != former.request.verifier
 
 
 # Scopes
@@ -413,6 +475,18 @@ async def test_another_text_is_no_answer(text: str) -> None:
         box = AnswerBox(pending.request)
         with pytest.raises(ForeignAnswer):
             box.take_address(text)
+
+
+async def test_nobody_listens_after_the_login() -> None:
+    async with open_issuer() as issuer, beginning(issuer) as (pending, _):
+        with bind_callback() as bound:
+            async with open_callback(bound, pending.request, AnswerBox(pending.request).take, serve_http) as callback:
+                port = int(callback.origin.rpartition(":")[2])
+                async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                    await stream.send_all(b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+                    assert b" 403 " in await stream.receive_some()
+        with pytest.raises(OSError, match=r"127\.0\.0\.1"):
+            await trio.open_tcp_stream("127.0.0.1", port)
 
 
 def test_a_port_that_is_taken_is_replaced() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -65,6 +67,23 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
     return made
 
 
+@asynccontextmanager
+async def answering(answer: Callable[[trio.SocketStream], Awaitable[None]]) -> AsyncIterator[str]:
+    """The URL of a server that answers each request with these bytes, and knows no HTTP."""
+
+    async def serve(stream: trio.SocketStream) -> None:
+        async with stream:
+            await stream.receive_some()
+            with suppress(trio.BrokenResourceError):
+                await answer(stream)
+
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, serve, [listener])
+        yield f"http://127.0.0.1:{listener.socket.getsockname()[1]}/"
+        nursery.cancel_scope.cancel()
+
+
 async def get(url: str, home: Zone = Zone.PUBLIC) -> bytes | None:
     return await IssuerHttp(home).get(Url.parse(url))
 
@@ -97,6 +116,47 @@ async def test_a_document_has_a_limit(size: int) -> None:
             return
         with pytest.raises(OAuthProblem, match="more than 64 KiB"):
             await get(f"{issuer.id}/long", Zone.LOOPBACK)
+
+
+ENDLESS = [
+    (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"400\r\n" + b"x" * 1024 + b"\r\n"),
+    (b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 1024),
+    (b"HTTP/1.1 200 OK\r\n", b"X-More: " + b"x" * 1024 + b"\r\n"),
+    (b"HTTP/1.1 200 OK", b" OK" * 1024),
+    (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+]
+
+
+@pytest.mark.parametrize(("head", "more"), ENDLESS)
+async def test_an_answer_without_an_end_is_cut_off(head: bytes, more: bytes) -> None:
+    sent = 0
+
+    async def answer(stream: trio.SocketStream) -> None:
+        nonlocal sent
+        await stream.send_all(head)
+        while sent < 100 * MAX_DOCUMENT:
+            await stream.send_all(more)
+            sent += len(more)
+
+    async with answering(answer) as url:
+        with trio.fail_after(4), pytest.raises(OAuthProblem):
+            await get(url, Zone.LOOPBACK)
+    assert sent < 50 * MAX_DOCUMENT, "the rest of it is in the buffers of the system"
+
+
+async def test_an_answer_that_comes_in_drops_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time is that of the whole answer, not of one read."""
+    monkeypatch.setattr(issuer_http, "TIMEOUT", 0.3)
+
+    async def answer(stream: trio.SocketStream) -> None:
+        await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n")
+        while True:
+            await stream.send_all(b"x")
+            await trio.sleep(0.02)
+
+    async with answering(answer) as url:
+        with trio.fail_after(4), pytest.raises(IssuerUnreachable, match="did not answer within"):
+            await get(url, Zone.LOOPBACK)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -158,6 +218,24 @@ async def test_a_name_that_leads_inside_is_refused(
     with pytest.raises(OAuthProblem, match="nothing is sent there"):
         await get("https://login.example/")
     assert connected == []
+
+
+@pytest.mark.parametrize("host", ["0x7f.1", "0x7f000001", "2130706433", "127.1", "017700000001", "0xa9fea9fe"])
+async def test_an_address_in_another_spelling_is_refused(host: str, connected: list[tuple[str, str | None]]) -> None:
+    """As the system itself reads it; nothing is looked up in the network."""
+    with pytest.raises(OAuthProblem, match="nothing is sent there"):
+        await get(f"https://{host}/")
+    assert connected == []
+
+
+async def test_a_name_is_looked_up_again_for_each_request(connected: list[tuple[str, str | None]]) -> None:
+    """It led to a public address when the metadata were read, and leads inside when the code is sent."""
+    trio.socket.set_custom_hostname_resolver(Names(login=[["93.184.216.34"], ["10.0.0.1"]]))
+    with pytest.raises(IssuerUnreachable):
+        await get("https://login.example/")
+    with pytest.raises(OAuthProblem, match="nothing is sent there"):
+        await IssuerHttp(Zone.PUBLIC).post("https://login.example/token", Form([], b"code=secret"))
+    assert connected == [("login.example", "93.184.216.34")]
 
 
 async def test_the_address_that_was_checked_is_the_one_that_is_connected_to(
