@@ -102,7 +102,7 @@ class RequestCharge:
         """Have a cancel scope that the request has anyway cancelled when the memory is needed elsewhere, in place of a
         `droppable` block, which costs more; `dropped` tells whether it was."""
         self._scope = scope
-        if self.dropped:
+        if self._held.dropped:
             scope.cancel(NEEDED_ELSEWHERE)
 
     def _hold(self) -> Holding:

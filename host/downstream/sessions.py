@@ -247,7 +247,8 @@ class Session:
         """The log level that the client set."""
         self.history = History(memory, client_owner(identity))
         self.ended = trio.Event()
-        self.last_used = trio.current_time()
+        self._now = trio.lowlevel.current_clock().current_time  # in fewer steps than trio.current_time
+        self.last_used = self._now()
         self.mark = object()
         """Identifies the client on every way that it sends requests; see `Caller.key`."""
         self._name = name
@@ -312,7 +313,11 @@ class Session:
         finally:
             del self._streams[scope]
             self.serving.end(request.id, scope)
-            self.last_used = trio.current_time()
+            self.last_used = self._now()
+
+    def touch(self) -> None:
+        """Record that the session is used."""
+        self.last_used = self._now()
 
     def send_anywhere(self, message: Notification | Request) -> None:
         """Send a message on any open stream of the client, if the stream it belongs to is gone."""
@@ -379,7 +384,7 @@ class Session:
 
         async def sent(notice: Notification) -> None:
             await send(notice)
-            self.last_used = trio.current_time()
+            self.touch()
 
         await self._ready.wait()
         await self._initialized.wait()
@@ -515,7 +520,7 @@ class Sessions:
         session = self._open.get(id)
         if session is None or not session.belongs_to(endpoint, identity):
             return None
-        session.last_used = trio.current_time()
+        session.touch()
         return session
 
     def end(self, id: str) -> None:
@@ -540,7 +545,7 @@ class Sessions:
     def stop_listening(self, id: str) -> None:
         self._listening.pop(id)[0].set()
         if id in self._open:
-            self._open[id].last_used = trio.current_time()
+            self._open[id].touch()
 
     def sweep(self) -> None:
         """Remove sessions that were idle for too long, and expired streams of the others."""

@@ -366,7 +366,7 @@ class RequestRecord:
     """The records of one request: its decision before it is sent, and its outcome, once. A request that is never sent
     gets neither."""
 
-    __slots__ = ("_began", "_log", "_record", "_seq")
+    __slots__ = ("_began", "_log", "_now", "_record", "_seq")
 
     def __init__(self, log: DecisionLog) -> None:
         self._log = log
@@ -387,7 +387,8 @@ class RequestRecord:
         """
         assert self._record is None, "a request is sent once for each record"
         self._seq = self._log.record_decision(record)
-        self._record, self._began = record, trio.current_time()
+        self._now = trio.lowlevel.current_clock().current_time  # kept, as `trio.current_time` looks it up
+        self._record, self._began = record, self._now()
         self._log.in_flight[record.server] += 1
 
     def end(self, outcome: str = "answered", size: int = 0) -> None:
@@ -396,7 +397,7 @@ class RequestRecord:
         record, self._record = self._record, None
         if record is not None:
             self._log.in_flight[record.server] -= 1
-            self._log.record_outcome(record, self._seq, outcome, trio.current_time() - self._began, size)
+            self._log.record_outcome(record, self._seq, outcome, self._now() - self._began, size)
 
     def fail(self, problem: BaseException) -> None:
         """Write the outcome of a request that ended with this exception."""

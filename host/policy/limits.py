@@ -214,7 +214,8 @@ class Usage:
 
     def end(self) -> None:
         self.running -= 1
-        self._admit_queued()
+        if self.queue:
+            self._admit_queued()
 
     def undo(self) -> None:
         """Undo the beginning of a call."""

@@ -158,7 +158,7 @@ class Credential(Authorization):
 
     @property
     def is_absent(self) -> bool:
-        return self._header is None and not self._can_have_token
+        return self._header is None and (self.login is None or self.login.is_over) and not self._needs_nobody
 
     @property
     def _can_have_token(self) -> bool:

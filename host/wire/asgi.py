@@ -128,8 +128,8 @@ class Headers:
 
     def one(self, name: str) -> str | None:
         """The value, or None if the header is missing or stands there more than once."""
-        values = self.all(name)
-        return values[0] if len(values) == 1 else None
+        values = self._values.get(name)
+        return values[0] if values is not None and len(values) == 1 else None
 
 
 class ClientGone(Exception):

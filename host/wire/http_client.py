@@ -145,7 +145,12 @@ class HttpLink:
             return
         with self._exchanges:
             repeatable = isinstance(message, Request) and message.method in REPEATABLE_METHODS
-            answer = await self._request("POST", self._headers_of(parcel), write(message), repeatable=repeatable)
+            try:
+                answer = await self._origin.request(
+                    "POST", self._headers_of(parcel), write(message), repeatable=repeatable
+                )
+            except Unreachable as lost:
+                raise self._unreachable(lost, len(self._exchanges) - 1) from lost.__cause__
             try:
                 if isinstance(message, Request):
                     await self._take_answer(answer, message)
@@ -217,17 +222,18 @@ class HttpLink:
             headers.append(("MCP-Protocol-Version", self._revision))
         return self._origin.headers(headers)
 
-    async def _request(
-        self, method: str, headers: Headers, body: bytes | None = None, *, repeatable: bool = False
-    ) -> HttpResponse:
-        """Send one HTTP request, and return its response with the body unread. The caller closes the response."""
+    async def _request(self, method: str, headers: Headers) -> HttpResponse:
+        """Send one HTTP request beside the exchanges, and return its response with the body unread. The caller closes
+        the response."""
         try:
-            return await self._origin.request(method, headers, body, repeatable=repeatable)
+            return await self._origin.request(method, headers)
         except Unreachable as lost:
-            # A server that stops accepts no connections any more, but may still respond on those it has.
-            if len(self._exchanges) > (method == "POST"):
-                raise
-            raise self._exchanges.connection_lost(lost) from lost.__cause__
+            raise self._unreachable(lost, len(self._exchanges)) from lost.__cause__
+
+    def _unreachable(self, lost: Unreachable, exchanges: int) -> LinkLost:
+        """The error for a server that no connection could be made to. It ends the link if there are no (other)
+        exchanges: a server that stops accepts no connections any more, but may still respond on those it has."""
+        return lost if exchanges else self._exchanges.connection_lost(lost)
 
     async def _take_receipt(self, answer: HttpResponse) -> None:
         await answer.discard()

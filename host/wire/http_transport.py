@@ -12,13 +12,14 @@ rules hold:
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from math import inf
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 import trio
 
@@ -399,22 +400,19 @@ class Origin:
         address = (self._redirects.get((method, at)) if self._redirects else None) or at or self._url
         hops = 0
         while True:
-            answer = await self._send(method, address, headers, body, repeatable=repeatable)
-            further = self._redirect_target(method, address, answer) if hops < MAX_REDIRECTS else None
+            answer = self._opened(await self._transport.request(method, address, headers, body, repeatable=repeatable))
+            is_redirect = 300 <= answer.status < 400
+            further = self._redirect_target(method, address, answer) if is_redirect and hops < MAX_REDIRECTS else None
             if further is None:
                 break
             await answer.discard()
             address = further
             hops += 1
-        if hops and not 300 <= answer.status < 400:
+        if hops and not is_redirect:
             self._redirects[method, at] = address
         return answer
 
-    async def _send(
-        self, method: str, address: Url, headers: Headers, body: bytes | None, *, repeatable: bool
-    ) -> HttpResponse:
-        """Send one request to this address; see `request`. A redirect is the response."""
-        response = await self._transport.request(method, address, headers, body, repeatable=repeatable)
+    def _opened(self, response: Response) -> HttpResponse:
         return HttpResponse(response, self.turns, self.max_message, self._hold)
 
     def refusal(self, answer: HttpResponse) -> HttpRefused:
@@ -464,7 +462,7 @@ class LoginOrigin(Origin):
         self._joined: dict[int, tuple[Headers, Headers]] = {}
         """Headers without and with the token, by the id of the former: the transport keeps what it makes of a list."""
 
-    async def request(
+    def request(
         self,
         method: str,
         headers: Headers,
@@ -472,7 +470,7 @@ class LoginOrigin(Origin):
         at: Url | None = None,
         *,
         repeatable: bool = False,
-    ) -> HttpResponse:
+    ) -> Coroutine[Any, Any, HttpResponse]:
         """See `Origin.request`. A request that is refused with 401 was not executed: it is sent once more with another
         token, if there is one. A token does not go along a redirect, even within the origin: the path that the server
         names may be somebody else's.
@@ -480,11 +478,18 @@ class LoginOrigin(Origin):
         Raises:
             LinkLost: as in `Origin.request`, or the token cannot be had now.
         """
-        token = None if self._login.is_absent else self._login.current() or await self._login.renew(None)
+        if self._login.is_absent:  # in no coroutine of its own: nearly every server is such a one
+            return super().request(method, headers, body, at, repeatable=repeatable)
+        return self._request_with_token(method, headers, body, at, repeatable=repeatable)
+
+    async def _request_with_token(
+        self, method: str, headers: Headers, body: bytes | None, at: Url | None, *, repeatable: bool
+    ) -> HttpResponse:
+        token = self._login.current() or await self._login.renew(None)
         if token is None:
             return await super().request(method, headers, body, at, repeatable=repeatable)
-        address = at or self._url
-        answer = await self._send(method, address, self._join(headers, token), body, repeatable=repeatable)
+        address, send = at or self._url, partial(self._transport.request, repeatable=repeatable)
+        answer = self._opened(await send(method, address, self._join(headers, token), body))
         if answer.status != 401:
             return answer
         try:
@@ -495,7 +500,7 @@ class LoginOrigin(Origin):
         if token is None:
             return answer
         await answer.discard()
-        return await self._send(method, address, self._join(headers, token), body, repeatable=repeatable)
+        return self._opened(await send(method, address, self._join(headers, token), body))
 
     def _join(self, headers: Headers, token: Header) -> Headers:
         if token is not self._token or len(self._joined) >= MAX_HEADS:

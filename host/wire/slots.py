@@ -143,7 +143,8 @@ class Slots(Generic[C]):
         slot = self._slots.get(connection)
         if slot is None:
             return False
-        self._set_owner(connection, slot, owner)
+        if slot.owner != owner:
+            self._set_owner(connection, slot, owner)
         if slot.kind is not _Kind.EXTRA:
             return True
         if self._free_regular([None], now, 0.0) or self._free_regular(self._yielding_to(owner), now, RECENT_WINDOW):
@@ -232,10 +233,9 @@ class Slots(Generic[C]):
         return None
 
     def _set_owner(self, connection: C, slot: _Slot, owner: Hashable) -> None:
-        if slot.owner != owner:
-            self._leave(connection, slot)
-            slot.owner = owner
-            self._enter(connection, slot)
+        self._leave(connection, slot)
+        slot.owner = owner
+        self._enter(connection, slot)
 
     def _move(self, connection: C, slot: _Slot, kind: _Kind) -> None:
         del self._kinds[slot.kind][connection]

@@ -81,18 +81,17 @@ class StreamableHttp:
             await trio.sleep(SWEEP_INTERVAL)
             self._sessions.sweep()
 
-    async def serve(self, http_request: HttpRequest) -> None:
+    def serve(self, http_request: HttpRequest) -> Awaitable[None]:
         if http_request.method == "POST":
-            await self._post(http_request)
-        elif http_request.method == "GET":
-            await self._get(http_request)
-        elif http_request.method == "DELETE":
+            return self._post(http_request)
+        if http_request.method == "GET":
+            return self._get(http_request)
+        if http_request.method == "DELETE":
             _check_method(http_request, "DELETE needs an Mcp-Session-Id header")
             id, _ = self._session(http_request, None)
             self._sessions.end(id)
-            await http_request.respond(204)
-        else:
-            raise Rejected(Refusal(405, "expected POST, GET or DELETE", {"allow": "POST, GET, DELETE, OPTIONS"}))
+            return http_request.respond(204)
+        raise Rejected(Refusal(405, "expected POST, GET or DELETE", {"allow": "POST, GET, DELETE, OPTIONS"}))
 
     # POST
 
