@@ -71,7 +71,21 @@ def audit(
 
 
 _COLUMNS = "{:<19} {:<11} {:<14} {:<32} {}"
-_TOLD = ("standing", "counts", "answer", "grant", "by", "why", "unrecorded", "peer", "name", "file")
+_TOLD = (
+    "issuer",
+    "scopes",
+    "revoked",
+    "standing",
+    "counts",
+    "answer",
+    "grant",
+    "by",
+    "why",
+    "unrecorded",
+    "peer",
+    "name",
+    "file",
+)
 """Members that the last column of the table tells of records that have no sentence of their own."""
 
 

@@ -12,20 +12,25 @@ from typing import TypedDict, TypeVar
 
 import trio
 
-from config import Config, HttpServer, OAuthGrant
+from config import Channel, Config, HttpServer
+from host.audit.writer import Audit
 from host.cli.common import is_confirmed
 from host.cli.exit_codes import WRONG, CommandFailed
 from host.cli.http_servers import choose_plain_server
 from host.cli.suggest import did_you_mean
-from host.errors import first_exception
+from host.cli.targets import as_command_failures
+from host.errors import AuditUnavailable, first_exception
+from host.journal import Journal
 from host.oauth.problem import OAuthProblem
+from host.policy.decision_log import DecisionLog
 from host.sanitize import visible
 from host.slices import complete, run_inline
 from host.storage.directory import State
 from host.storage.sqlite import open_store
 from host.storage.store import CredentialKey, StateError, Store, StoredCredential
-from host.upstream.connect import has_own_authorization
+from host.upstream.connect import why_no_login
 from host.upstream.login import (
+    TIME_LIMIT,
     AnswerBox,
     ProposedLogin,
     begin,
@@ -38,9 +43,9 @@ from host.upstream.login import (
 )
 from host.upstream.vault import Login, Vault, open_vault
 from host.url import Url
+from host.wire.descent import this_process
 
-TIME_LIMIT = 900.0
-"""Seconds that a person has for a login."""
+_BY = Channel.TERMINAL.value
 _MAX_PASTE = 16 * 1024
 
 T = TypeVar("T")
@@ -61,8 +66,9 @@ class LoginRow(TypedDict):
 class Logins:
     """The logins of one configuration. Made by `open`."""
 
-    def __init__(self, config: Config, store: Store, vault: Vault) -> None:
+    def __init__(self, config: Config, state: State, store: Store, vault: Vault) -> None:
         self._config = config
+        self._state = state
         self._store = store
         self._vault = vault
 
@@ -76,18 +82,29 @@ class Logins:
         """
         try:
             with open_store(state, config.source) as store:
-                yield cls(config, store, open_vault(state, os.environ))
+                yield cls(config, state, store, open_vault(state, os.environ))
         except StateError as problem:
             raise CommandFailed(str(problem), WRONG) from problem
 
     def log_in(self, server: str, *, accept_other_issuer: bool) -> None:
         """Have a person log in; raises CommandFailed if that fails."""
         spec = self._server(server)
-        login = _run(partial(self._log_in, spec, accept_other_issuer=accept_other_issuer))
+        with self._decision_log() as decision_log:
+            record = partial(decision_log.record_login, server=server, by=_BY, peer=this_process().audit_fields())
+            login = _run(partial(self._log_in, spec, record, accept_other_issuer=accept_other_issuer))
         scopes = f" with the scopes {' '.join(login.scopes)}" if login.scopes else ""
         print(f"Logged in at {login.issuer}{scopes}. Running hosts use it within a second.")
 
-    async def _log_in(self, spec: HttpServer, *, accept_other_issuer: bool) -> Login:
+    @contextmanager
+    def _decision_log(self) -> Iterator[DecisionLog]:
+        """The audit, for the block. What could not be recorded is said at its end."""
+        with as_command_failures(), Audit(self._state.audit) as audit:
+            decision_log = DecisionLog(audit, Journal())
+            yield decision_log
+            if decision_log.problem:
+                print(f"colonnade: {decision_log.problem}", file=sys.stderr)
+
+    async def _log_in(self, spec: HttpServer, record: Callable[[Login], object], *, accept_other_issuer: bool) -> Login:
         former = await read_login(self._store, self._vault, CredentialKey(spec.id))
         with bind_callback(spec.oauth, former) as bound:
             proposed = await propose(spec, self._store, self._vault, bound)
@@ -111,29 +128,36 @@ class Logins:
                             with trio.move_on_after(1.0):
                                 await callback.finished.wait()
                         nursery.cancel_scope.cancel()
-                    return await finish(pending, code, self._store, self._vault)
+                    return await finish(pending, code, self._store, self._vault, record)
         raise OAuthProblem(f"nobody logged in within {TIME_LIMIT / 60:.0f} min")
 
     def log_out(self, server: str) -> None:
         """Forget a login, and have it revoked; raises CommandFailed if there is none."""
-        print(_run(partial(self._log_out, server)))
+        with self._decision_log() as decision_log:
+            print(_run(partial(self._log_out, server, decision_log)))
 
-    async def _log_out(self, server: str) -> str:
+    async def _log_out(self, server: str, decision_log: DecisionLog) -> str:
         key = CredentialKey(server)
         if (await complete(self._store.read_credentials())).get(key) is None:
             raise OAuthProblem(f"there is no login for {server}")
         login = await read_login(self._store, self._vault, key)
         await complete(self._store.write(lambda transaction: transaction.remove_credential(key)))
+        said, revoked = await self._revoke(login, server)
+        decision_log.record_logout(login, server, revoked=revoked, by=_BY, peer=this_process().audit_fields())
+        return said
+
+    async def _revoke(self, login: Login | None, server: str) -> tuple[str, bool]:
+        """Have the issuer revoke a login that is forgotten here. A sentence, and whether that was done."""
         if login is None:
-            return "Logged out here. The stored login could not be read, so the issuer was not told."
+            return "Logged out here. The stored login could not be read, so the issuer was not told.", False
         spec = self._config.servers.get(server)
+        home = Url.parse(spec.url.reveal() if isinstance(spec, HttpServer) else login.resource)
         try:
-            home = Url.parse(spec.url.reveal() if isinstance(spec, HttpServer) else login.resource)
             if await revoke(login, home):
-                return f"Logged out; {login.issuer} has revoked the login."
-            return f"Logged out here. {login.issuer} has no way to revoke a login, which ends when it expires."
+                return f"Logged out; {login.issuer} has revoked the login.", True
         except OAuthProblem as problem:
-            return f"Logged out here. The login may still be valid at {login.issuer}: {problem}."
+            return f"Logged out here. The login may still be valid at {login.issuer}: {problem}.", False
+        return f"Logged out here. {login.issuer} has no way to revoke a login, which ends when it expires.", False
 
     def rows(self) -> list[LoginRow]:
         """All logins, in the order of their servers."""
@@ -168,28 +192,16 @@ class Logins:
         if spec is None:
             remedy = did_you_mean(server, self._config.servers) or f"its servers are {', '.join(self._config.servers)}"
             raise CommandFailed(f"there is no server {visible(server)!r} in the configuration; {remedy}", WRONG)
-        if not isinstance(spec, HttpServer):
-            raise CommandFailed(f"{server} is a program: there are logins for servers with a url only", WRONG)
-        if has_own_authorization(spec):
-            raise CommandFailed(
-                f"{server} has its credentials in the configuration (headers or headers_helper); remove them to log in",
-                WRONG,
-            )
-        if spec.oauth is not None and spec.oauth.grant is OAuthGrant.CLIENT_CREDENTIALS:
-            raise CommandFailed(f"{server} gets its token by itself (oauth.grant): nobody logs in", WRONG)
+        if why := why_no_login(spec):
+            raise CommandFailed(why, WRONG)
+        assert isinstance(spec, HttpServer)
         return spec
 
 
 def _show(proposed: ProposedLogin) -> None:
     """Show what the person is about to permit, before anything leaves for the issuer."""
     print(f"Login for {proposed.key.server}")
-    rows = {
-        "issuer": proposed.issuer.id,
-        "resource": visible(proposed.resource),
-        "scopes": " ".join(proposed.scopes) or "those that the issuer gives by itself",
-        "redirect": proposed.redirect_uri,
-    }
-    for name, text in rows.items():
+    for name, text in proposed.purpose.items():
         print(f"  {name + ':':<10} {text}")
     if proposed.is_other_issuer:
         print(f"\nThe last login was at another issuer: {proposed.former_issuer}")
@@ -229,6 +241,6 @@ def _run(work: Callable[[], Awaitable[T]]) -> T:
         return trio.run(work)
     except BaseException as raised:
         problem = first_exception(raised)
-        if not isinstance(problem, OAuthProblem | StateError | OSError):
+        if not isinstance(problem, OAuthProblem | StateError | AuditUnavailable | OSError):
             raise
     raise CommandFailed(str(problem))

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 from msgspec import Raw, Struct
@@ -58,6 +58,19 @@ class AuditRecord(Struct, frozen=True):
     fingerprint: str = ""
     launch: str = ""
     grant: Grant | None = None
+
+
+class LoginFacts(Protocol):
+    """What of a login is recorded: never a token."""
+
+    @property
+    def issuer(self) -> str: ...
+
+    @property
+    def resource(self) -> str: ...
+
+    @property
+    def scopes(self) -> Sequence[str]: ...
 
 
 LONGEST_TEXT = 200
@@ -307,6 +320,26 @@ class DecisionLog:
         except OSError:
             digest = ""
         self.record(what, file=str(source), policy=digest)
+
+    def record_login(self, login: LoginFacts, server: str, by: str, **who: object) -> None:
+        """Record that a person is logged in at a server; raises as `record_or_fail` does.
+
+        Args:
+            by: where the login was begun: a `Channel`.
+            who: more about the person, such as the `peer`.
+        """
+        scopes = list(login.scopes)
+        self.record_or_fail(
+            "login", server=server, issuer=login.issuer, resource=login.resource, scopes=scopes, by=by, **who
+        )
+
+    def record_logout(self, login: LoginFacts | None, server: str, *, revoked: bool, by: str, **who: object) -> None:
+        """Record that a login was forgotten, and whether the issuer has revoked it. `login`: None if it could not be
+        read."""
+        facts: dict[str, object] = {}
+        if login is not None:
+            facts = {"issuer": login.issuer, "resource": login.resource, "scopes": list(login.scopes)}
+        self.record("logout", server=server, **facts, revoked="yes" if revoked else "no", by=by, **who)
 
     def record_lost_definitions(self, why: str) -> None:
         """Record that the approvals are lost, so that every definition is held."""

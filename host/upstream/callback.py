@@ -1,5 +1,6 @@
 """The return of a browser from a login: a listener on loopback that is open only while a person logs in.
 
+    GET /oauth/login/NONCE    shows what the login is for, where the person has not seen that elsewhere
     GET /oauth/start/NONCE    sets a cookie and leads to the issuer
     GET /oauth/callback       takes the issuer's answer, from the browser with the cookie alone
 
@@ -12,8 +13,10 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hmac import compare_digest
+from html import escape
+from typing import Protocol
 
 import trio
 
@@ -21,6 +24,7 @@ from host.oauth.authorization import CALLBACK_PATH, MAX_ANSWER, ForeignAnswer
 from host.oauth.problem import OAuthProblem
 from host.wire.asgi import Headers, Receive, Scope, Send, respond
 
+LOGIN_PATH = "/oauth/login/"
 START_PATH = "/oauth/start/"
 _COOKIE = "colonnade_login"
 
@@ -34,19 +38,41 @@ _HEADERS = {
 }
 
 
+class LinkedLogin(Protocol):
+    """A login that a person begins in the browser."""
+
+    async def show(self) -> Mapping[str, str]:
+        """What the login is for, in words; raises OAuthProblem if there can be none."""
+
+    async def begin(self) -> str:
+        """The address of the issuer's page; raises OAuthProblem if there is none, or nobody was shown what the login
+        is for."""
+
+    async def wait_outcome(self) -> str:
+        """Wait for the end of a login whose answer has come, and return a sentence about it."""
+
+
 class Callback:
     """The app of one login. Its address is that of `bound`, which the caller owns.
 
     Args:
-        authorization_url: where the browser is sent.
+        authorization_url: where the browser is sent; with a `login`, that says it.
         take: takes the query of the answer; raises OAuthProblem if it is not a good one.
+        login: a login that begins here; None for one that has begun, and whose person looks elsewhere.
     """
 
-    def __init__(self, bound: socket.socket, authorization_url: str, take: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        bound: socket.socket,
+        authorization_url: str,
+        take: Callable[[str], None],
+        login: LinkedLogin | None = None,
+    ) -> None:
         address, port = bound.getsockname()[:2]
         self.origin = f"http://{f'[{address}]' if ':' in address else address}:{port}"
         self._authorization_url = authorization_url
         self._take = take
+        self._login = login
         self._nonce = secrets.token_urlsafe(24)
         self._cookie: str | None = None
         self.finished = trio.Event()
@@ -62,6 +88,11 @@ class Callback:
         """The address that begins the login in a browser of this machine."""
         return f"{self.origin}{START_PATH}{self._nonce}"
 
+    @property
+    def login_url(self) -> str:
+        """The address that shows what the login is for, and leads to `start_url`."""
+        return f"{self.origin}{LOGIN_PATH}{self._nonce}"
+
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"no {scope['type']} here")
@@ -70,21 +101,44 @@ class Callback:
         # A page elsewhere whose name leads to loopback would send its own name (DNS rebinding).
         if (headers.one("host") or "").lower() != self.origin.removeprefix("http://") or scope["method"] != "GET":
             await _say(send, 403, "This address is for the end of a login only.")
-        elif path.startswith(START_PATH) and compare_digest(path[len(START_PATH) :].encode(), self._nonce.encode()):
+        elif self._is_link(path, START_PATH):
             await self._start(send)
+        elif self._is_link(path, LOGIN_PATH) and self._login is not None:
+            await self._show(self._login, send)
         elif path == CALLBACK_PATH:
             await self._finish(headers, scope["query_string"], send)
         else:
             await _say(send, 404, "There is nothing here.")
+
+    def _is_link(self, path: str, before: str) -> bool:
+        return path.startswith(before) and compare_digest(path[len(before) :].encode(), self._nonce.encode())
+
+    async def _show(self, login: LinkedLogin, send: Send) -> None:
+        try:
+            purpose = await login.show()
+        except OAuthProblem as problem:
+            await self._fail(f"There can be no login: {problem}.", send)
+            return
+        page = _page(purpose, f"{START_PATH}{self._nonce}")
+        await respond(send, 200, {**_HEADERS, "content-type": "text/html; charset=utf-8"}, page.encode())
+
+    async def _fail(self, text: str, send: Send) -> None:
+        await _say(send, 400, text)
+        self.finished.set()
 
     async def _start(self, send: Send) -> None:
         """Only the first browser gets the cookie; so a link that leaked afterwards is worth nothing."""
         if self._cookie is not None:
             await _say(send, 409, "This login has already begun, in this browser or in another one.")
             return
-        self._cookie = secrets.token_urlsafe(24)
+        self._cookie = secrets.token_urlsafe(24)  # before the login is waited for: another browser may come meanwhile
+        try:
+            url = self._authorization_url if self._login is None else await self._login.begin()
+        except OAuthProblem as problem:
+            await self._fail(f"There can be no login: {problem}.", send)
+            return
         cookie = f"{_COOKIE}={self._cookie}; HttpOnly; SameSite=Lax; Path={CALLBACK_PATH}; Max-Age=900"
-        await respond(send, 303, {**_HEADERS, "location": self._authorization_url, "set-cookie": cookie})
+        await respond(send, 303, {**_HEADERS, "location": url, "set-cookie": cookie})
 
     async def _finish(self, headers: Headers, query: bytes, send: Send) -> None:
         cookies = [each.strip() for line in headers.all("cookie") for each in line.split(";")]
@@ -101,10 +155,23 @@ class Callback:
             await _say(send, 400, f"{problem}.")
             return
         except OAuthProblem as problem:
-            await _say(send, 400, f"The login failed: {problem}.")
-        else:
-            await _say(send, 200, "The answer has come. You can close this page; the terminal says how the login went.")
+            await self._fail(f"The login failed: {problem}.", send)
+            return
+        login = self._login
+        how = "The terminal says how the login went." if login is None else await login.wait_outcome()
+        await _say(send, 200, f"The answer has come. {how} You can close this page.")
         self.finished.set()
+
+
+def _page(purpose: Mapping[str, str], link: str) -> str:
+    """A page that shows what a login is for. The texts are of an issuer or a server."""
+    rows = "".join(f"<dt>{escape(name)}</dt><dd><bdi>{escape(text)}</bdi></dd>" for name, text in purpose.items())
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Colonnade: a login</title>'
+        f"<h1>A server wants a login</h1><p>This is what Colonnade would get:</p><dl>{rows}</dl>"
+        f'<p><a href="{escape(link)}" rel="noreferrer">Go on to the issuer</a></p>'
+        "<p>If you did not expect this, close this page: nobody has logged in yet.</p></html>\n"
+    )
 
 
 async def _say(send: Send, status: int, text: str) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 
 import trio
 
-from config import HttpClient, HttpServer, ServerSpec, StdioServer
+from config import HttpClient, HttpServer, OAuthGrant, ServerSpec, StdioServer
 from host.journal import Journal, MessageDropped
 from host.memory import Budget, HoldingFactory, Use, server_owner, uncharged
 from host.upstream.credentials import Credential, Credentials
@@ -146,6 +146,17 @@ def login_of(spec: ServerSpec, credentials: Credentials | None) -> Credential | 
 def has_own_authorization(spec: HttpServer) -> bool:
     """Whether the configuration has the server's credentials, so that there is no login."""
     return spec.headers_helper is not None or any(name.lower() == "authorization" for name in spec.headers)
+
+
+def why_no_login(spec: ServerSpec) -> str:
+    """Why nobody can log in at a server; empty if a person can."""
+    if not isinstance(spec, HttpServer):
+        return f"{spec.id} is a program: there are logins for servers with a url only"
+    if has_own_authorization(spec):
+        return f"{spec.id} has its credentials in the configuration (headers or headers_helper); remove them to log in"
+    if spec.oauth is not None and spec.oauth.grant is OAuthGrant.CLIENT_CREDENTIALS:
+        return f"{spec.id} gets its token by itself (oauth.grant): nobody logs in"
+    return ""
 
 
 def _transport(spec: HttpServer, turns: Turns) -> Transport | None:

@@ -38,6 +38,7 @@ from host.oauth.documents import (
 from host.oauth.problem import OAuthProblem
 from host.oauth.token_forms import Caller, Form, client_credentials_form, code_form, revocation_form
 from host.protocol.methods import PING
+from host.sanitize import visible
 from host.slices import complete
 from host.storage.store import CredentialKey, Store, StoredCredential
 from host.upstream.callback import Callback
@@ -50,6 +51,8 @@ from host.wire.issuer_http import IssuerHttp, IssuerUnreachable, find_home
 from host.wire.link import LinkLost
 from host.wire.port import bind
 
+TIME_LIMIT = 900.0
+"""Seconds that a person has for a login."""
 PROBE_TIMEOUT = 15.0
 LISTEN_ADDRESS = "127.0.0.1"
 """Where browsers come back to. Not `localhost`, which another program may have at ::1 (RFC 8252, 8.3)."""
@@ -81,6 +84,16 @@ class ProposedLogin:
     def is_other_issuer(self) -> bool:
         """Whether the server names another issuer than at its last login. A person has to accept it."""
         return self.former_issuer not in ("", self.issuer.id)
+
+    @property
+    def purpose(self) -> dict[str, str]:
+        """What the person is about to permit, in words, to be shown before anything leaves for the issuer."""
+        return {
+            "issuer": visible(self.issuer.id),
+            "resource": visible(self.resource),
+            "scopes": visible(" ".join(self.scopes)) or "those that the issuer gives by itself",
+            "redirect": self.redirect_uri,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +231,13 @@ async def _registered(proposed: ProposedLogin) -> ClientRegistration:
     return read_registration(answer.body, redirect, str(request["token_endpoint_auth_method"]))
 
 
-async def finish(pending: PendingLogin, code: str, store: Store, vault: Vault) -> Login:
+async def finish(
+    pending: PendingLogin, code: str, store: Store, vault: Vault, record: Callable[[Login], object] | None = None
+) -> Login:
     """Exchange the authorization code, and store the login.
+
+    Args:
+        record: called with the login before it is stored; raises if it must not be.
 
     Raises:
         OAuthProblem: the issuer refused the code, or gave no answer.
@@ -233,6 +251,8 @@ async def finish(pending: PendingLogin, code: str, store: Store, vault: Vault) -
     step_ups = former.step_ups + 1 if former is not None and former.missing else 0
     begun = _begun(issuer, request.resource, pending.client, request.scopes, now)
     login = msgspec.structs.replace(begun, step_ups=step_ups).renewed(tokens, now)
+    if record is not None:
+        record(login)
     await store_login(store, vault, proposed.key, login)
     return login
 
@@ -369,15 +389,22 @@ class AnswerBox:
 
 
 @asynccontextmanager
+async def serve_callback(callback: Callback, bound: socket.socket, serve_http: ServeHttp) -> AsyncIterator[None]:
+    """Listen for the browser's return, for the block."""
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(serve_http, callback.serve, bound, limits=Limits(_CONNECTIONS)))
+        yield
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
 async def open_callback(
     bound: socket.socket, request: AuthorizationRequest, take: Callable[[str], None], serve_http: ServeHttp
 ) -> AsyncIterator[Callback]:
-    """Listen for the browser's return, for the block."""
+    """The listener of a login that has begun, for the block."""
     callback = Callback(bound, request.url, take)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(partial(serve_http, callback.serve, bound, limits=Limits(_CONNECTIONS)))
+    async with serve_callback(callback, bound, serve_http):
         yield callback
-        nursery.cancel_scope.cancel()
 
 
 def bind_callback(configured: OAuth | None = None, former: Login | None = None) -> socket.socket:

@@ -16,8 +16,11 @@ import pytest
 import trio
 
 from config import Config, load
+from host.audit.read import records
+from host.audit.writer import Audit
 from host.cli.exit_codes import CommandFailed
 from host.cli.logins import Logins
+from host.errors import AuditUnavailable
 from host.slices import run_inline
 from host.storage.directory import State, open_state
 from host.storage.sqlite import open_store
@@ -88,6 +91,16 @@ class Home:
         with Logins.open(self.state, self.config) as logins:
             logins.log_out("notes")
 
+    def recorded(self, kind: str) -> list[dict[str, Any]]:
+        """The records of this kind, without what each record has."""
+        names = ("server", "issuer", "resource", "scopes", "revoked", "by")
+        found: list[dict[str, Any]] = list(records(self.state.audit, kind=kind))
+        assert [each["peer"]["pid"] for each in found] == [os.getpid()] * len(found)
+        return [{name: each[name] for name in names if name in each} for each in found]
+
+    def has_in_audit(self, text: str) -> bool:
+        return any(text.encode() in file.read_bytes() for file in self.state.audit.glob("*.jsonl"))
+
 
 @pytest.fixture(autouse=True)
 def own_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +151,25 @@ def test_a_pasted_address_ends_the_login(tmp_path: Path, typing: Typing) -> None
         text = "\n".join(printed)
         for shown in (issuer.id, f"resource:  {issuer.url}", "redirect:  http://127.0.0.1:"):
             assert shown in text
-        assert not [secret for secret in stored.secrets() if secret in text]
+        assert not [secret for secret in stored.secrets() if secret in text or home.has_in_audit(secret)]
+        facts = {"server": "notes", "issuer": issuer.id, "resource": issuer.url, "scopes": [], "by": "terminal"}
+        assert home.recorded("login") == [facts]
+
+
+def test_a_login_that_cannot_be_recorded_is_not_stored(
+    tmp_path: Path, typing: Typing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise AuditUnavailable("the audit log cannot be written (no space)")
+
+    with issuers() as (issuer,):
+        issuer.tokens = [{"access_token": "t"}]
+        home = Home(tmp_path, issuer.url)
+        typing(answer_to)
+        monkeypatch.setattr(Audit, "write_fields", fail)
+        with pytest.raises(CommandFailed, match="the audit log cannot be written"):
+            home.log_in()
+        assert home.present() is None
 
 
 def test_a_wrong_line_is_refused_and_the_next_one_counts(tmp_path: Path, typing: Typing) -> None:
@@ -158,6 +189,7 @@ def test_a_denied_login_changes_nothing(tmp_path: Path, typing: Typing) -> None:
         with pytest.raises(CommandFailed, match="the login was denied"):
             home.log_in()
         assert home.present() is None
+        assert home.recorded("login") == []
         assert not issuer.paths("/token")
 
 
@@ -194,6 +226,9 @@ def test_a_logout_forgets_and_revokes(tmp_path: Path, capsys: pytest.CaptureFixt
         assert home.present() is None
         assert [each.form["token"] for each in issuer.paths("/revoke")] == ["refresh-1", "access-1"]
         assert f"{issuer.id} has revoked the login" in capsys.readouterr().out
+        facts = {"server": "notes", "issuer": issuer.id, "resource": issuer.url, "scopes": ["a"], "by": "terminal"}
+        assert home.recorded("logout") == [{**facts, "revoked": "yes"}]
+        assert not home.has_in_audit("access-1")
 
 
 @pytest.mark.parametrize(
@@ -210,6 +245,7 @@ def test_a_logout_says_what_the_issuer_did_not_do(
         home.log_out()
         assert home.present() is None
         assert said in capsys.readouterr().out
+        assert [each["revoked"] for each in home.recorded("logout")] == ["no"]
 
 
 @pytest.mark.parametrize(

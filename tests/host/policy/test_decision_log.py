@@ -219,6 +219,26 @@ def test_nothing_is_granted_that_cannot_be_written_down(written: Written) -> Non
     written.decision_log.record_confirmation("answer", PENDING, {"answer": "withdrawn"})
 
 
+class Login:
+    issuer = "https://login.example"
+    resource = "https://gh.example/mcp"
+    scopes = ("read", "write")
+
+
+def test_logins_and_logouts_are_written_down(written: Written) -> None:
+    facts = {"server": "gh", "issuer": Login.issuer, "resource": Login.resource, "scopes": ["read", "write"]}
+    written.decision_log.record_login(Login(), "gh", "console")
+    written.decision_log.record_logout(Login(), "gh", revoked=True, by="terminal", peer={"pid": 1})
+    written.decision_log.record_logout(None, "gh", revoked=False, by="terminal")
+    login, logout, unreadable = written.records()
+    assert {**login, "kind": "login", **facts, "by": "console"} == login
+    assert {**logout, "kind": "logout", **facts, "revoked": "yes", "by": "terminal", "peer": {"pid": 1}} == logout
+    assert (unreadable["server"], unreadable["revoked"], "issuer" in unreadable) == ("gh", "no", False)
+    written.breaks()
+    with pytest.raises(AuditUnavailable):
+        written.decision_log.record_login(Login(), "gh", "console")
+
+
 def test_the_text_of_the_configuration_is_written_down_as_a_digest(written: Written, tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("servers: {}")

@@ -57,7 +57,7 @@ class Page:
 
 
 @asynccontextmanager
-async def opened(problem: OAuthProblem | None = None) -> AsyncIterator[Page]:
+async def opened(problem: OAuthProblem | None = None, login: Linked | None = None) -> AsyncIterator[Page]:
     taken: list[str] = []
 
     def take(query: str) -> None:
@@ -66,7 +66,7 @@ async def opened(problem: OAuthProblem | None = None) -> AsyncIterator[Page]:
             raise problem
 
     with bind_callback() as bound:
-        callback = Callback(bound, LINK, take)
+        callback = Callback(bound, LINK, take, login)
         async with trio.open_nursery() as nursery:
             await nursery.start(serve_http, callback.serve, bound)
             yield Page(callback, taken)
@@ -203,3 +203,95 @@ async def test_a_long_answer_is_refused() -> None:
         cookie = await page.start()
         assert (await page.get(f"/oauth/callback?code={'c' * 9000}", cookie=cookie)).status == 400
         assert page.taken == []
+
+
+# A login that begins in the browser
+
+
+class Linked:
+    """A login whose parts the test sets."""
+
+    def __init__(self, **purpose: str) -> None:
+        self.purpose = purpose
+        self.problem: OAuthProblem | None = None
+        self.calls: list[str] = []
+        self.waiting, self.ended = trio.Event(), trio.Event()
+
+    async def show(self) -> dict[str, str]:
+        await self._note("show")
+        return self.purpose
+
+    async def begin(self) -> str:
+        await self._note("begin")
+        return LINK
+
+    async def wait_outcome(self) -> str:
+        self.waiting.set()
+        await self.ended.wait()
+        return "You are logged in."
+
+    async def _note(self, what: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self.calls.append(what)
+        if self.problem is not None:
+            raise self.problem
+
+
+def path_of(page: Page) -> str:
+    return page.callback.login_url.removeprefix(page.callback.origin)
+
+
+async def test_a_link_shows_what_the_login_is_for_and_leads_to_the_issuer() -> None:
+    login = Linked(issuer="https://login.example", scopes="<b>all</b>")
+    async with opened(login=login) as page:
+        seen = await page.get(path_of(page))
+        assert (seen.status, seen.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert seen.headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+        assert "set-cookie" not in seen.headers, "a link that was only looked at binds no browser"
+        assert "<bdi>https://login.example</bdi>" in seen.text
+        assert "<bdi>&lt;b&gt;all&lt;/b&gt;</bdi>" in seen.text
+        start = page.callback.start_url.removeprefix(page.callback.origin)
+        assert f'href="{start}"' in seen.text
+        assert login.calls == ["show"]
+        assert await page.start()
+        assert (await page.get(start)).status == 409
+        assert login.calls == ["show", "begin"]
+
+
+@pytest.mark.parametrize("path", ["login_url", "start_url"])
+async def test_a_login_that_cannot_be_says_why_in_the_browser(path: str) -> None:
+    login = Linked()
+    login.problem = OAuthProblem("the issuer has no PKCE")
+    async with opened(login=login) as page:
+        seen = await page.get(getattr(page.callback, path).removeprefix(page.callback.origin))
+        assert (seen.status, seen.text) == (400, "There can be no login: the issuer has no PKCE.\n")
+        assert page.callback.finished.is_set()
+
+
+async def test_only_the_link_itself_begins_anything() -> None:
+    login = Linked()
+    async with opened(login=login) as page:
+        for path in ("/oauth/login/", "/oauth/login/guess", "/oauth/start/", f"{path_of(page)}x"):
+            assert (await page.get(path)).status == 404
+        assert (await page.get(path_of(page), host="evil.example")).status == 403
+        assert (await page.get(path_of(page), method="POST")).status == 403
+        assert login.calls == []
+    async with opened() as page:  # the login of a terminal, which has shown it already
+        assert (await page.get(path_of(page))).status == 404
+
+
+async def test_the_browser_is_told_how_the_login_went() -> None:
+    login = Linked()
+    async with opened(login=login) as page, trio.open_nursery() as nursery:
+        cookie = await page.start()
+        seen: list[Seen] = []
+
+        async def come_back() -> None:
+            seen.append(await page.get("/oauth/callback?code=c0de&state=st4te", cookie=cookie))
+
+        nursery.start_soon(come_back)
+        await login.waiting.wait()
+        assert not page.callback.finished.is_set()
+        login.ended.set()
+        await page.callback.finished.wait()
+    assert [each.text for each in seen] == ["The answer has come. You are logged in. You can close this page.\n"]
