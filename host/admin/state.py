@@ -67,7 +67,7 @@ from host.policy.confirmations import (
 )
 from host.policy.explain import definition_as_text, description_in, grant_as_data, held_as_data, unmatched_rules
 from host.policy.fingerprint import pretty
-from host.policy.pins import PinStatus, side_of
+from host.policy.pin_rules import PinStatus, side_of
 from host.policy.rows import ChangeRow, HeldRow
 from host.protocol.methods import Kind
 from host.sanitize import visible

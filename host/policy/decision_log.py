@@ -36,7 +36,8 @@ from host.journal import (
 from host.policy.conditions import LONGEST_DECODED, decode_arguments
 from host.policy.confirmations import PendingConfirmation, describe_access
 from host.policy.grants import Grant
-from host.policy.pins import Change, PinStatus
+from host.policy.pin_rules import PinStatus
+from host.policy.pins import Change
 from host.policy.rules import RuleDecision
 from host.sanitize import visible
 from host.slices import Steps

@@ -25,7 +25,8 @@ from host.jsonrpc.raw import encode, members
 from host.names import matching_templates
 from host.policy.decision_log import ChangeSummary, DecisionLog, summarize
 from host.policy.fingerprint import Launch
-from host.policy.pins import INSTRUCTIONS, LAUNCH, Change, Held, Pins, PinStatus, PreparedPins, side_of
+from host.policy.pin_rules import INSTRUCTIONS, LAUNCH, PinStatus, side_of
+from host.policy.pins import Change, Held, Pins, PreparedPins
 from host.policy.policies import Policies
 from host.policy.rules import Rules
 from host.policy.server_request_checks import MAX_TEXT

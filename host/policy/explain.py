@@ -16,7 +16,8 @@ from host.policy.conditions import decode_arguments
 from host.policy.fingerprint import Diff, difference, pretty
 from host.policy.gate import Gate
 from host.policy.grants import Grant, Scope
-from host.policy.pins import Held, PinStatus
+from host.policy.pin_rules import PinStatus
+from host.policy.pins import Held
 from host.policy.rows import Explanation, GrantRow, HeldRow
 from host.policy.rules import RuleDecision, conditions_text
 from host.protocol.methods import Kind

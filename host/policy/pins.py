@@ -20,14 +20,30 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import msgspec
 
 from config import Trust
-from host.policy.fingerprint import Launch, fingerprint, is_long
-from host.slices import Steps, in_worker, run_inline
+from host.policy.fingerprint import Launch, fingerprint
+from host.policy.pin_rules import (
+    KINDS,
+    LAUNCH,
+    SIDES,
+    Items,
+    Offer,
+    PinStatus,
+    as_bytes,
+    both_sides,
+    items_after,
+    kind_of,
+    launch_in,
+    newest,
+    offers_of,
+    sides_of,
+    status_of,
+)
+from host.slices import Steps, run_inline
 from host.storage.store import (
     ApprovedDefinition,
     OfferedDefinition,
@@ -39,59 +55,8 @@ from host.storage.store import (
     Transaction,
 )
 
-MOST_ITEMS = 20_000
-"""Items of one server that are kept. Further ones are held and cannot be approved."""
-MOST_BYTES = 64 * 1024 * 1024
-"""Bytes of names and definitions of one server that are kept."""
-
-INSTRUCTIONS = "instructions"
-LAUNCH = "launch"
-KINDS = ("tool", "prompt", "resource", "template", INSTRUCTIONS, LAUNCH)
-"""Kinds of pinned items; the last two have an empty name."""
-_STATELESS = "stateless "
-_STATELESS_SIDES = {kind: _STATELESS + kind for kind in KINDS if kind != LAUNCH}
-
-BY_TRUST = "trust"
-BY_FIRST_SIGHT = "first sight"
-FIRST_SIGHT_FOR = 3600.0
-"""Seconds after the first sight of a definition in one era, in which a different one of the other is first seen too."""
-BY_CONFIGURATION = "configuration"
-
 _NOTHING: Mapping[Any, Any] = {}
 _NO_ITEMS: dict[str, StoredItem] = {}
-
-
-def side_of(kind: str, *, stateless: bool) -> str:
-    """The side of a kind that a connection of an era offers: the kind under which it is pinned."""
-    return _STATELESS_SIDES.get(kind, kind) if stateless else kind
-
-
-def _kind_of(side: str) -> str:
-    """The kind that people know."""
-    return side.removeprefix(_STATELESS)
-
-
-def _sides_of(kind: str) -> tuple[str, ...]:
-    return (kind, _STATELESS_SIDES[kind]) if kind in _STATELESS_SIDES else (kind,)
-
-
-def _other_side(side: str) -> str | None:
-    return next((each for each in _sides_of(_kind_of(side)) if each != side), None)
-
-
-_SIDES = tuple(side for kind in KINDS for side in _sides_of(kind))
-
-
-class PinStatus(Enum):
-    """Status of an item."""
-
-    APPROVED = "approved"
-    NEW = "new"
-    """Never approved, or the approval was revoked: the item waits for a person."""
-    CHANGED = "changed"
-    """The offered definition differs from the approved one."""
-    UNKNOWN = "unknown"
-    """Not offered and never seen."""
 
 
 class StaleDecision(Exception):
@@ -140,11 +105,10 @@ class Pinned:
     by: str
 
 
-_Items = dict[str, StoredItem]
-_Servers = dict[str, dict[str, _Items]]
+_Servers = dict[str, dict[str, Items]]
 _Changed = dict[str, dict[str, StoredItem]]
 """Items to store, by kind and name."""
-_Decide = Callable[[Mapping[str, _Items]], _Changed]
+_Decide = Callable[[Mapping[str, Items]], _Changed]
 """Computes the items of a server, by kind, as a person's decision leaves them. Raises StaleDecision."""
 
 
@@ -158,11 +122,6 @@ class _Plan:
     """By kind and name."""
 
 
-class _Offer(msgspec.Struct, frozen=True, gc=False):
-    raw: bytes
-    fingerprint: str
-
-
 @dataclass(frozen=True, slots=True)
 class PreparedPins:
     """The items of one kind that a server lists, compared with what is stored: see `Pins.prepare` and `Pins.commit`."""
@@ -171,10 +130,10 @@ class PreparedPins:
     kind: str
     offered: Mapping[str, bytes]
     trust: Trust
-    before: dict[str, _Offer] | None
+    before: dict[str, Offer] | None
     """The former offers; None if there were none in this process."""
-    offers: dict[str, _Offer]
-    items: _Items
+    offers: dict[str, Offer]
+    items: Items
     """The stored items of the kind."""
     changes: list[Change]
     problem: str | None
@@ -184,7 +143,7 @@ class PreparedPins:
 
     def status(self, name: str) -> PinStatus:
         """Status of an offered item after the commit."""
-        return _status_of(self.items.get(name), self.offers.get(name), self.trust, lost=self.lost is not None)
+        return status_of(self.items.get(name), self.offers.get(name), self.trust, lost=self.lost is not None)
 
 
 class Pins:
@@ -215,12 +174,12 @@ class Pins:
         self._lost: str | None = None
         """The reason why nothing is approved; None if the approvals are known."""
         self._revision = 0
-        self._now: dict[tuple[str, str], dict[str, _Offer]] = {}
+        self._now: dict[tuple[str, str], dict[str, Offer]] = {}
         self._remembered: set[tuple[str, str]] = set()
         """Kinds of servers whose offers are those of an earlier process."""
         self._raws: dict[tuple[str, str], Mapping[str, bytes]] = {}
         """Definitions of the last complete comparison under the present trust level."""
-        self._first: dict[tuple[str, str], _Items] = {}
+        self._first: dict[tuple[str, str], Items] = {}
         """Stored items of a kind when this process first saw its list, until that list is committed."""
         self._moved: set[str] = set()
         self._unwritten: dict[tuple[str, str], str] = {}
@@ -250,7 +209,7 @@ class Pins:
         offer = self._now.get((server, kind), _NOTHING).get(name)
         item = self._servers.get(server, _NOTHING).get(kind, _NOTHING).get(name)
         trust = self._trusts.get(server, Trust.UNTRUSTED)
-        return _status_of(item, offer, trust, lost=self._lost is not None)
+        return status_of(item, offer, trust, lost=self._lost is not None)
 
     def fingerprint(self, server: str, kind: str, name: str) -> str | None:
         """Fingerprint of the present offer; None if the item is not offered."""
@@ -282,7 +241,7 @@ class Pins:
         """Like `held`, one by one, with None for each item that does not wait."""
         servers = dict.fromkeys([*self._servers, *(server for server, _ in self._now)])
         for server, kind in [(server, kind) for server in servers for kind in KINDS]:
-            sides = _sides_of(kind)
+            sides = sides_of(kind)
             for name in {name: None for side in sides for name in self._known_names(server, side)}:
                 yield self._held(server, kind, name)
 
@@ -295,7 +254,7 @@ class Pins:
         first = next(iter(waiting.values()), None)
         if first is None or len({(each.fingerprint, each.approved) for each in waiting.values()}) == 1:
             return first
-        offered = _both({side: each.offered for side, each in waiting.items()})
+        offered = both_sides({side: each.offered for side, each in waiting.items()})
         approved = {side: each.approved for side, each in waiting.items() if each.approved is not None}
         return Held(
             server,
@@ -304,13 +263,13 @@ class Pins:
             PinStatus.CHANGED if approved else PinStatus.NEW,
             fingerprint(offered),
             offered,
-            _both(approved) if approved else None,
+            both_sides(approved) if approved else None,
             min(each.since for each in waiting.values()),
             all(each.rejected for each in waiting.values()),
         )
 
     def _held_sides(self, server: str, kind: str, name: str) -> dict[str, Held]:
-        found = {side: self._held_side(server, side, name) for side in _sides_of(kind)}
+        found = {side: self._held_side(server, side, name) for side in sides_of(kind)}
         return {side: held for side, held in found.items() if held is not None}
 
     def _held_side(self, server: str, kind: str, name: str) -> Held | None:
@@ -323,10 +282,10 @@ class Pins:
             return None
         item = item or StoredItem()
         changed = standing is PinStatus.CHANGED and item.approved is not None
-        approved = _bytes(item.approved.definition) if changed and item.approved is not None else None
+        approved = as_bytes(item.approved.definition) if changed and item.approved is not None else None
         since = self._wall() if item.offered is None else item.offered.since
         rejected = item.rejected == offer.fingerprint
-        plain = _kind_of(kind)
+        plain = kind_of(kind)
         return Held(server, plain, name, standing, offer.fingerprint, offer.raw, approved, since, rejected)
 
     def held_names(self, server: str, kind: str) -> list[str]:
@@ -337,12 +296,12 @@ class Pins:
     def names(self, server: str, kind: str) -> set[str]:
         """Names of all known items of one kind, on either side: of those offered at the moment, and of the stored
         ones."""
-        return {name for side in _sides_of(kind) for name in self._known_names(server, side)}
+        return {name for side in sides_of(kind) for name in self._known_names(server, side)}
 
     def pinned(self) -> list[Pinned]:
         """All stored approvals, whether offered or not."""
         return [
-            Pinned(server, _kind_of(kind), name, pin.fingerprint, _bytes(pin.definition), pin.at, pin.by)
+            Pinned(server, kind_of(kind), name, pin.fingerprint, as_bytes(pin.definition), pin.at, pin.by)
             for server, kinds in self._servers.items()
             for kind, items in kinds.items()
             for name, item in items.items()
@@ -384,9 +343,9 @@ class Pins:
         seen = None if key in self._remembered else before
         if seen is None:
             known = self._first.setdefault(key, items)
-        offers = yield from _offers(offered, before or {}, items)
+        offers = yield from offers_of(offered, before or {}, items)
         if remembered:
-            offers = {name: _newest(offer, items.get(name)) for name, offer in offers.items()}
+            offers = {name: newest(offer, items.get(name)) for name, offer in offers.items()}
             return PreparedPins(server, kind, offered, trust, before, offers, items, [], None, lost, remembered=True)
         problem = None
         if lost is None:
@@ -402,21 +361,22 @@ class Pins:
             item, old = known.get(name), None if seen is None else seen.get(name)
             was = old.fingerprint if old is not None else None if item is None else item.last
             status = reading.status(name)
-            former_status = _status_of(item, old, trust, lost=lost is not None)
+            former_status = status_of(item, old, trust, lost=lost is not None)
             if was != offer.fingerprint or former_status not in (status, PinStatus.UNKNOWN):
-                plain = _kind_of(kind)
+                plain = kind_of(kind)
                 reading.changes.append(Change(server, plain, name, status, was is None, offer.fingerprint, was))
         return reading
 
-    def _store_offers(self, server: str, kind: str, offers: Mapping[str, _Offer]) -> Steps[bool]:
+    def _store_offers(self, server: str, kind: str, offers: Mapping[str, Offer]) -> Steps[bool]:
         """Store the offers that are not stored; False if another process has changed the kind."""
         revision = self._revision
-        changed = yield from self._changed_by(server, kind, offers, self._servers.get(server, {}), self._closed_servers)
+        kinds, is_closed = self._servers.get(server, {}), server in self._closed_servers
+        changed = yield from items_after(kind, offers, kinds, self._trust(server), self._wall(), is_closed=is_closed)
         if not changed:
             return True
 
         def change(transaction: Transaction) -> bool:
-            sides = _sides_of(_kind_of(kind))
+            sides = sides_of(kind_of(kind))
             if any(transaction.changed_since(revision, server, side) for side in sides):
                 return False
             transaction.put_items(server, kind, changed)
@@ -463,7 +423,7 @@ class Pins:
         yield from self._refresh()
         item = self._item(server, LAUNCH, "")
         offer = self._offer(server, LAUNCH, "", item)
-        last = None if offer is None else _launch_in(offer.raw.decode())
+        last = None if offer is None else launch_in(offer.raw.decode())
         if last is not None and launch.program is None and last.declared == launch.declared:
             launch = last
         # Not msgspec: the name of a file may not be valid UTF-8.
@@ -507,7 +467,7 @@ class Pins:
     def approve_all(self, server: str, shown: Sequence[tuple[str, str, str]], by: str) -> Steps[None]:
         """Approve several items of a server, each as (kind, name, fingerprint), or none of them."""
 
-        def decide(kinds: Mapping[str, _Items]) -> _Changed:
+        def decide(kinds: Mapping[str, Items]) -> _Changed:
             changed: _Changed = {}
             for kind, name, shown_fingerprint in shown:
                 for side, offer in self._shown(server, kind, name, kinds, shown_fingerprint).items():
@@ -528,7 +488,7 @@ class Pins:
             StateError: it cannot be stored: it holds in this process only, until the process ends.
         """
 
-        def decide(kinds: Mapping[str, _Items]) -> _Changed:
+        def decide(kinds: Mapping[str, Items]) -> _Changed:
             changed: _Changed = {}
             for side, offer in self._shown(server, kind, name, kinds, fingerprint).items():
                 item = kinds.get(side, {}).get(name) or StoredItem()
@@ -554,9 +514,9 @@ class Pins:
             StateError: as for `reject`.
         """
 
-        def decide(kinds: Mapping[str, _Items]) -> _Changed:
+        def decide(kinds: Mapping[str, Items]) -> _Changed:
             changed: _Changed = {}
-            for side in _sides_of(kind):
+            for side in sides_of(kind):
                 item = kinds.get(side, {}).get(name)
                 if item is not None and (pin := item.approved) is not None:
                     offered = item.offered or OfferedDefinition(pin.fingerprint, pin.definition, self._wall())
@@ -568,10 +528,10 @@ class Pins:
         return self._hold(server, kind, name, decide)
 
     def _shown(
-        self, server: str, kind: str, name: str, kinds: Mapping[str, _Items], fingerprint: str
-    ) -> dict[str, _Offer]:
+        self, server: str, kind: str, name: str, kinds: Mapping[str, Items], fingerprint: str
+    ) -> dict[str, Offer]:
         """The present offers that were shown, by side; raises StaleDecision if what was shown is not offered now."""
-        items = {side: kinds.get(side, {}).get(name) for side in _sides_of(kind)}
+        items = {side: kinds.get(side, {}).get(name) for side in sides_of(kind)}
         found = {side: self._offer(server, side, name, item) for side, item in items.items() if item is not None}
         offers = {side: offer for side, offer in found.items() if offer is not None}
         if not offers:
@@ -661,7 +621,8 @@ class Pins:
         revision, closed_servers = self._revision, frozenset([*self._trusts, *(server for server, _ in self._now)])
         servers: dict[str, dict[str, dict[str, StoredItem | None]]] = {}
         for (each, kind), offers in list(self._now.items()):
-            changed = yield from self._changed_by(each, kind, offers, {}, closed_servers)
+            is_closed = each in closed_servers
+            changed = yield from items_after(kind, offers, {}, self._trust(each), self._wall(), is_closed=is_closed)
             servers.setdefault(each, {})[kind] = changed
         kinds = servers.setdefault(server, {})
         known = {
@@ -744,7 +705,7 @@ class Pins:
         if lost is not None and not was_lost:
             self._on_lost(lost)
         for server, kind in [
-            *((server, side) for servers in (before, self._servers) for server in servers for side in _SIDES),
+            *((server, side) for servers in (before, self._servers) for server in servers for side in SIDES),
             *self._now,
         ]:
             names = {
@@ -764,8 +725,8 @@ class Pins:
         for name in names:
             yield None
             offer = self._now.get((server, kind), {}).get(name)
-            was = _status_of(former.get(name), offer, trust, lost=was_lost)
-            if was is not _status_of(self._item(server, kind, name), offer, trust, lost=self._lost is not None):
+            was = status_of(former.get(name), offer, trust, lost=was_lost)
+            if was is not status_of(self._item(server, kind, name), offer, trust, lost=self._lost is not None):
                 self._moved.add(server)
                 return
 
@@ -784,57 +745,16 @@ class Pins:
         kept = {name: item for name, item in items.items() if item is not None}
         self._servers = {**self._servers, server: {**self._servers.get(server, {}), kind: kept}}
 
-    # Status of items
-
-    def _changed_by(
-        self,
-        server: str,
-        kind: str,
-        offers: Mapping[str, _Offer],
-        kinds: Mapping[str, _Items],
-        closed_servers: frozenset[str],
-    ) -> Steps[dict[str, StoredItem | None]]:
-        """Items of a kind to store after these offers; None for an item to remove."""
-        before = kinds.get(kind, {})
-        others = kinds.get(_other_side(kind) or "", {})
-        changed: dict[str, StoredItem | None] = {}
-        trust = self._trust(server)
-        unseen = StoredItem(closed=server in closed_servers and trust is not Trust.TRUSTED)
-        space: _Space | None = None
-        for name, offer in offers.items():
-            yield None
-            item = before.get(name, unseen)
-            if item.approved is not None and item.approved.fingerprint == offer.fingerprint:
-                if item.offered is not None:
-                    changed[name] = msgspec.structs.replace(item, offered=None)
-                continue
-            passes = _passes(kind, item, offer, trust, others.get(name), self._wall())
-            if not passes and item.offered is not None and item.offered.fingerprint == offer.fingerprint:
-                continue
-            if space is None:
-                space = yield from _space(kinds)
-            if name not in before and not space.admits(name, before, offers, changed):
-                continue
-            text = space.keep(offer.raw)
-            if passes and text is not None:
-                by = _approved_as(others.get(name), offer) or _by(kind, trust)
-                approved = ApprovedDefinition(offer.fingerprint, text, self._wall(), by)
-                changed[name] = StoredItem(approved=approved)
-            else:
-                offered = OfferedDefinition(offer.fingerprint, text, self._wall())
-                changed[name] = msgspec.structs.replace(item, offered=offered)
-        return changed
-
     def _trust(self, server: str) -> Trust:
         return self._trusts.get(server, Trust.UNTRUSTED)
 
-    def _items(self, server: str, kind: str) -> _Items:
+    def _items(self, server: str, kind: str) -> Items:
         return self._servers.get(server, _NOTHING).get(kind, _NO_ITEMS)
 
     def _item(self, server: str, kind: str, name: str) -> StoredItem | None:
         return self._items(server, kind).get(name)
 
-    def _offer(self, server: str, kind: str, name: str, item: StoredItem | None) -> _Offer | None:
+    def _offer(self, server: str, kind: str, name: str, item: StoredItem | None) -> Offer | None:
         """The present offer in this process, or the stored one; None if its definition was not kept."""
         live = self._now.get((server, kind), {}).get(name)
         stored = None if item is None else item.offered or item.approved
@@ -842,175 +762,7 @@ class Pins:
             return live
         if stored is None or stored.definition is None:
             return None
-        return live or _Offer(stored.definition.encode(), stored.fingerprint)
-
-
-def _passes(kind: str, item: StoredItem, offer: _Offer, trust: Trust, other: StoredItem | None, wall: float) -> bool:
-    """Whether the offered item is approved without a person, or by what one approved on its `other` side.
-
-    The sides may differ from the beginning, so a first sight is one of this side. But what is held on the other side
-    is not first seen here, nor what a person decided about there, or what is known there for longer than
-    FIRST_SIGHT_FOR: a server could otherwise change a definition unseen by taking up another era.
-    """
-    if kind == LAUNCH:
-        was, now = _launch(item), _launch_in(offer.raw.decode())
-        if was is not None and was.declared != now.declared:
-            return True  # the owner edited the configuration
-        if was is None or (item.approved is not None and was.program is None):
-            return not item.closed
-    if item.closed:
-        return False
-    if trust is Trust.TRUSTED or _approved_as(other, offer) is not None:
-        return True
-    if trust is not Trust.STANDARD or item.approved is not None:
-        return False
-    if other is None:
-        return True
-    if other.closed or other.offered is not None:
-        return False
-    known = other.approved
-    return known is None or (known.by == BY_FIRST_SIGHT and wall - known.at <= FIRST_SIGHT_FOR)
-
-
-def _approved_as(other: StoredItem | None, offer: _Offer) -> str | None:
-    """Who approved this definition on the other side; None if nobody did."""
-    if other is None or other.approved is None or other.approved.fingerprint != offer.fingerprint:
-        return None
-    return other.approved.by
-
-
-def _by(kind: str, trust: Trust) -> str:
-    if kind == LAUNCH:
-        return BY_CONFIGURATION
-    return BY_TRUST if trust is Trust.TRUSTED else BY_FIRST_SIGHT
-
-
-class _Space:
-    """Remaining space for items of a server, given the number and bytes of the kept ones."""
-
-    def __init__(self, items: int, size: int) -> None:
-        self._items = items
-        self._bytes = size
-        self._swept = False
-
-    def admits(
-        self, name: str, items: _Items, offers: Mapping[str, _Offer], changed: dict[str, StoredItem | None]
-    ) -> bool:
-        """Whether one more item fits. If not, items that are not offered any more and that nobody decided about are
-        removed, all of them, once."""
-        if self._items >= MOST_ITEMS and not self._swept:
-            self._swept = True
-            for each in [each for each, item in items.items() if item.is_spare and each not in offers]:
-                self._bytes -= _size(each, items[each])
-                self._items -= 1
-                changed[each] = None
-        if self._items >= MOST_ITEMS or not _is_text(name) or self._bytes + len(name) > MOST_BYTES:
-            return False
-        self._items += 1
-        self._bytes += len(name)
-        return True
-
-    def keep(self, raw: bytes) -> str | None:
-        """The definition to keep; None if it is too long, or not text."""
-        if self._bytes + len(raw) > MOST_BYTES:
-            return None
-        try:
-            text = raw.decode()
-        except UnicodeDecodeError:
-            return None
-        self._bytes += len(raw)
-        return text
-
-
-def _space(kinds: Mapping[str, _Items]) -> Steps[_Space]:
-    count = size = 0
-    for items in kinds.values():
-        for name, item in items.items():
-            yield None
-            count += 1
-            size += _size(name, item)
-    return _Space(count, size)
-
-
-def _size(name: str, item: StoredItem) -> int:
-    return len(name) + sum(len(each.definition or "") for each in (item.approved, item.offered) if each is not None)
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _status_of(item: StoredItem | None, offer: _Offer | None, trust: Trust, *, lost: bool) -> PinStatus:
-    """Status of an item, from its stored state and its present offer."""
-    if item is None and offer is None:
-        return PinStatus.UNKNOWN
-    if lost:
-        return PinStatus.NEW
-    if trust is Trust.TRUSTED:
-        return PinStatus.APPROVED
-    if item is None or item.approved is None:
-        return PinStatus.NEW
-    if trust is Trust.UNTRUSTED and item.approved.by in (BY_TRUST, BY_FIRST_SIGHT):
-        return PinStatus.NEW  # approved under a higher trust level, not by a person
-    offered = item.last if offer is None else offer.fingerprint
-    return PinStatus.APPROVED if item.approved.fingerprint == offered else PinStatus.CHANGED
-
-
-def _offers(offered: Mapping[str, bytes], before: Mapping[str, _Offer], items: _Items) -> Steps[dict[str, _Offer]]:
-    """The offered definitions with fingerprints. Only unknown fingerprints are computed, those of long definitions in a
-    worker process."""
-    found: dict[str, _Offer] = {}
-    for name, raw in offered.items():
-        yield None
-        offer = _known(raw, before.get(name), items.get(name))
-        if offer is None and is_long(raw):
-            offer = _Offer(raw, (yield from in_worker(fingerprint, raw)))
-        found[name] = offer or _Offer(raw, fingerprint(raw))
-    return found
-
-
-def _newest(offer: _Offer, item: StoredItem | None) -> _Offer:
-    """The last definition that was offered: a held one is stored at once, lists are remembered a little later."""
-    held = None if item is None else item.offered
-    if held is None or held.fingerprint == offer.fingerprint:
-        return offer
-    return _Offer(_bytes(held.definition) or offer.raw, held.fingerprint)
-
-
-def _known(raw: bytes, before: _Offer | None, item: StoredItem | None) -> _Offer | None:
-    """The offer with its fingerprint, if that is already known."""
-    if before is not None and before.raw == raw:
-        return before
-    for each in () if item is None else (item.approved, item.offered):
-        if each is not None and each.definition is not None and each.definition.encode() == raw:
-            return _Offer(raw, each.fingerprint)
-    return None
-
-
-def _launch(item: StoredItem | None) -> Launch | None:
-    """The approved launch identity, or else the offered one."""
-    known = None if item is None else item.approved or item.offered
-    return None if known is None or known.definition is None else _launch_in(known.definition)
-
-
-def _launch_in(definition: str) -> Launch:
-    members = json.loads(definition)
-    return Launch(members["declared"], members["program"])
-
-
-def _both(definitions: Mapping[str, bytes]) -> bytes:
-    """The definitions of both sides in one JSON text, with words that people know for the sides."""
-    words = {False: b"with a session", True: b"without a session"}
-    parts = (b'"%b":%b' % (words[side.startswith(_STATELESS)], raw) for side, raw in definitions.items())
-    return b"{%b}" % b",".join(parts)
-
-
-def _bytes(definition: str | None) -> bytes | None:
-    return None if definition is None else definition.encode()
+        return live or Offer(stored.definition.encode(), stored.fingerprint)
 
 
 def _named(server: str, kind: str, name: str) -> str:

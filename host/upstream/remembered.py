@@ -22,7 +22,8 @@ from msgspec import Raw
 
 from config import HttpServer, ServerSpec
 from host.catalog import Catalog, Definition, Entry
-from host.policy.pins import Pins, side_of
+from host.policy.pin_rules import side_of
+from host.policy.pins import Pins
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.versions import LEGACY, MODERN

@@ -14,7 +14,7 @@ from config import Isolation, ServerSpec
 from host.errors import MethodNotFound, TimedOut, TooManyRequests, Unavailable
 from host.exchange import Caller, Exchange
 from host.policy.gate import WatchPermit
-from host.policy.pins import side_of
+from host.policy.pin_rules import side_of
 from host.protocol.methods import ROOTS_CHANGED, Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.slices import Steps

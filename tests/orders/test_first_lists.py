@@ -44,7 +44,7 @@ from host.journal import InternalError
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request
 from host.jsonrpc.raw import encode, members
 from host.peer.outstanding import PeerError
-from host.policy.pins import PinStatus
+from host.policy.pin_rules import PinStatus
 from host.protocol.abilities import NO_ABILITIES
 from host.protocol.stateless import take_stated
 from host.slices import run_inline

@@ -13,7 +13,7 @@ from config.references import Secret
 from host.admin.decisions import PolicyAdmin
 from host.admin.schema import AdminError
 from host.policy.gate import Gate
-from host.policy.pins import PinStatus
+from host.policy.pin_rules import PinStatus
 from host.protocol.methods import Kind
 from host.slices import run_inline
 from tests.kit.gates import kind, observe, open_gate

@@ -8,7 +8,7 @@ import pytest
 
 from host.cli.definitions import short_id
 from host.cli.exit_codes import DONE, FAILED, WRONG
-from host.policy.pins import PinStatus
+from host.policy.pin_rules import PinStatus
 from host.protocol.methods import Kind
 from host.storage.directory import open_state
 from tests.kit.gates import observe

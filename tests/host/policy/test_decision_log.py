@@ -35,7 +35,8 @@ from host.journal import (
 from host.policy.confirmations import ConfirmationContext, PendingConfirmation
 from host.policy.decision_log import LONGEST_TEXT, MAX_CHANGE_RECORDS, AuditRecord, DecisionLog, shorten, summarize
 from host.policy.grants import AccessRequest, Grant, Scope
-from host.policy.pins import Change, PinStatus
+from host.policy.pin_rules import PinStatus
+from host.policy.pins import Change
 from host.policy.rules import RuleDecision
 from host.slices import Steps, run_inline
 from tests.kit.gates import folder

@@ -24,7 +24,7 @@ from host.policy import uris
 from host.policy.confirmations import ConfirmationAnswer
 from host.policy.definitions import MAX_HELD_MATCHES, MAX_HELD_URIS
 from host.policy.fingerprint import Launch
-from host.policy.pins import PinStatus
+from host.policy.pin_rules import PinStatus
 from host.protocol.methods import Kind
 from host.slices import run_inline
 from tests.kit.gates import approve_all, auto_answering, kind

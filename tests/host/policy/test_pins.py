@@ -26,18 +26,10 @@ from hypothesis.stateful import (
 )
 
 from config import Trust
-from host.policy import pins as module
+from host.policy import pin_rules as module
 from host.policy.fingerprint import Launch, fingerprint
-from host.policy.pins import (
-    FIRST_SIGHT_FOR,
-    INSTRUCTIONS,
-    LAUNCH,
-    Pins,
-    PinStatus,
-    PreparedPins,
-    StaleDecision,
-    side_of,
-)
+from host.policy.pin_rules import INSTRUCTIONS, LAUNCH, PinStatus, side_of
+from host.policy.pins import Pins, PreparedPins, StaleDecision
 from host.slices import Steps, run_inline
 from host.storage.sqlite import SqliteStore
 from host.storage.store import StateError
@@ -694,7 +686,8 @@ HOST = """
 import json, sys
 from pathlib import Path
 from config import Trust
-from host.policy.pins import Pins, PinStatus
+from host.policy.pin_rules import PinStatus
+from host.policy.pins import Pins
 from host.slices import Steps, run_inline
 from tests.kit.gates import locked, store_opener
 own, count = sys.argv[2], int(sys.argv[3])
@@ -989,14 +982,6 @@ def test_a_definition_that_is_too_long_to_keep_is_held_back(monkeypatch: pytest.
         run_inline(pins.approve("a", "tool", "x", pins.fingerprint("a", "tool", "x") or "", "console"))
 
 
-def test_what_is_no_text_is_held_back(open_pins: Opener) -> None:
-    pins = open_pins()
-    run_inline(pins.observe("a", "tool", {"\ud800": b"{}", "x": b'"\xff"'}))
-    assert stood(pins, "\ud800", "x") == [NEW, NEW]
-    assert pins.problem is None
-    assert pins.held() == []
-
-
 def test_a_thousand_tools_that_are_the_same_take_no_time(open_pins: Opener) -> None:
     """The goals are 5 ms and 1 µs; a busy machine gets more."""
     pins = open_pins()
@@ -1269,21 +1254,6 @@ def test_each_side_has_a_first_sight_and_may_differ(open_pins: Opener) -> None:
     assert sides(pins) == sides(open_pins(STANDARD)) == [APPROVED, APPROVED]
     assert pins.names("a", "tool") == {"x"}
     assert {(each.kind, each.name) for each in pins.pinned()} == {("tool", "x")}
-
-
-@pytest.mark.parametrize(("later", "status"), [(FIRST_SIGHT_FOR, APPROVED), (FIRST_SIGHT_FOR + 1, NEW)])
-def test_another_era_brings_no_other_definition_of_what_is_known(
-    later: float, status: PinStatus, open_pins: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A server could otherwise change a definition unseen by taking up another era."""
-    pins = open_pins(STANDARD)
-    monkeypatch.setattr(pins, "_wall", lambda: 1e9)
-    offer_both(pins, 1, None)
-    monkeypatch.setattr(pins, "_wall", lambda: 1e9 + later)
-    offer_both(pins, None, 2)
-    assert sides(pins) == [APPROVED, status]
-    offer_both(pins, None, 1)
-    assert sides(pins) == [APPROVED, APPROVED]
 
 
 def test_another_era_brings_no_other_definition_of_what_a_person_approved(open_pins: Opener) -> None:

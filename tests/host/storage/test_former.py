@@ -20,7 +20,8 @@ from config import Trust
 from config.when import read_when
 from host.policy.fingerprint import Launch, fingerprint
 from host.policy.grants import AccessRequest, Grants
-from host.policy.pins import LAUNCH, Pins, PinStatus
+from host.policy.pin_rules import LAUNCH, PinStatus
+from host.policy.pins import Pins
 from host.slices import run_inline
 from host.storage import sqlite
 from host.storage.directory import ConfigDirectory, open_state

@@ -25,7 +25,7 @@ from host.jsonrpc.messages import ErrorBody, Notification
 from host.memory import Use, client_owner
 from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer
-from host.policy.pins import PinStatus
+from host.policy.pin_rules import PinStatus
 from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.router import lists

@@ -19,7 +19,7 @@ from host.jsonrpc.messages import ErrorBody, Notification
 from host.jsonrpc.raw import encode, members
 from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer
-from host.policy.pins import PinStatus
+from host.policy.pin_rules import PinStatus
 from host.protocol.abilities import NO_ABILITIES
 from host.protocol.methods import Kind
 from host.router.lists import MISSING_SERVERS

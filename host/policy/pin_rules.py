@@ -1,0 +1,286 @@
+"""The rules of pins: which definitions are approved without a person, what is kept of them, and which status an item
+has. Nothing here is stored; only fingerprints of long definitions need a worker process.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from enum import Enum
+
+import msgspec
+
+from config import Trust
+from host.policy.fingerprint import Launch, fingerprint, is_long
+from host.slices import Steps, in_worker
+from host.storage.store import ApprovedDefinition, OfferedDefinition, StoredItem
+
+MOST_ITEMS = 20_000
+"""Items of one server that are kept. Further ones are held and cannot be approved."""
+MOST_BYTES = 64 * 1024 * 1024
+"""Bytes of names and definitions of one server that are kept."""
+
+INSTRUCTIONS = "instructions"
+LAUNCH = "launch"
+KINDS = ("tool", "prompt", "resource", "template", INSTRUCTIONS, LAUNCH)
+"""Kinds of pinned items; the last two have an empty name."""
+_STATELESS = "stateless "
+_STATELESS_SIDES = {kind: _STATELESS + kind for kind in KINDS if kind != LAUNCH}
+
+BY_TRUST = "trust"
+BY_FIRST_SIGHT = "first sight"
+FIRST_SIGHT_FOR = 3600.0
+"""Seconds after the first sight of a definition in one era, in which a different one of the other is first seen too."""
+BY_CONFIGURATION = "configuration"
+
+Items = dict[str, StoredItem]
+"""Stored items by name."""
+
+
+def side_of(kind: str, *, stateless: bool) -> str:
+    """The side of a kind that a connection of an era offers: the kind under which it is pinned."""
+    return _STATELESS_SIDES.get(kind, kind) if stateless else kind
+
+
+def kind_of(side: str) -> str:
+    """The kind that people know."""
+    return side.removeprefix(_STATELESS)
+
+
+def sides_of(kind: str) -> tuple[str, ...]:
+    return (kind, _STATELESS_SIDES[kind]) if kind in _STATELESS_SIDES else (kind,)
+
+
+def _other_side(side: str) -> str | None:
+    return next((each for each in sides_of(kind_of(side)) if each != side), None)
+
+
+SIDES = tuple(side for kind in KINDS for side in sides_of(kind))
+
+
+class PinStatus(Enum):
+    """Status of an item."""
+
+    APPROVED = "approved"
+    NEW = "new"
+    """Never approved, or the approval was revoked: the item waits for a person."""
+    CHANGED = "changed"
+    """The offered definition differs from the approved one."""
+    UNKNOWN = "unknown"
+    """Not offered and never seen."""
+
+
+class Offer(msgspec.Struct, frozen=True, gc=False):
+    raw: bytes
+    fingerprint: str
+
+
+def items_after(
+    kind: str,
+    offers: Mapping[str, Offer],
+    kinds: Mapping[str, Items],
+    trust: Trust,
+    wall: float,
+    *,
+    is_closed: bool,
+) -> Steps[dict[str, StoredItem | None]]:
+    """The items of a kind to store after these offers; None for an item to remove.
+
+    Args:
+        kinds: the stored items of the server, by kind.
+        wall: the present Unix time.
+        is_closed: whether nothing unknown of the server is approved without a person, unless it is trusted.
+    """
+    before, others = kinds.get(kind, {}), kinds.get(_other_side(kind) or "", {})
+    changed: dict[str, StoredItem | None] = {}
+    unseen = StoredItem(closed=is_closed and trust is not Trust.TRUSTED)
+    space: _Space | None = None
+    for name, offer in offers.items():
+        yield None
+        item, other = before.get(name, unseen), others.get(name)
+        if item.approved is not None and item.approved.fingerprint == offer.fingerprint:
+            if item.offered is not None:
+                changed[name] = msgspec.structs.replace(item, offered=None)
+            continue
+        passes = _passes(kind, item, offer, trust, other, wall)
+        if not passes and item.offered is not None and item.offered.fingerprint == offer.fingerprint:
+            continue
+        if space is None:
+            space = yield from _space_left(kinds)
+        if name not in before and not space.admits(name, before, offers, changed):
+            continue
+        text = space.keep(offer.raw)
+        if passes and text is not None:
+            by = _approved_as(other, offer) or _approver(kind, trust)
+            changed[name] = StoredItem(approved=ApprovedDefinition(offer.fingerprint, text, wall, by))
+        else:
+            changed[name] = msgspec.structs.replace(item, offered=OfferedDefinition(offer.fingerprint, text, wall))
+    return changed
+
+
+def _passes(kind: str, item: StoredItem, offer: Offer, trust: Trust, other: StoredItem | None, wall: float) -> bool:
+    """Whether the offered item is approved without a person, or by what one approved on its `other` side.
+
+    The sides may differ from the beginning, so a first sight is one of this side. But what is held on the other side
+    is not first seen here, nor what a person decided about there, or what is known there for longer than
+    FIRST_SIGHT_FOR: a server could otherwise change a definition unseen by taking up another era.
+    """
+    if kind == LAUNCH:
+        was, now = _launch(item), launch_in(offer.raw.decode())
+        if was is not None and was.declared != now.declared:
+            return True  # the owner edited the configuration
+        if was is None or (item.approved is not None and was.program is None):
+            return not item.closed
+    if item.closed:
+        return False
+    if trust is Trust.TRUSTED or _approved_as(other, offer) is not None:
+        return True
+    if trust is not Trust.STANDARD or item.approved is not None:
+        return False
+    if other is None:
+        return True
+    if other.closed or other.offered is not None:
+        return False
+    known = other.approved
+    return known is None or (known.by == BY_FIRST_SIGHT and wall - known.at <= FIRST_SIGHT_FOR)
+
+
+def _approved_as(other: StoredItem | None, offer: Offer) -> str | None:
+    """Who approved this definition on the other side; None if nobody did."""
+    if other is None or other.approved is None or other.approved.fingerprint != offer.fingerprint:
+        return None
+    return other.approved.by
+
+
+def _approver(kind: str, trust: Trust) -> str:
+    if kind == LAUNCH:
+        return BY_CONFIGURATION
+    return BY_TRUST if trust is Trust.TRUSTED else BY_FIRST_SIGHT
+
+
+class _Space:
+    """Remaining space for items of a server, given the number and bytes of the kept ones."""
+
+    def __init__(self, items: int, size: int) -> None:
+        self._items = items
+        self._bytes = size
+        self._swept = False
+
+    def admits(
+        self, name: str, items: Items, offers: Mapping[str, Offer], changed: dict[str, StoredItem | None]
+    ) -> bool:
+        """Whether one more item fits. If not, items that are not offered any more and that nobody decided about are
+        removed, all of them, once."""
+        if self._items >= MOST_ITEMS and not self._swept:
+            self._swept = True
+            for each in [each for each, item in items.items() if item.is_spare and each not in offers]:
+                self._bytes -= _size(each, items[each])
+                self._items -= 1
+                changed[each] = None
+        if self._items >= MOST_ITEMS or not _is_text(name) or self._bytes + len(name) > MOST_BYTES:
+            return False
+        self._items += 1
+        self._bytes += len(name)
+        return True
+
+    def keep(self, raw: bytes) -> str | None:
+        """The definition to keep; None if it is too long, or not text."""
+        if self._bytes + len(raw) > MOST_BYTES:
+            return None
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError:
+            return None
+        self._bytes += len(raw)
+        return text
+
+
+def _space_left(kinds: Mapping[str, Items]) -> Steps[_Space]:
+    count = size = 0
+    for items in kinds.values():
+        for name, item in items.items():
+            yield None
+            count += 1
+            size += _size(name, item)
+    return _Space(count, size)
+
+
+def _size(name: str, item: StoredItem) -> int:
+    return len(name) + sum(len(each.definition or "") for each in (item.approved, item.offered) if each is not None)
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def status_of(item: StoredItem | None, offer: Offer | None, trust: Trust, *, lost: bool) -> PinStatus:
+    """Status of an item, from its stored state and its present offer."""
+    if item is None and offer is None:
+        return PinStatus.UNKNOWN
+    if lost:
+        return PinStatus.NEW
+    if trust is Trust.TRUSTED:
+        return PinStatus.APPROVED
+    if item is None or item.approved is None:
+        return PinStatus.NEW
+    if trust is Trust.UNTRUSTED and item.approved.by in (BY_TRUST, BY_FIRST_SIGHT):
+        return PinStatus.NEW  # approved under a higher trust level, not by a person
+    offered = item.last if offer is None else offer.fingerprint
+    return PinStatus.APPROVED if item.approved.fingerprint == offered else PinStatus.CHANGED
+
+
+def offers_of(offered: Mapping[str, bytes], before: Mapping[str, Offer], items: Items) -> Steps[dict[str, Offer]]:
+    """The offered definitions with fingerprints. Only unknown fingerprints are computed, those of long definitions in a
+    worker process."""
+    found: dict[str, Offer] = {}
+    for name, raw in offered.items():
+        yield None
+        offer = _known(raw, before.get(name), items.get(name))
+        if offer is None and is_long(raw):
+            offer = Offer(raw, (yield from in_worker(fingerprint, raw)))
+        found[name] = offer or Offer(raw, fingerprint(raw))
+    return found
+
+
+def newest(offer: Offer, item: StoredItem | None) -> Offer:
+    """The last definition that was offered: a held one is stored at once, lists are remembered a little later."""
+    held = None if item is None else item.offered
+    if held is None or held.fingerprint == offer.fingerprint:
+        return offer
+    return Offer(as_bytes(held.definition) or offer.raw, held.fingerprint)
+
+
+def _known(raw: bytes, before: Offer | None, item: StoredItem | None) -> Offer | None:
+    """The offer with its fingerprint, if that is already known."""
+    if before is not None and before.raw == raw:
+        return before
+    for each in () if item is None else (item.approved, item.offered):
+        if each is not None and each.definition is not None and each.definition.encode() == raw:
+            return Offer(raw, each.fingerprint)
+    return None
+
+
+def _launch(item: StoredItem | None) -> Launch | None:
+    """The approved launch identity, or else the offered one."""
+    known = None if item is None else item.approved or item.offered
+    return None if known is None or known.definition is None else launch_in(known.definition)
+
+
+def launch_in(definition: str) -> Launch:
+    members = json.loads(definition)
+    return Launch(members["declared"], members["program"])
+
+
+def both_sides(definitions: Mapping[str, bytes]) -> bytes:
+    """The definitions of both sides in one JSON text, with words that people know for the sides."""
+    words = {False: b"with a session", True: b"without a session"}
+    parts = (b'"%b":%b' % (words[side.startswith(_STATELESS)], raw) for side, raw in definitions.items())
+    return b"{%b}" % b",".join(parts)
+
+
+def as_bytes(definition: str | None) -> bytes | None:
+    return None if definition is None else definition.encode()
