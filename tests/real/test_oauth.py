@@ -229,6 +229,7 @@ def opened(host: Running) -> Iterator[Any]:
 def test_three_hosts_on_one_state_never_use_a_refresh_token_twice(file: Path, provider: Provider) -> None:
     """The issuer would revoke the login."""
     provider.set(lifetime=3)
+    begun = time.monotonic()
     log_in(file)
     before = provider.count(grant="refresh_token")
     revoked = provider.count(revoked="grant")
@@ -247,7 +248,9 @@ def test_three_hosts_on_one_state_never_use_a_refresh_token_twice(file: Path, pr
     assert {text for text in said if not text.startswith("noted: ")} == set()
     assert provider.count(revoked="grant") == revoked
     assert not provider.count(grant="refresh_token", error="invalid_grant")
-    assert 3 <= provider.count(grant="refresh_token") - before <= 5, provider.events()
+    # A token of three seconds is refreshed a fifth of them ahead: once for all hosts, however long the machine takes.
+    most = (time.monotonic() - begun) / (3 - 3 / 5)
+    assert 3 <= provider.count(grant="refresh_token") - before <= most, provider.events()
 
 
 def test_an_issuer_that_is_down_does_not_stop_valid_tokens(file: Path, provider: Provider) -> None:
