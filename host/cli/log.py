@@ -53,6 +53,8 @@ class StatusLines:
         """Servers that wrote to their standard error since that was last pointed out."""
 
     def note(self, event: Event) -> None:
+        if isinstance(event, RequestCompleted):  # nearly all events are
+            return
         if isinstance(event, OutputLine):
             self._has_said.add(event.server)
         elif isinstance(event, ServerReady):

@@ -9,7 +9,7 @@ Source: 2026-07-28, "Transports / Streamable HTTP" and "Versioning / Backward Co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from enum import Enum
 
 from host.errors import HeaderMismatch, InvalidParams
@@ -26,21 +26,26 @@ class Era(Enum):
     """No session: the message's own envelope is all that counts."""
 
 
-def era_over_http(
-    method: str | None,
-    versions: Sequence[str],
-    *,
-    session: bool,
-    names_method: bool,
-    envelope: Callable[[], str | None],
-) -> Era:
+class EraHeaders:
+    """The headers of a POST that tell its era.
+
+    Args:
+        versions: all values of `MCP-Protocol-Version`.
+        session: whether there is an `Mcp-Session-Id` header.
+        names_method: whether there is an `Mcp-Method` header.
+    """
+
+    def __init__(self, versions: Iterable[str], *, session: bool, names_method: bool) -> None:
+        self.versions = frozenset(version.strip(" \t") for version in versions)
+        self.session = session
+        self.names_method = names_method
+
+
+def era_over_http(method: str | None, headers: EraHeaders, envelope: Callable[[], str | None]) -> Era:
     """The era of a message that was sent with POST.
 
     Args:
         method: method of a request or notification; None for a response.
-        versions: all values of `MCP-Protocol-Version`.
-        session: whether there is an `Mcp-Session-Id` header.
-        names_method: whether there is an `Mcp-Method` header.
         envelope: reads the revision in the `_meta` of the body, and is called only where that decides; None if it is
             missing or not a string.
 
@@ -48,9 +53,9 @@ def era_over_http(
         HeaderMismatch: the headers contradict each other or the body, or `MCP-Protocol-Version` is missing.
         UnsupportedVersion: the headers name a revision that is not served.
     """
-    named = {version.strip(" \t") for version in versions}
+    named = headers.versions
     if not named:
-        return _era_without_version(method, session, names_method, envelope)
+        return _era_without_version(method, headers, envelope)
     if named <= LEGACY.keys():
         _check_same(envelope(), named)
         return Era.SESSION  # the session refuses a second, different header
@@ -65,17 +70,15 @@ def era_over_http(
     return Era.SESSION if method == INITIALIZE and envelope() is None else Era.STATELESS
 
 
-def _check_same(envelope: str | None, named: set[str]) -> None:
+def _check_same(envelope: str | None, named: frozenset[str]) -> None:
     if envelope is not None and named != {envelope}:
         raise HeaderMismatch("the body names another protocol version than the MCP-Protocol-Version header")
 
 
-def _era_without_version(
-    method: str | None, session: bool, names_method: bool, envelope: Callable[[], str | None]
-) -> Era:
-    if session or (method == INITIALIZE and envelope() is None):
+def _era_without_version(method: str | None, headers: EraHeaders, envelope: Callable[[], str | None]) -> Era:
+    if headers.session or (method == INITIALIZE and envelope() is None):
         return Era.SESSION
-    if names_method or envelope() is not None:
+    if headers.names_method or envelope() is not None:
         raise HeaderMismatch("the MCP-Protocol-Version header is missing")
     return Era.SESSION
 

@@ -218,7 +218,8 @@ class Router:
                 if permit.admission.access is not None and self._upstreams.are_old(server, caller):
                     await self._upstreams.reread(server, caller)
                 async with self._upstreams.lease(server, exchange) as lease:
-                    if self._upstreams.is_stateless(server, caller) is not target.stateless:
+                    upstream = self._upstreams.find(server, caller)
+                    if (upstream is not None and upstream.is_stateless) is not target.stateless:
                         raise _EraChanged
                     if method.capability not in lease.client.negotiated.capabilities:
                         raise not_found(kind, asked)

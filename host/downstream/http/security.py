@@ -18,8 +18,12 @@ from hmac import compare_digest
 from ipaddress import ip_address
 
 from config import Listen
+from host.protocol.era import EraHeaders
+from host.protocol.param_headers import METHOD_HEADER, VERSION_HEADER
 from host.wire.asgi import Headers
 
+SESSION = "mcp-session-id"
+"""Header that names the session of a request."""
 MAX_BODY = 4 * 1024 * 1024
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -69,6 +73,14 @@ class CheckedHead:
         self.cors_headers = cors_headers
         self.refusal = refusal
         self.identity = identity
+
+    @cached_property
+    def era(self) -> EraHeaders:
+        """Those that tell the era of a message."""
+        header = self.headers.all
+        return EraHeaders(
+            header(VERSION_HEADER), session=bool(header(SESSION)), names_method=bool(header(METHOD_HEADER))
+        )
 
     @cached_property
     def refused_post(self) -> Refusal | None:

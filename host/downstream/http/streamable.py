@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from contextlib import suppress
+from functools import partial
 
 import trio
 
@@ -18,7 +19,7 @@ from host.downstream.charge import memory_cancelled
 from host.downstream.http.open_streams import OpenStreams, Transport
 from host.downstream.http.replies import STREAM_HEADERS, EventStream, Replies, Reply
 from host.downstream.http.request import JSON, HttpRequest, Rejected, read_message
-from host.downstream.http.security import Refusal, refuse_accept
+from host.downstream.http.security import SESSION, Refusal, refuse_accept
 from host.downstream.http.stateless import StatelessHttp
 from host.downstream.reading import MessageReader
 from host.downstream.sessions import Session, Sessions
@@ -40,7 +41,7 @@ from host.jsonrpc.messages import (
 from host.memory import Budget, OverBudget
 from host.protocol.era import Era, era_over_http
 from host.protocol.methods import INITIALIZE
-from host.protocol.param_headers import METHOD_HEADER
+from host.protocol.param_headers import VERSION_HEADER
 from host.protocol.stateless import version_of
 from host.protocol.versions import LEGACY, MODERN
 from host.router.router import Router
@@ -49,8 +50,6 @@ from host.wire.sse import format_comment
 
 SWEEP_INTERVAL = 5.0
 """Seconds after which a session at the latest drops the finished streams beyond its limits."""
-SESSION = "mcp-session-id"
-VERSION = "mcp-protocol-version"
 MAX_SESSION_ID = 128
 
 
@@ -158,7 +157,7 @@ class StreamableHttp:
         await reply.finish(memory_cancelled(None) if dropping.cancelled_caught else None)
 
     async def _open(self, http_request: HttpRequest, request: Request) -> None:
-        if len(http_request.headers.all(VERSION)) > 1:
+        if len(http_request.headers.all(VERSION_HEADER)) > 1:
             raise Rejected(Refusal(400, "expected one MCP-Protocol-Version header"), id=request.id)
         session_id, session = self._sessions.draft(http_request.endpoint, http_request.identity)
         answer = await session.open(request)
@@ -296,19 +295,14 @@ def _era_of(http_request: HttpRequest, message: Message | Malformed) -> Era:
     """
     if isinstance(message, Malformed):
         # No session can have been opened with this header, so a session id beside it does not matter.
-        if any(version not in LEGACY for version in http_request.headers.all(VERSION)):
+        if any(version not in LEGACY for version in http_request.headers.all(VERSION_HEADER)):
             raise _malformed(message)
         return Era.SESSION
-    call = None if isinstance(message, Success | Failure) else message
-    headers = http_request.head.headers
+    method, params = (
+        (None, None) if isinstance(message, Success | Failure) else (message.method, message.params_members)
+    )
     try:
-        return era_over_http(
-            None if call is None else call.method,
-            headers.all(VERSION),
-            session=bool(headers.all(SESSION)),
-            names_method=bool(headers.all(METHOD_HEADER)),
-            envelope=lambda: None if call is None else version_of(call.params_members),
-        )
+        return era_over_http(method, http_request.head.era, partial(version_of, params))
     except ColonnadeError as error:
         id = message.id if isinstance(message, Request) else None
         raise Rejected(Refusal(400, error.message), error.code, id, error.data) from None
@@ -318,12 +312,12 @@ def _check_method(http_request: HttpRequest, why: str) -> None:
     """Refuse GET and DELETE where they do not exist: in a stateless revision, or in none, without a session. In the
     handshake revisions they lack the session (2025-11-25, "Session Management"), which is not said here."""
     headers = http_request.headers
-    if not headers.all(SESSION) and not any(version in LEGACY for version in headers.all(VERSION)):
+    if not headers.all(SESSION) and not any(version in LEGACY for version in headers.all(VERSION_HEADER)):
         raise Rejected(Refusal(405, why, {"allow": "POST"}))
 
 
 def _check_version(headers: Headers, settled: str, id: Id | None) -> None:
-    versions = headers.all(VERSION)
+    versions = headers.all(VERSION_HEADER)
     if versions and versions != [settled]:
         raise Rejected(Refusal(400, "MCP-Protocol-Version is not the one that this session was opened with"), id=id)
 

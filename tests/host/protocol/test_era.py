@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from host.errors import HeaderMismatch, InvalidParams, UnsupportedVersion
-from host.protocol.era import Era, era_over_http, era_over_stdio
+from host.protocol.era import Era, EraHeaders, era_over_http, era_over_stdio
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, MODERN, SERVED
 
 OLD, NEW = LATEST_LEGACY.name, LATEST.name
@@ -25,7 +25,8 @@ def way(
     names_method: bool = False,
     envelope: str | None = None,
 ) -> Era:
-    return era_over_http(method, versions, session=session, names_method=names_method, envelope=lambda: envelope)
+    headers = EraHeaders(versions, session=session, names_method=names_method)
+    return era_over_http(method, headers, lambda: envelope)
 
 
 # HTTP: initialize
@@ -157,7 +158,8 @@ def test_every_message_has_one_way_or_one_reason(
 ) -> None:
     """(rules 26, 27)"""
     try:
-        found = era_over_http(method, versions, session=session, names_method=names_method, envelope=lambda: envelope)
+        headers = EraHeaders(versions, session=session, names_method=names_method)
+        found = era_over_http(method, headers, lambda: envelope)
     except UnsupportedVersion:
         assert set(versions) - set(SERVED)
         return
