@@ -54,6 +54,7 @@ from host.storage.sqlite import open_store
 from host.storage.store import StateError
 from host.upstream.connect import open_link
 from host.upstream.credentials import open_credentials
+from host.upstream.open_logins import open_logins
 from host.upstream.remembered import RememberedServers
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams, open_upstreams
@@ -256,6 +257,8 @@ class Host:
         self.memory.total = config.memory
         self.runtime.gate.decision_log.full_arguments = config.audit.arguments is AuditDetail.FULL
         self.runtime.gate.replace(config.servers)
+        if self.runtime.logins is not None:
+            self.runtime.logins.keep_only(config.servers)
         self.upstreams.apply(config.servers, restarted)
 
 
@@ -318,15 +321,25 @@ async def open_host(
             await complete(gate.authorizer.grants.store_revocations())
         catalog = Catalog(list(config.servers), gate.definitions.is_visible_cached, on_collision, memory)
         key = derive_key(state.key(), b"remembered servers")
+        vault = open_vault(state, os.environ)
         become_subreaper()
         async with (
             open_keeper() as keeper,
             open_credentials(
-                store, open_vault(state, os.environ), lambda server, why: journal.note(TokenNotRefreshed(server, why))
+                store, vault, lambda server, why: journal.note(TokenNotRefreshed(server, why))
             ) as credentials,
+            open_logins(
+                store,
+                vault,
+                credentials,
+                serve_http,
+                decision_log.record_login,
+                journal.note,
+                may_offer=single_client or is_loopback(config.listen.address.host),
+            ) as logins,
         ):
             remembered = RememberedServers(store, key, catalog, gate.definitions.pins, credentials.name_of)
-            runtime = Runtime(catalog, gate, journal, remembered, credentials=credentials)
+            runtime = Runtime(catalog, gate, journal, remembered, credentials=credentials, logins=logins)
             open_upstream_link = partial(
                 open_link, keeper=keeper, journal=journal, turns=Turns(), memory=memory, credentials=credentials
             )

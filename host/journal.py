@@ -144,6 +144,31 @@ class ServerNeedsLogin:
 
 
 @dataclass(frozen=True, slots=True)
+class LoggedIn:
+    """A person has logged in at a server. `by`: where the login was begun."""
+
+    severity: ClassVar = Severity.INFO
+    server: str
+    issuer: str
+    by: str
+
+    def __str__(self) -> str:
+        return f"{self.server}: logged in at {self.issuer} ({self.by})"
+
+
+@dataclass(frozen=True, slots=True)
+class LoginFailed:
+    """A login that was begun at this host came to nothing."""
+
+    severity: ClassVar = Severity.WARNING
+    server: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.server}: nobody is logged in: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class TokenNotRefreshed:
     """The token of a login could not be refreshed. The present one is used as long as it is valid."""
 
@@ -427,6 +452,8 @@ Event = (
     | SessionAbsent
     | ServerHeld
     | ServerNeedsLogin
+    | LoggedIn
+    | LoginFailed
     | TokenNotRefreshed
     | InstanceFailed
     | MessageDropped

@@ -1,6 +1,6 @@
 """The admin API over HTTP, as an ASGI app that both doors share: `web` lets in the page of the web console over TCP,
-`socket` the command line over a Unix socket. Neither has a route that the other has not, but for the web console's own
-pages and its login.
+`socket` the command line over a Unix socket. Both have the same routes, but for a few that only one of them needs, and
+the web console's own pages.
 
     GET  /api                                 the versions of the API
     GET  /api/v1/host                         which host this is
@@ -11,6 +11,7 @@ pages and its login.
                                               they change, and empty lines as signs of life; while it stands, somebody
                                               is there to answer
     POST /api/v1/confirmations/answer  /api/v1/definitions/decide  and others    see REQUESTS in schema.py
+    POST /api/v1/servers/login                opens a login at a server (the web console only: `colonnade login` is one)
     POST /api/v1/console-links                an address that opens the web console once (the command line only)
 
 A door decides who may come in, and puts an `AdminCaller` into the ASGI scope. docs/openapi.json describes all of it;
@@ -42,6 +43,7 @@ from host.admin.schema import (
     Done,
     HostInfo,
     HostStatus,
+    LoginProposal,
     MalformedRequest,
     ServerLog,
     StateSections,
@@ -114,7 +116,7 @@ class Route:
     results: Sequence[type]
     body: str | None = None
     errors: Collection[int] = ()
-    doors: Collection[Channel] = (Channel.CONSOLE, Channel.TERMINAL)
+    doors: Sequence[Channel] = (Channel.CONSOLE, Channel.TERMINAL)
     streams: bool = False
 
 
@@ -150,6 +152,15 @@ ROUTES = (
             ("servers/control", "Restart, enable or disable a server", Done),
             ("configuration/reload", "Read the configuration file again", Done),
         )
+    ),
+    Route(
+        "POST",
+        f"{PREFIX}servers/login",
+        "Open a login at a server, and show what it will be for (the web console only)",
+        [LoginProposal],
+        "servers/login",
+        _BODY_ERRORS,
+        doors=(Channel.CONSOLE,),
     ),
     Route(
         "POST",
@@ -256,7 +267,7 @@ class AdminApp:
         if route is None:
             raise method_not_allowed(*allowed)
         if caller.channel not in route.doors:
-            raise Refused(403, "only the command line may ask for this")
+            raise Refused(403, f"only the {route.doors[0].value} may ask for this")
         if route.streams:
             await self._stream(caller, receive, send)
             return

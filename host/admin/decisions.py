@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from config import Channel, Trust
 from config.problems import did_you_mean
-from host.admin.schema import AdminError, Done, ServerLog
+from host.admin.schema import AdminError, Done, LoginProposal, ServerLog
 from host.errors import ColonnadeError
 from host.jsonrpc.raw import encode
 from host.policy.explain import explain
@@ -153,6 +153,11 @@ class PolicyAdmin:
         raise AdminError(NO_HOST)
 
     def reload(self, *, apply: bool, shown: str | None) -> Steps[Done]:
+        """Always raises: no host runs."""
+        yield None
+        raise AdminError(NO_HOST)
+
+    def login(self, server: str, channel: Channel) -> Steps[LoginProposal]:
         """Always raises: no host runs."""
         yield None
         raise AdminError(NO_HOST)

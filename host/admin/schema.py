@@ -94,7 +94,8 @@ class ServerStatus(TypedDict):
 class ServerRow(ServerStatus):
     """A server, with what only people should know: its trust, its traffic, and what waits for a decision. `latency_ms`
     is an average over some ten calls; `unmatched` are rules that match nothing that it offers; `left_out` are
-    definitions that clients could not read."""
+    definitions that clients could not read. `login_failed`: why the last login that was begun at this host came to
+    nothing, until another one is begun; empty if it did not."""
 
     trust: str
     latency_ms: float | None
@@ -106,6 +107,7 @@ class ServerRow(ServerStatus):
     unmatched: list[str]
     left_out: list[str]
     warnings: list[str]
+    login_failed: str
 
 
 class EntryRow(TypedDict):
@@ -221,6 +223,21 @@ class Done(TypedDict):
     done: str
 
 
+class LoginProposal(TypedDict):
+    """A login that a person has asked for: what it will be for, and the `link` that begins it in a browser of this
+    machine. Nothing has left for the issuer yet but requests for its metadata. `former_issuer` is the issuer of the
+    last login if it was another one, and empty otherwise; `until`, when the login ends by itself, is Unix time."""
+
+    server: str
+    issuer: str
+    resource: str
+    scopes: list[str]
+    redirect: str
+    former_issuer: str
+    link: str
+    until: float
+
+
 class ConsoleLink(TypedDict):
     """An address that opens the web console once."""
 
@@ -298,6 +315,9 @@ class DecisionApi(Protocol):
         Without `apply`, nothing takes effect, and the section `configuration` has the changes that wait for a
         person."""
 
+    def login(self, server: str, channel: Channel) -> Steps[LoginProposal]:
+        """Open a login at a server, for a person who has asked for it there."""
+
     def server_log(self, server: str, after: int) -> Steps[ServerLog]:
         """The last lines of a server's standard error whose number is greater than `after`."""
 
@@ -343,7 +363,7 @@ LongText = Annotated[str, Meta(max_length=8192)]
 ShortText = Annotated[str, Meta(max_length=128)]
 
 
-AdminResult = Done | Explanation | ServerLog
+AdminResult = Done | Explanation | LoginProposal | ServerLog
 
 
 class AdminRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -445,6 +465,16 @@ class ControlRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
         return api.control(self.server, self.action)
 
 
+class LoginRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
+    """Opens a login at a server, or asks for the one that is open. Stored is what the person then permits at the
+    issuer."""
+
+    server: ShortText
+
+    def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
+        return api.login(self.server, channel)
+
+
 class ReloadRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
     """Reads the configuration file again and applies all of it; with `shown`, only if the file still has the changes
     that were shown under this id. Without `apply`, nothing takes effect: the section `configuration` of the state then
@@ -466,6 +496,7 @@ REQUESTS: Mapping[str, type[AdminRequest]] = {
     "explain": ExplainRequest,
     "servers/log": ServerLogRequest,
     "servers/control": ControlRequest,
+    "servers/login": LoginRequest,
     "configuration/reload": ReloadRequest,
 }
 """Every request with a body, by its path."""

@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast, final
+from typing import Any, Generic, TypeVar, cast, final
 
 import trio
 from msgspec import Raw
 
-from config import Channel, Config, ServerSpec, Verdict
+from config import Channel, Config, HttpServer, ServerSpec, Verdict
 from config.problems import did_you_mean
 from config.when import WhenError, read_when
 from host.admin.decisions import NO_HOST, PolicyAdmin
@@ -34,6 +34,7 @@ from host.admin.schema import (
     HostControl,
     HostInfo,
     HostStatus,
+    LoginProposal,
     ServerLog,
     ServerRow,
     StateSections,
@@ -57,6 +58,7 @@ from host.journal import (
     ServerReady,
 )
 from host.jsonrpc.raw import members, value
+from host.oauth.problem import OAuthProblem
 from host.policy.conditions import conditions_hold
 from host.policy.confirmations import (
     ConfirmationAnswer,
@@ -73,6 +75,7 @@ from host.protocol.methods import Kind
 from host.sanitize import visible
 from host.slices import Steps, Waiting, map_in_steps
 from host.storage.store import StateError
+from host.upstream.connect import why_no_login
 from host.upstream.runtime import Runtime
 from host.upstream.supervisor import Ready, Upstream
 from host.upstream.upstreams import Upstreams
@@ -109,15 +112,16 @@ class _Traffic:
 
 
 @final
-class _Reading(Waiting):
-    """A reading of the configuration, as a step."""
+class _Waited(Waiting, Generic[T]):
+    """An async function, as a step. `outcome`: what it returned."""
 
-    def __init__(self, read: Callable[[], Awaitable[ConfigReloaded | None]]) -> None:
-        self._read = read
-        self.outcome: ConfigReloaded | None = None
+    outcome: T
+
+    def __init__(self, work: Callable[[], Awaitable[T]]) -> None:
+        self._work = work
 
     async def wait(self) -> None:
-        self.outcome = await self._read()
+        self.outcome = await self._work()
 
     def block(self) -> None:
         raise NotImplementedError  # a host runs in an event loop only
@@ -162,6 +166,7 @@ class HostAdmin(PolicyAdmin):
         """The last events. Requests, of which there may be thousands in a second, become rows when somebody looks."""
         self._traffic: defaultdict[str, _Traffic] = defaultdict(_Traffic)
         self._journal = runtime.journal
+        self._logins = runtime.logins
         self._reported_problems: list[str] = []
         self._comparing = False
         """Whether some of what is held back is still to be compared."""
@@ -403,7 +408,8 @@ class HostAdmin(PolicyAdmin):
     def reload(self, *, apply: bool, shown: str | None) -> Steps[Done]:
         if self.host is None:
             raise AdminError(NO_HOST)
-        reading = _Reading(partial(self.host.reload, shown=shown) if apply else self.host.compare)
+        compare: Callable[[], Awaitable[ConfigReloaded | None]] = self.host.compare
+        reading = _Waited(partial(self.host.reload, shown=shown) if apply else compare)
         yield reading
         if reading.outcome is not None and not reading.outcome.accepted:
             raise AdminError(str(reading.outcome))
@@ -411,6 +417,37 @@ class HostAdmin(PolicyAdmin):
             count = len(self._waiting_changes)
             return {"done": f"changes of the configuration that wait for a person: {count}."}
         return {"done": f"{reading.outcome}."}
+
+    def login(self, server: str, channel: Channel) -> Steps[LoginProposal]:
+        _, spec = self._controlled(server)
+        if spec.disabled:
+            raise AdminError(f"{server} is disabled; `colonnade enable {server}` takes it in")
+        if why := why_no_login(spec):
+            raise AdminError(why)
+        assert isinstance(spec, HttpServer)
+        connecting = _Waited(partial(self._connect, spec, channel))
+        yield connecting
+        self.mark_changed("servers")
+        return connecting.outcome
+
+    async def _connect(self, spec: HttpServer, channel: Channel) -> LoginProposal:
+        """Open a login, and find out what it will be for. What fails is an AdminError."""
+        if self._logins is None:
+            raise AdminError(NO_HOST)
+        try:
+            login, proposed = await self._logins.connect(spec, channel.value)
+        except (OAuthProblem, StateError) as problem:
+            raise AdminError(f"{spec.id}: {problem}") from None
+        return {
+            "server": spec.id,
+            "issuer": visible(proposed.issuer.id),
+            "resource": visible(proposed.resource),
+            "scopes": [visible(scope) for scope in proposed.scopes],
+            "redirect": proposed.redirect_uri,
+            "former_issuer": visible(proposed.former_issuer) if proposed.is_other_issuer else "",
+            "link": login.callback.start_url,
+            "until": login.until,
+        }
 
     def server_log(self, server: str, after: int) -> Steps[ServerLog]:
         yield None
@@ -476,6 +513,7 @@ class HostAdmin(PolicyAdmin):
             "unmatched": unmatched,
             "left_out": [visible(each) for each in upstream.left_out[:MAX_LEFT_OUT]],
             "warnings": warnings_of(spec),
+            "login_failed": "" if self._logins is None else visible(self._logins.why_failed(spec.id)),
         }
 
     def _unmatched(self, server: str) -> Steps[list[str]]:

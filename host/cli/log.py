@@ -18,6 +18,7 @@ from host.journal import (
     InstanceFailed,
     InternalError,
     Journal,
+    LoginFailed,
     MessageDropped,
     OutputLine,
     RequestCompleted,
@@ -136,6 +137,6 @@ def _cause(event: Event) -> tuple[str, ...]:
             return server, request, why
         case ServerFailed(server) | ServerHeld(server) | ServerNeedsLogin(server):
             return (server,)
-        case InstanceFailed(server) | RequestCompleted(server) | TokenNotRefreshed(server):
+        case InstanceFailed(server) | RequestCompleted(server) | TokenNotRefreshed(server) | LoginFailed(server):
             return (server,)
     return ()

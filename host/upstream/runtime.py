@@ -10,6 +10,7 @@ from host.journal import Journal
 from host.policy.gate import Gate
 from host.upstream.credentials import Credentials
 from host.upstream.log_levels import LogLevels
+from host.upstream.open_logins import OpenLogins
 from host.upstream.remembered import RememberedServers
 
 
@@ -17,7 +18,7 @@ from host.upstream.remembered import RememberedServers
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """The shared parts: the catalog of entries, the gate that admits requests, the journal, what is remembered of
-    servers (None: nothing), the log levels, and the logins of servers (None: there are none)."""
+    servers (None: nothing), the log levels, the logins of servers, and those that are open (None: there are none)."""
 
     catalog: Catalog
     gate: Gate
@@ -25,3 +26,4 @@ class Runtime:
     remembered: RememberedServers | None = None
     log_levels: LogLevels = field(default_factory=LogLevels)
     credentials: Credentials | None = None
+    logins: OpenLogins | None = None

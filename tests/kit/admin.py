@@ -16,6 +16,7 @@ from host.admin.schema import (
     Done,
     HostInfo,
     HostStatus,
+    LoginProposal,
     LogLine,
     ServerLog,
     StateSections,
@@ -122,6 +123,7 @@ def server(id: str = "github", **more: Any) -> dict[str, Any]:
         "unmatched": [],
         "left_out": [],
         "warnings": [],
+        "login_failed": "",
         **more,
     }
 
@@ -170,6 +172,8 @@ class FakeAdminApi:
         self._change_waiters = trio.lowlevel.ParkingLot()
         self.requests: list[tuple[Any, ...]] = []
         self.present: list[str] = []
+        self.proposals: dict[str, LoginProposal] = {}
+        """The logins that can be opened, by server."""
         self.console_urls = iter(f"http://127.0.0.1:1/console#{number}" for number in range(1, 100))
         self.refusals: list[tuple[PeerProcess, str, int]] = []
         self.fails = False
@@ -280,6 +284,13 @@ class FakeAdminApi:
         if apply:
             self.replace("configuration", [])
         return {"done": "configuration read again: nothing has changed."}
+
+    def login(self, server: str, channel: Channel) -> Steps[LoginProposal]:
+        yield None
+        self._record("login", server, channel.value)
+        if server not in self.proposals:
+            raise AdminError(f"{server}: the issuer has no PKCE (S256)")
+        return self.proposals[server]
 
     def server_log(self, server: str, after: int) -> Steps[ServerLog]:
         yield None

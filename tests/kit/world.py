@@ -36,6 +36,7 @@ from host.router.router import Router
 from host.seal import KEY_BYTES, Seal
 from host.slices import run_inline
 from host.upstream.credentials import Credentials
+from host.upstream.open_logins import OpenLogins
 from host.upstream.remembered import RememberedServers
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams, open_upstreams
@@ -580,9 +581,11 @@ async def open_world(
     source: Path = SOURCE,
     key: bytes | None = None,
     credentials: Credentials | None = None,
+    logins: OpenLogins | None = None,
 ) -> AsyncIterator[World]:
     """`ask` says who confirms calls; `state` is where decisions are kept and servers remembered, for the configuration
-    `source`, and `key` what seals states, for a world after this one; `credentials` are the logins of servers."""
+    `source`, and `key` what seals states, for a world after this one; `credentials` are the logins of servers, `logins`
+    those that are open."""
     run_workers_inline()
     journal = Journal()
     by_id = {server.id: server for server in servers}
@@ -604,7 +607,7 @@ async def open_world(
             pins = gate.definitions.pins
             login_of = credentials.name_of if credentials is not None else lambda spec: ""
             remembered = RememberedServers(pins._db, bytes(32), catalog, pins, login_of)
-        runtime = Runtime(catalog, gate, journal, remembered, credentials=credentials)
+        runtime = Runtime(catalog, gate, journal, remembered, credentials=credentials, logins=logins)
         async with open_upstreams(specs, start_grace, open_link, runtime, single_client=single_client) as upstreams:
             seal = Seal(key or os.urandom(KEY_BYTES), trio.current_time)
             yield World(by_id, upstreams, runtime, Router(runtime, upstreams, seal), seal)

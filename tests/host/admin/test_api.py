@@ -86,6 +86,7 @@ async def open_door(which: str, admin: FakeAdminApi, hosts: Path) -> AsyncIterat
 DOORS = ("web", "socket")
 both_doors = pytest.mark.parametrize("door", DOORS)
 
+LOGIN = f"{PREFIX}servers/login"
 REQUESTS: list[tuple[str, str, Any, int]] = [
     ("GET", "/api", None, 200),
     ("GET", f"{PREFIX}host", None, 200),
@@ -144,7 +145,7 @@ async def test_both_doors_answer_the_same_and_as_it_is_described(
 
 def test_every_route_is_requested_here() -> None:
     requested = {(method, path) for method, path, _, status in REQUESTS if status == 200}
-    apart = {("GET", EVENTS_PATH), ("POST", f"{PREFIX}console-links")}
+    apart = {("GET", EVENTS_PATH), ("POST", f"{PREFIX}console-links"), ("POST", LOGIN)}
     assert requested | apart == {(route.method, route.path) for route in ROUTES}
 
 
@@ -186,6 +187,33 @@ async def test_only_the_command_line_gets_links_to_the_console(tmp_path: Path) -
         answer = await page.ask("POST", path)
         assert answer.status == 403
         conforms("POST", path, 403, json.loads(answer.body))
+
+
+async def test_only_the_page_opens_logins(tmp_path: Path) -> None:
+    """The command line has a login of its own."""
+    admin = full()
+    admin.proposals["notes"] = {
+        "server": "notes",
+        "issuer": "https://login.example",
+        "resource": "https://notes.example/mcp",
+        "scopes": ["read"],
+        "redirect": "http://127.0.0.1:4711/oauth/callback",
+        "former_issuer": "",
+        "link": "http://127.0.0.1:4711/oauth/start/x",
+        "until": 1_790_000_900.0,
+    }
+    async with open_door("web", admin, tmp_path) as page:
+        for server, status in (("notes", 200), ("other", 409)):
+            answer = await page.ask("POST", LOGIN, {"server": server})
+            assert answer.status == status
+            conforms("POST", LOGIN, status, json.loads(answer.body))
+        assert (await page.ask("POST", LOGIN, {"server": "notes", "url": "https://evil.example"})).status == 400
+        assert admin.requests == [("login", "notes", "console"), ("login", "other", "console")]
+    async with open_door("socket", admin, tmp_path) as terminal:
+        answer = await terminal.ask("POST", LOGIN, {"server": "notes"})
+        assert (answer.status, json.loads(answer.body)) == (403, {"error": "only the console may ask for this"})
+        conforms("POST", LOGIN, 403, json.loads(answer.body))
+        assert len(admin.requests) == 2
 
 
 class NoConsole(FakeAdminApi):

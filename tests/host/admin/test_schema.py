@@ -119,6 +119,7 @@ def test_no_request_names_what_runs() -> None:
         "explain",
         "servers/log",
         "servers/control",
+        "servers/login",
         "configuration/reload",
     }
     forbidden = {"command", "args", "argv", "env", "environment", "cwd", "url", "headers", "program", "config", "path"}

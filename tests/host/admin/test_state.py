@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import count, islice
 from typing import Any
 
@@ -30,7 +31,12 @@ from host.policy.confirmations import MAX_CONFIRMABLE_BYTES
 from host.policy.explain import unmatched_rules
 from host.policy.rows import ChangeRow
 from host.slices import run_inline
+from tests.host.upstream.test_open_logins import NOWHERE
+from tests.host.upstream.test_open_logins import opened as opened_desk
+from tests.host.upstream.test_supervisor import Protected
 from tests.kit.gates import SOURCE, kind
+from tests.kit.issuer import ISSUER_METADATA, open_issuer
+from tests.kit.logins import login
 from tests.kit.openapi import conforms
 from tests.kit.world import Later, ScriptedServer, World, later, open_world, tool
 
@@ -518,3 +524,55 @@ async def test_the_standard_error_of_a_server_is_shown_from_a_line_on() -> None:
         for number in range(MAX_OUTPUT_LINES + 1):
             host.world.journal.note(OutputLine("gh", str(number)))
         assert len(run_inline(host.admin.server_log("gh", 0))["lines"]) == MAX_OUTPUT_LINES
+
+
+# Logins
+
+
+async def test_a_login_is_opened_by_the_console_with_what_it_is_for() -> None:
+    async with open_issuer() as issuer, opened_desk(stored=login(issuer, issuer="https://former.example")) as desk:
+        notes = Protected(desk.process.of(issuer))
+        async with open_world(notes, server(), credentials=desk.process.credentials, logins=desk.logins) as world:
+            await world.settled()
+            admin = admin_of(world)
+            with pytest.raises(AdminError, match="no host of this configuration runs"):
+                await admin.run_steps(admin.login("notes", Channel.CONSOLE))
+            admin.host = FakeHost()
+            issuer.challenge = 'Bearer scope="read write"'
+            opened = await admin.run_steps(admin.login("notes", Channel.CONSOLE))
+            assert opened["link"].startswith("http://127.0.0.1:")
+            assert opened["redirect"] == opened["link"].partition("/oauth/")[0] + "/oauth/callback"
+            assert (opened["issuer"], opened["resource"]) == (issuer.id, issuer.url)
+            assert (opened["scopes"], opened["former_issuer"]) == (["read", "write"], "https://former.example")
+            assert not issuer.paths("/register")
+            conforms("POST", "/api/v1/servers/login", 200, opened)
+            assert (await admin.run_steps(admin.login("notes", Channel.CONSOLE)))["link"] == opened["link"]
+            with pytest.raises(AdminError, match="gh is a program"):
+                await admin.run_steps(admin.login("gh", Channel.CONSOLE))
+
+
+async def test_a_login_that_cannot_be_is_told_and_shown() -> None:
+    async with open_issuer() as issuer, opened_desk() as desk:
+        del issuer.documents[ISSUER_METADATA]["code_challenge_methods_supported"]
+        notes = Protected(desk.process.of(issuer))
+        async with open_world(notes, credentials=desk.process.credentials, logins=desk.logins) as world:
+            await world.settled()
+            admin = admin_of(world)
+            admin.host = FakeHost()
+            assert (await admin.state())["servers"][0]["login_failed"] == ""
+            with pytest.raises(AdminError, match=r"notes: .*PKCE"):
+                await admin.run_steps(admin.login("notes", Channel.CONSOLE))
+            await wait_all_tasks_blocked()
+            (row,) = (await admin.state())["servers"]
+            assert (row["state"], "PKCE" in row["login_failed"]) == ("needs login", True)
+
+
+async def test_a_disabled_server_has_no_login() -> None:
+    async with opened_desk() as desk:
+        notes = Protected(desk.process.of(NOWHERE))
+        notes.spec = replace(notes.spec, disabled=True)
+        async with open_world(notes, credentials=desk.process.credentials, logins=desk.logins) as world:
+            admin = admin_of(world)
+            admin.host = FakeHost()
+            with pytest.raises(AdminError, match="notes is disabled"):
+                await admin.run_steps(admin.login("notes", Channel.CONSOLE))

@@ -19,6 +19,7 @@ from host.journal import (
     Event,
     InstanceFailed,
     InternalError,
+    LoginFailed,
     MessageDropped,
     OutputLine,
     RequestCompleted,
@@ -98,6 +99,7 @@ def test_what_a_server_can_cause_at_will_is_logged_once_a_second(caplog: pytest.
             log.note(MessageDropped("a", "invalid message", "x"))
             log.note(EntryOmitted("a", "y"))
             log.note(InstanceFailed("a", "w"))
+            log.note(LoginFailed("a", "the login was denied"))
             log.note(ServerRequestRefused("a", "form question", "v"))
             log.note(DefinitionChanged("a", "tool", "x", "held"))
         log.note(ServerRequestRefused("a", "url question", "v"))
@@ -111,7 +113,7 @@ def test_what_a_server_can_cause_at_will_is_logged_once_a_second(caplog: pytest.
         log.note(AuditFailed("full"))
         log.note(InternalError("here", ValueError("v")))
     assert [record.levelname for record in caplog.records] == [
-        *(["WARNING"] * 8 + ["INFO"] * 2 + ["WARNING"] * 2),
+        *(["WARNING"] * 9 + ["INFO"] * 2 + ["WARNING"] * 2),
         *(["ERROR"] * 3),
     ]
     assert caplog.records[-1].exc_info is not None
