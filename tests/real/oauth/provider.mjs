@@ -3,12 +3,13 @@
 //   node provider.mjs '{"port": 0, "resource": "http://127.0.0.1:9000/mcp", ...}'
 //
 // Prints its issuer. GET /test/events lists what token requests came to, and /test/secrets the codes, verifiers and
-// tokens in them; POST /test/settings changes what it does.
+// tokens in them; POST /test/settings changes what it does: `delay` and `hold` are milliseconds for which a token request
+// waits before the issuer knows of it (if its client has gone by then, it never does), and after the issuer has decided.
 import { createServer } from 'node:http';
 import Provider from 'oidc-provider';
 
 const options = JSON.parse(process.argv[2] ?? '{}');
-const settings = { lifetime: options.lifetime ?? 3600, format: options.format ?? 'opaque', down: false, delay: 0 };
+const settings = { lifetime: options.lifetime ?? 3600, format: options.format ?? 'opaque', down: false, delay: 0, hold: 0 };
 const events = [];
 
 const server = createServer();
@@ -61,6 +62,11 @@ provider.on('grant.error', (ctx, error) => events.push({ grant: ctx.oidc.params?
 provider.on('grant.revoked', () => events.push({ revoked: 'grant' }));
 provider.on('registration_create.success', (ctx, client) => events.push({ registered: client.applicationType }));
 
+const pause = (time) => new Promise((done) => setTimeout(done, time));
+provider.use(async (ctx, next) => {
+  await next();
+  if (settings.hold && ctx.path === '/token') await pause(settings.hold);
+});
 const handle = provider.callback();
 server.on('request', async (request, response) => {
   if (request.url === '/test/events') {
@@ -77,7 +83,11 @@ server.on('request', async (request, response) => {
   } else if (settings.down || (settings.token_down && request.url === '/token')) {
     response.destroy();
   } else {
-    if (settings.delay && request.url === '/token') await new Promise((done) => setTimeout(done, settings.delay));
+    if (settings.delay && request.url === '/token') {
+      events.push({ waits: request.url });
+      await pause(settings.delay);
+      if (request.socket.destroyed) return;
+    }
     handle(request, response);
   }
 });
