@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import calendar
 import json
+import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from base64 import urlsafe_b64encode
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
 from host.cli.admin_client import find_hosts
+from host.oauth.authorization import challenge_of
 from tests.host.oauth.test_assertion import EC, pem
 from tests.kit.stateless import stateless_request
 from tests.real.oauth.browser import Browser
@@ -52,7 +57,7 @@ SIGNING = {
     "jwks": {"keys": [{"kty": "EC", "crv": "P-256", **_PUBLIC_KEY}]},
 }
 REDIRECT = free_port()
-CONFIDENTIAL = {
+CONFIDENTIAL: dict[str, Any] = {
     "client_id": "confidential",
     "client_secret": "c0nfidential-s3cret-0123456789",
     "token_endpoint_auth_method": "client_secret_post",
@@ -284,6 +289,99 @@ def test_an_issuer_that_is_down_does_not_stop_valid_tokens(file: Path, provider:
             pause(6)
         assert failures(results) == set()
         assert not host.state_lines("notes", "needs")
+
+
+def test_a_code_of_somebody_else_logs_nobody_in(tmp_path: Path, provider: Provider, protected: str) -> None:
+    """An attacker's code, brought to a person's login with its state in the person's own browser: the verifier is not
+    that of the code, so the issuer gives nothing for it."""
+    oauth = {"client_id": "confidential", "client_secret": CONFIDENTIAL["client_secret"], "redirect_port": REDIRECT}
+    file = write_config(tmp_path, {"notes": {"url": protected, "oauth": oauth}})
+    (redirect,) = CONFIDENTIAL["redirect_uris"]
+    with login_command(file, "notes") as command:
+        browser = Browser()
+        _, link = browser.fetch(command.start_link())
+        assert link is not None
+        own = dict(parse_qsl(urlsplit(link).query))
+        theirs = urlencode({**own, "state": "theirs", "code_challenge": challenge_of("v" * 43)})
+        page = Browser("mallory").log_in(f"{link.partition('?')[0]}?{theirs}", until=redirect)
+        stolen = dict(parse_qsl(urlsplit(page.url).query))
+        before = provider.count(grant="authorization_code", error="invalid_grant")
+        browser.fetch(f"{redirect}?{urlencode({**stolen, 'state': own['state']})}")
+        assert command.end() != 0
+        assert "(invalid_grant)" in command.said
+    assert provider.count(grant="authorization_code", error="invalid_grant") == before + 1
+    assert credentials(file) == []
+
+
+INTRUDER = """
+import encodings.idna, errno, http.client, os, socket, sys
+if os.geteuid() == 0:  # after the imports, whose files the other user may not be able to read
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+    print("I am another user")
+port, process = int(sys.argv[1]), sys.argv[2]
+for path in ("/oauth/callback?code=evil&state=guess", "/oauth/callback", "/oauth/start/guess", "/"):
+    for cookie in ("", "colonnade_login=", "colonnade_login=guess"):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection.request("GET", path, headers={"cookie": cookie} if cookie else {})
+        print("status", connection.getresponse().status)
+for option in (None, socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+    for address in ("127.0.0.1", "0.0.0.0"):
+        try:
+            with socket.socket() as other:
+                if option is not None:
+                    other.setsockopt(socket.SOL_SOCKET, option, 1)
+                other.bind((address, port))
+                other.listen()
+                print("bound")
+        except OSError as error:
+            print("bind", errno.errorcode[error.errno])
+print("command line", open(f"/proc/{process}/cmdline").read())
+try:
+    print("environment", open(f"/proc/{process}/environ").read())
+except OSError as error:
+    print("environ", errno.errorcode[error.errno])
+"""
+
+
+def test_a_process_of_another_user_ends_no_login(file: Path) -> None:
+    """It finds the port, and neither the link nor the cookie. It is `nobody` if the tests may be that."""
+    with login_command(file, "notes") as command:
+        link = command.start_link()
+        arguments = ["-I", "-S", "-c", INTRUDER, str(urlsplit(link).port), str(command.pid)]
+        ran = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=30, check=False)
+        assert ran.returncode == 0, ran.stderr
+        found = Counter(line.partition(" ")[2] for line in ran.stdout.splitlines() if line.startswith("status"))
+        assert found == {"403": 6, "404": 6}
+        assert ran.stdout.count("bind EADDRINUSE") == 6
+        assert link.rpartition("/")[2] not in ran.stdout
+        if os.geteuid() == 0:
+            assert "I am another user" in ran.stdout
+            assert "environ EACCES" in ran.stdout
+        # The person is not held up by any of it.
+        assert Browser().log_in(link).status == 200
+        assert command.end() == 0
+
+
+def test_no_browser_is_opened(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server must not be able to open pages: neither a host nor a login starts a program that does."""
+    (programs := tmp_path / "programs").mkdir()
+    for name in ("xdg-open", "x-www-browser", "www-browser", "sensible-browser", "firefox", "chromium", "open", "gio"):
+        (programs / name).write_text(f"#!/bin/sh\necho {name} >> {tmp_path}/opened\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("BROWSER", str(programs / "firefox"))
+    monkeypatch.setenv("DISPLAY", ":0")
+    subprocess.run([sys.executable, "-c", "import webbrowser; webbrowser.open('http://127.0.0.1')"], check=True)
+    assert (tmp_path / "opened").read_text() == "firefox\n", "this test would see it"
+    with serving(file) as host:
+        wait_state(host, "needs login")
+        for _ in range(3):
+            assert "colonnade login notes" in call(file)
+        log_in(file)
+        wait_state(host, "ready")
+    assert (tmp_path / "opened").read_text() == "firefox\n"
 
 
 def test_a_revoked_login_is_told_once(file: Path, provider: Provider) -> None:

@@ -170,6 +170,7 @@ class LoginCommand:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
+        self.pid = process.pid
         self.said = ""
 
     def start_link(self) -> str:
