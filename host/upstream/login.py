@@ -90,10 +90,18 @@ class ProposedLogin:
         """What the person is about to permit, in words, to be shown before anything leaves for the issuer."""
         return {
             "issuer": visible(self.issuer.id),
+            **({"page": page} if (page := self.page_elsewhere) else {}),
             "resource": visible(self.resource),
             "scopes": visible(" ".join(self.scopes)) or "those that the issuer gives by itself",
             "redirect": self.redirect_uri,
         }
+
+    @property
+    def page_elsewhere(self) -> str:
+        """The origin of the login page, if it is not that of the issuer; otherwise empty. A hostile issuer could lead
+        to the page of another one, to get that one's code (RFC 9700, 4.4)."""
+        page = Url.parse(self.issuer.authorization_endpoint)
+        return "" if page.origin == Url.parse(self.issuer.id).origin else f"{page.scheme}://{page.authority}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,18 @@ def test_a_login_that_cannot_be_recorded_is_not_stored(
         assert home.present() is None
 
 
+def test_a_login_page_at_another_place_is_shown(tmp_path: Path, typing: Typing) -> None:
+    """A hostile issuer leads to the page of an honest one, and would get its code."""
+    with issuers(2) as (evil, honest):
+        metadata = evil.documents[ISSUER_METADATA]
+        metadata["authorization_endpoint"] = honest.documents[ISSUER_METADATA]["authorization_endpoint"]
+        printed = typing(lambda link: answer_to(link, iss=honest.id))
+        with pytest.raises(CommandFailed, match="of another issuer than the one that was asked"):
+            Home(tmp_path, evil.url).log_in()
+        assert f"  page:      {honest.id}" in printed
+        assert not evil.paths("/token"), "an honest issuer that names itself is what ends it"
+
+
 def test_a_wrong_line_is_refused_and_the_next_one_counts(tmp_path: Path, typing: Typing) -> None:
     with issuers() as (issuer,):
         issuer.tokens = [{"access_token": "t"}]
