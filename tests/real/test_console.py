@@ -9,16 +9,18 @@ import http.client
 import json
 import shutil
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from host.admin.login import ConsoleSessions
+from host.admin.schema import LoginProposal
 from host.admin.web import allowed_hosts, console_app, console_url
 from host.wire.asgi import Receive, Scope, Send
 from host.wire.listener import serve_http
@@ -839,3 +841,99 @@ class Wire:
         if cut:
             for scope in self._open:
                 scope.cancel()
+
+
+# Logins
+
+
+def proposal(**more: Any) -> LoginProposal:
+    """A login that can be opened."""
+    made: dict[str, Any] = {
+        "server": "notes",
+        "issuer": "https://login.example",
+        "resource": "https://notes.example/mcp",
+        "scopes": ["read", "write"],
+        "redirect": "http://127.0.0.1:4711/oauth/callback",
+        "former_issuer": "",
+        "link": "http://127.0.0.1:4711/oauth/start/n0nce",
+        "until": time.time() + 900,
+        **more,
+    }
+    return cast(LoginProposal, made)
+
+
+def needing(**more: Any) -> dict[str, Any]:
+    """A server that needs a login."""
+    return server("notes", state="needs login", detail="the server wants a login: colonnade login notes", **more)
+
+
+async def test_a_login_shows_what_it_is_for_before_anything_leaves() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        page.get_by_role("button", name="Connect notes").click()
+        card = page.get_by_role("region", name="Login for notes")
+        for text in ("https://login.example", "https://notes.example/mcp", "read write", "127.0.0.1:4711/oauth"):
+            expect(card).to_contain_text(text)
+        expect(card).not_to_contain_text("another issuer")
+        link = card.get_by_role("link", name="Go on to the issuer")
+        assert link.get_attribute("href") == "http://127.0.0.1:4711/oauth/start/n0nce"
+        assert (link.get_attribute("target"), link.get_attribute("rel")) == ("_blank", "noopener noreferrer")
+        assert host.admin.requests == [("login", "notes", "console")]
+        host.do(host.admin.replace, "servers", [needing(calls=13)])  # the card outlives a change of the row
+        expect(page.get_by_text("13", exact=True)).to_be_visible()
+        expect(link).to_be_visible()
+        card.get_by_role("button", name="Not now").click()
+        expect(card).to_have_count(0)
+        page.get_by_role("button", name="Connect notes").click()
+        host.do(host.admin.replace, "servers", [server("notes")])
+        expect(card).to_have_count(0)
+        expect(page.get_by_role("button", name="Connect notes")).to_have_count(0)
+
+    admin = FakeAdminApi(servers=[needing()])
+    admin.proposals["notes"] = proposal()
+    async with serving(admin) as host:
+        await in_browser(host, act)
+
+
+async def test_a_login_that_came_to_nothing_says_why() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        page.get_by_role("button", name="Connect notes").click()
+        expect(page.locator("#toast")).to_have_text("notes: the issuer has no PKCE (S256)")
+        host.do(host.admin.proposals.__setitem__, "notes", proposal(former_issuer=EVIL, scopes=[], issuer=EVIL))
+        page.get_by_role("button", name="Connect notes").click()
+        card = page.get_by_role("region", name="Login for notes")
+        expect(card).to_contain_text("The last login was at another issuer")
+        expect(card).to_contain_text("those that the issuer gives by itself")
+        host.do(host.admin.replace, "servers", [needing(login_failed="the login was denied")])
+        expect(card).to_have_count(0)
+        expect(page.get_by_text("The last login came to nothing: the login was denied")).to_be_visible()
+        assert page.title() == "Colonnade"
+
+    async with serving(FakeAdminApi(servers=[needing()])) as host:
+        await in_browser(host, act)
+
+
+async def test_a_login_that_takes_long_holds_up_no_answer() -> None:
+    def act(host: Host, browser: Browser) -> None:
+        page = browser.new_page()
+        page.goto(host.link())
+        expect(page.locator("#confirmations button[aria-disabled]")).to_have_count(0)
+        page.get_by_role("button", name="Connect notes").click()
+        page.get_by_role("button", name="Allow once").click()
+        expect(page.get_by_role("article", name="create_issue")).to_have_count(0)
+        assert ("answer", "q1", "once", None, "exact", "console") in host.admin.requests
+
+    class Slow(FakeAdminApi):
+        async def run_steps(self, steps: Any) -> Any:
+            done = await super().run_steps(steps)
+            if "issuer" in done:
+                await trio.sleep_forever()
+            return done
+
+    admin = Slow(servers=[needing()], confirmations=[confirmation()])
+    admin.proposals["notes"] = proposal()
+    async with serving(admin) as host:
+        await in_browser(host, act)

@@ -154,8 +154,9 @@ async function send(path, body, headers) {
   return { ok: answer.ok, over: said.over === true, said, error: typeof said.error === "string" ? said.error : `the host answered ${answer.status}` };
 }
 
-/** Ask for something that changes things, one after the other: a number that grows says that each is new. */
-function post(path, body) {
+/** Ask for something that changes things, one after the other: a number that grows says that each is new. What may
+ * take long holds up the others for a moment only. */
+function post(path, body, most) {
   const run = async () => {
     sequence = Math.max(sequence + 1, Date.now());
     store();
@@ -163,8 +164,9 @@ function post(path, body) {
     if (answer.over) close("The session of this page is over.");
     return answer;
   };
-  turn = turn.then(run, run);
-  return turn;
+  const asked = turn.then(run, run);
+  turn = most === undefined ? asked : Promise.race([asked, turn.catch(() => null).then(() => new Promise((done) => setTimeout(done, most)))]);
+  return asked;
 }
 
 /** Do it, and say what came of it; `where` is the element whose buttons wait meanwhile. */
@@ -682,15 +684,58 @@ function changesCard({ id, changes }) {
 // Servers
 
 const LOG_INTERVAL = 2000; // ms between two looks at a log that is open
-const STATES = { ready: "good", starting: "busy", held: "busy", failed: "bad", stopped: "off", disabled: "off" };
+const STATES = { ready: "good", starting: "busy", held: "busy", "needs login": "busy", failed: "bad", stopped: "off", disabled: "off" };
+const logins = new Map(); // by server: the login that was asked for here, and what it is for
 
 function showServers(servers) {
   keep($("server-list"), servers.map(({ id }) => ({ id })), (each) => each.id, serverPlace, nothing("No servers are configured."));
-  for (const each of servers) keep($("server-list").kept.get(each.id).element.firstChild, [each], () => "row", serverRow);
+  for (const each of servers) {
+    const place = $("server-list").kept.get(each.id).element;
+    keep(place.firstChild, [each], () => "row", serverRow);
+    if (each.state !== "needs login" || each.login_failed) logins.delete(each.id);
+    showLogin(place, each.id);
+  }
 }
 
-/** The place of a server: its row, which changes all the time, and its log, which a person may be reading. */
-const serverPlace = ({ id }) => h("div", { class: "row" }, h("div", {}), serverLog(id));
+/** Open a login, and show what it will be for. Nothing leaves for the issuer before the person follows the link. */
+async function connect(id, pressed) {
+  pressed.setAttribute("aria-disabled", "true");
+  try {
+    const answer = await post("/api/v1/servers/login", { server: id }, 1000);
+    if (answer.ok) logins.set(id, answer.said);
+    else toast(answer.error, "bad");
+  } catch {
+    toast("The host cannot be reached; no login was begun.", "bad");
+  }
+  pressed.removeAttribute("aria-disabled");
+  const kept = $("server-list").kept && $("server-list").kept.get(id);
+  if (!kept || secret === null || !logins.has(id)) return;
+  showLogin(kept.element, id);
+  kept.element.querySelector(".login h4").focus();
+  say(`Log in to ${id}: the page shows what it is for.`);
+}
+
+const showLogin = (place, id) => keep(place.children[1], logins.has(id) ? [logins.get(id)] : [], () => "login", loginCard);
+
+function loginCard(login) {
+  const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
+  const drop = () => { logins.delete(login.server); showServers(state.servers || []); };
+  return h("section", { class: "card ask login", "aria-label": `Login for ${login.server}` },
+    h("h4", { tabindex: "-1" }, "Log in to ", foreign(login.server)),
+    h("p", {}, "This is what Colonnade will ask the issuer for. Nothing has left for it yet."),
+    h("dl", { class: "facts" }, fact("Issuer", foreign(login.issuer, "mono")), fact("Resource", foreign(login.resource, "mono")),
+      fact("Scopes", (login.scopes || []).length ? login.scopes.map((scope) => [foreign(scope, "mono"), " "]) : "those that the issuer gives by itself"),
+      fact("The browser comes back to", foreign(login.redirect, "mono"))),
+    login.former_issuer ? h("p", { class: "warn" }, "The last login was at another issuer: ", foreign(login.former_issuer, "mono"), ". Go on only if you expect that.") : null,
+    h("div", { class: "answers" },
+      h("a", { class: "go", href: login.link, target: "_blank", rel: "noopener noreferrer", "data-part": "go" }, "Go on to the issuer"),
+      button("Not now", "quiet", drop, { "data-part": "drop" }),
+      h("span", { class: "soft", "data-until": login.until }, left(login.until))));
+}
+
+/** The place of a server: its row, which changes all the time; a login that was asked for; and its log, which a person may
+ * be reading. */
+const serverPlace = ({ id }) => h("div", { class: "row" }, h("div", {}), h("div", {}), serverLog(id));
 
 function serverLog(id) {
   const text = h("pre", { class: "args log", tabindex: "0", role: "log", "aria-label": `The log of ${id}` });
@@ -727,6 +772,7 @@ function serverRow(s) {
     .map(([kind, count]) => plural(count, kind === "resourceTemplates" ? "template" : kind.replace(/s$/, ""))).join(", ");
   const number = (label, value, look) => h("div", { class: look }, h("dt", {}, label), h("dd", {}, value));
   const failed = s.state === "failed";
+  const needsLogin = s.state === "needs login";
   const row = h("article", { class: "server", "aria-label": s.id },
     h("div", { class: "row-head" },
       h("h3", {}, foreign(s.id), s.title && s.title !== s.id ? h("span", { class: "title" }, foreign(s.title)) : null),
@@ -735,6 +781,8 @@ function serverRow(s) {
     h("p", { class: "soft" }, foreign([s.transport, s.revision, `${s.isolation}`, entries].filter(Boolean).join(" · "))),
     s.detail && s.state !== "ready" ? h("p", { class: failed ? "detail bad" : "detail" }, foreign(s.detail), failed ? " " : null,
       failed ? button("Restart it", "quiet tiny", () => act(row, "/api/v1/servers/control", { server: s.id, action: "restart" }), { "data-part": "restart", "aria-label": `Restart ${s.id}` }) : null) : null,
+    needsLogin ? h("div", { class: "answers small" }, button("Connect", "go", (event) => connect(s.id, event.currentTarget), { "data-part": "connect", "aria-label": `Connect ${s.id}` })) : null,
+    needsLogin && s.login_failed ? h("p", { class: "warn" }, "The last login came to nothing: ", foreign(s.login_failed)) : null,
     h("dl", { class: "numbers" },
       number("Latency", s.latency_ms === null || s.latency_ms === undefined ? "–" : `${Math.round(s.latency_ms)} ms`),
       number("Calls", s.calls), number("Failed", s.failed, s.failed ? "some-bad" : null), number("In flight", s.in_flight),
@@ -863,6 +911,7 @@ function close(why) {
   state = {};
   isOnline = null;
   memory = new Map();
+  logins.clear();
   for (const id of ["confirmations", "refused", "change-list", "held", "server-list", "catalog-list", "grant-list", "activity-list", "problems", "host", "say"]) {
     $(id).replaceChildren();
     $(id).kept = undefined;
