@@ -15,7 +15,7 @@ import trio
 
 from host.errors import TooLarge, Unavailable
 from host.jsonrpc.messages import ErrorBody, Failure, Id
-from host.memory import Budget, Holding, Owner, Use
+from host.memory import Budget, Owner, Use
 
 COPIES = 3
 """Copies of a request that exist while a server works on it (measured): as received, as sent on, and in the transport
@@ -47,7 +47,7 @@ class RequestCharge:
         self._body = 0
         self._budget = budget
         self._owner = owner
-        self._held = self._hold()
+        self._held = budget.hold(owner, Use.REQUESTS, drop=self._drop)
 
     @property
     def dropped(self) -> bool:
@@ -79,7 +79,7 @@ class RequestCharge:
             OverBudget: it does not fit.
         """
         if self._held.dropped:
-            self._held = self._hold()
+            self._held = self._budget.hold(self._owner, Use.REQUESTS, drop=self._drop)
         self._held.resize(self._body + size)
 
     def touch(self) -> None:
@@ -104,9 +104,6 @@ class RequestCharge:
         self._scope = scope
         if self._held.dropped:
             scope.cancel(NEEDED_ELSEWHERE)
-
-    def _hold(self) -> Holding:
-        return self._budget.hold(self._owner, Use.REQUESTS, drop=self._drop)
 
     def _drop(self) -> None:
         self._held.release()

@@ -401,42 +401,9 @@ class Client:
             on_late_result = self._take_orphan if method == TOOLS_CALL.name and self.negotiated.runs_tasks else None
             result = await self.peer.request(method, encode_object(params), upstream_call, headers, on_late_result)
         except (PeerError, BrokenAnswer, LinkLost) as problem:
-            if _suggests_era_change(problem, stateless=self.negotiated.revision.stateless):
-                self.era_doubted.set()
-            error = as_upstream_error(self.server, problem, method)
-            error.message = self._gate.policies.sanitize_text(self.server, error.message)
-            error.data = None if error.data is None else self._prepare_error_data(error.data)
-            if upstream_call.missing_capabilities is not None and isinstance(error, ServerErrorResponse):
-                raise _missing_capability(self.server, upstream_call.missing_capabilities) from None
-            if error.code == URL_REQUIRED:
-                caller = upstream_call.exchange.caller
-                # Stateless clients have no elicitation ids and get no notification of completion.
-                rename = (
-                    str
-                    if caller.abilities.retries
-                    else partial(self._server_messages.elicitations.make_client_id, caller)
-                )
-                error.data = adapt_url_elicitations(error.data, rename, self._server_messages.title)
-            raise error from None
+            raise self._error(problem, method, upstream_call) from None
         if not is_object(result):
             raise ProtocolViolation(self.server, f"{self.server} sent a result that is not an object")
-        return await self._prepare_result(result)
-
-    def _prepare_error_data(self, data: Raw) -> Raw | None:
-        """The data of an error for the client; None if they are unreadable or too large to be sanitized here."""
-        if why_unreadable_result(data) is not None or (
-            self._gate.policies.sanitizes(self.server) and not is_light(bytes(data))
-        ):
-            return None
-        return self._gate.policies.sanitize(self.server, data)
-
-    async def _prepare_result(self, result: Raw) -> Raw:
-        """Check and sanitize a result. A heavy one is handled in another process, and charged to the server meanwhile.
-
-        Raises:
-            ProtocolViolation: clients could not parse the result.
-            TooLarge: there is no memory for the result.
-        """
         sanitizes = self._gate.policies.sanitizes(self.server)
         if is_heavy_result(result, sanitizes=sanitizes):
             why, prepared = await self._prepare_in_worker(result, sanitizes)
@@ -446,7 +413,42 @@ class Client:
             raise ProtocolViolation(self.server, f"{self.server} sent a result that clients could not read: {why}")
         return result if prepared is None else Raw(prepared)
 
+    def _error(
+        self, problem: PeerError | BrokenAnswer | LinkLost, method: str, upstream_call: UpstreamCall
+    ) -> ColonnadeError:
+        """The error for the client whose request failed with `problem`. Has the server's era checked if that suggests
+        another one."""
+        if _suggests_era_change(problem, stateless=self.negotiated.revision.stateless):
+            self.era_doubted.set()
+        error = as_upstream_error(self.server, problem, method)
+        error.message = self._gate.policies.sanitize_text(self.server, error.message)
+        error.data = None if error.data is None else self._prepare_error_data(error.data)
+        if upstream_call.missing_capabilities is not None and isinstance(error, ServerErrorResponse):
+            return _missing_capability(self.server, upstream_call.missing_capabilities)
+        if error.code == URL_REQUIRED:
+            caller = upstream_call.exchange.caller
+            # Stateless clients have no elicitation ids and get no notification of completion.
+            rename = (
+                str if caller.abilities.retries else partial(self._server_messages.elicitations.make_client_id, caller)
+            )
+            error.data = adapt_url_elicitations(error.data, rename, self._server_messages.title)
+        return error
+
+    def _prepare_error_data(self, data: Raw) -> Raw | None:
+        """The data of an error for the client; None if they are unreadable or too large to be sanitized here."""
+        if why_unreadable_result(data) is not None or (
+            self._gate.policies.sanitizes(self.server) and not is_light(bytes(data))
+        ):
+            return None
+        return self._gate.policies.sanitize(self.server, data)
+
     async def _prepare_in_worker(self, result: Raw, sanitizes: bool) -> tuple[str | None, bytes | None]:
+        """`prepare_result` of a heavy result in another process, charged to the server meanwhile.
+
+        Raises:
+            TooLarge: there is no memory for the result.
+        """
+
         def drop() -> None:
             holding.release()
             checking.cancel("its memory is needed elsewhere")

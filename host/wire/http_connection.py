@@ -130,10 +130,13 @@ class TlsChannel:
 class Connection:
     """A connection that serves one request after another. After an exception it must be closed."""
 
-    __slots__ = ("_channel", "_given", "_received", "_turn", "_working", "expires_at", "idle_since", "parser")
+    __slots__ = (
+        "_channel", "_given", "_received", "_turn", "_working", "expires_at", "idle_since", "is_quiet", "parser",
+    )  # fmt: skip
 
     def __init__(self, channel: Channel, turn: Turn) -> None:
         self._channel = channel
+        self.is_quiet = channel.is_quiet
         self._turn = turn
         self._working = False
         self._received, self._given = b"", 0
@@ -208,10 +211,6 @@ class Connection:
         """Whether the response is complete, and another request may follow."""
         parser = self.parser
         return parser.complete and parser.reusable and self._given == len(self._received)
-
-    def is_quiet(self) -> bool:
-        """Whether the unused connection is still open, and the server has sent nothing."""
-        return self._channel.is_quiet()
 
     def close(self) -> None:
         self._channel.close()

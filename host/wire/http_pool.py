@@ -69,16 +69,20 @@ def tls_context() -> ssl.SSLContext:
 class PooledResponse:
     """A response whose head has been read."""
 
-    __slots__ = ("_connection", "_fields", "_pool", "_repeated", "has_length", "status")
+    __slots__ = ("_connection", "_fields", "_pool", "_repeated", "status")
 
     def __init__(self, pool: Pool, connection: Connection) -> None:
         parser = connection.parser
         self.status = parser.status
-        self.has_length = parser.has_length
         self._fields = parser.fields
         self._repeated = parser.repeated
         self._pool = pool
         self._connection: Connection | None = connection
+
+    @property
+    def has_length(self) -> bool:
+        """Whether the end of the body can be told from a connection that broke."""
+        return self._connection is None or self._connection.parser.has_length
 
     def header(self, name: str) -> str | None:
         """The value of a header field; those of several are joined with commas."""

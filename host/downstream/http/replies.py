@@ -447,22 +447,18 @@ class Reply:
         if self._watching is not None:
             self._watching.cancel()
 
-    async def finish(self, answer: Success | Failure | None, status: int = 200) -> None:
+    def finish(self, answer: Success | Failure | None, status: int = 200) -> Awaitable[None]:
         """Send the answer and end the reply. None: there is no (further) answer, for instance because the client
         cancelled its request. `status` is for an answer without earlier messages. A client that does not read it is
         disconnected when its memory is needed elsewhere."""
         self._ended = True
         if answer is not None and self._stream is None:
-            sending = send_answer(self._http_request, self._headers, answer, status)
-            del answer
-            await sending
-            return
+            return send_answer(self._http_request, self._headers, answer, status)
         stream = self.open()
         if answer is not None:
             stream.answer(answer)
-        del answer
         stream.end()
-        await self._sent.wait()
+        return self._sent.wait()
 
     def client_gone(self) -> None:
         """Drop everything that the client has not read, since it is gone, and send nothing more."""
