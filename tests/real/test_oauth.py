@@ -9,6 +9,7 @@ import calendar
 import json
 import os
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -460,52 +461,85 @@ def test_colonnade_signs_with_its_private_key(provider: Provider, protected: str
         assert call(file) == "noted: hello"
 
 
-def test_no_secret_of_a_login_is_seen_anywhere(provider: Provider, protected: str, tmp_path: Path) -> None:
-    """Twenty and more of them: codes, verifiers, states, cookies, tokens, and the secret of the client."""
+def test_no_secret_of_a_login_is_seen_anywhere(
+    provider: Provider, protected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty and more, of eleven kinds, over a whole life: three logins, refreshes, a client with a key, a revocation,
+    and a logout. They are in nothing that is printed, logged, answered, shown or written, except for the files in which
+    their owner wrote them, and the link for the person."""
     provider.set(lifetime=3)
     known = provider.secrets()
-    child = {"command": ["/bin/sh", "-c", f"tr '\\0' '\\n' < /proc/self/environ > {tmp_path}/environ; exec cat"]}
-    oauth: dict[str, Any] = {
-        "client_id": "confidential",
-        "client_secret": "c0nfidential-s3cret-0123456789",
-        "redirect_port": REDIRECT,
+    key, client_secret, sealing = pem(EC), str(CONFIDENTIAL["client_secret"]), secrets.token_hex(16)
+    monkeypatch.setenv("COLONNADE_KEY", sealing)
+    (tmp_path / "key.pem").write_text(key)
+    heard = f"tr '\\0' '\\n' < /proc/self/environ > {tmp_path}/environ; exec tee {tmp_path}/heard"
+    own = {"grant": "client_credentials", "client_id": "signing", "private_key": "${file:key.pem}", "scopes": ["notes"]}
+    servers = {
+        "notes": {
+            "url": protected,
+            "oauth": {"client_id": "confidential", "client_secret": client_secret, "redirect_port": REDIRECT},
+        },
+        "signed": {"url": protected, "oauth": own},
+        "child": {"command": ["/bin/sh", "-c", heard]},
     }
-    servers = {"notes": {"url": protected, "oauth": oauth}, "child": child}
     file = write_config(tmp_path, servers, audit={"arguments": "full"})
+    browsers = [Browser() for _ in range(3)]
     shown: list[str] = []
-    with serving(file, options=["--log-level", "debug"]) as host:
+
+    def run(*words: str) -> None:
+        done = run_colonnade(file, *words)
+        shown.extend((done.stdout, done.stderr))
+
+    with serving(file, "signed", options=["--log-level", "debug"]) as host:
         wait_state(host, "needs login")
-        browsers = [Browser() for _ in range(3)]
         for browser in browsers:
             with login_command(file, "notes", "--yes") as command:
                 assert browser.log_in(command.start_link()).status == 200
                 assert command.end() == 0
-                # The link with the state is for the person: it is printed, and nothing else of the login.
                 shown.append(re.sub(r"http://\S+/(?:auth\?|oauth/start/)\S+", "", command.said))
             wait_state(host, "ready")
-        with calling(host):
+        with calling(host) as results:
             pause(7)
-        shown += [call(file), json.dumps(host.status()), json.dumps(credentials(file))]
-        shown += [run_colonnade(file, *words).stdout for words in (["list"], ["status", "--json"], ["logs", "child"])]
+        shown += [*results, call(file), json.dumps(host.status())]
+        for words in (["list"], ["status", "--json"], ["logs", "child"], ["credentials"], ["credentials", "--json"]):
+            run(*words)
         (running,) = find_hosts(tmp_path / "state")
         shown.append(json.dumps(running.get("state")))
-        command_lines = [
-            text for text in all_command_lines() if b"provider.mjs" not in text
-        ]  # it has its clients there
+        command_lines = list(all_command_lines())
         provider.set(revoke_all=True)
-        call(file)
+        shown.append(call(file))
         wait_state(host, "needs login")
+        run("logout", "notes")
         shown += host.said
-    shown += [host.errors, run_colonnade(file, "audit", "show").stdout]
-    visited = [url for browser in browsers for url in browser.visited]
-    secrets = provider.secrets() - known | {oauth["client_secret"]}
-    secrets |= {found for url in visited for found in re.findall(r"[?&](?:state|code)=([\w-]{20,})", url)}
-    secrets |= {url.rpartition("/")[2] for url in visited if "/oauth/start/" in url}
-    assert len(secrets) >= 20
-    kept = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
-    assert any(path.name == "colonnade.db" for path in kept)
-    places = {str(path): path.read_bytes() for path in [*kept, tmp_path / "environ"]}
+    run("audit", "show")
+    shown.append(host.errors)
+    visited = [page for browser in browsers for page in browser.visited]
+    shown += [page.text for page in visited if "/oauth/" in page.url]
+
+    planted = provider.secrets() - known
+    planted |= {("state", state) for page in visited for state in re.findall(r"[?&]state=([\w-]{20,})", page.url)}
+    planted |= {("link", page.url.rpartition("/")[2]) for page in visited if "/oauth/start/" in page.url}
+    planted |= {
+        ("cookie", str(each.value))
+        for browser in browsers
+        for each in browser.cookies
+        if each.path == "/oauth/callback"
+    }
+    planted |= {("client_secret", client_secret), ("key", sealing), ("private_key", key.splitlines()[1])}
+    kinds = Counter(kind for kind, _ in planted)
+    assert len(planted) >= 20
+    assert kinds.keys() == {
+        *("code", "code_verifier", "state", "link", "cookie", "access_token", "refresh_token"),
+        *("client_secret", "client_assertion", "private_key", "key"),
+    }
+    assert kinds["refresh_token"] > 3, "former ones and their successors"
+
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and path not in (file, tmp_path / "key.pem")]
+    assert {"colonnade.db", "environ", "heard"} <= {path.name for path in written}
+    assert "initialize" in (tmp_path / "heard").read_text()
+    places = {str(path): path.read_bytes() for path in written}
     places |= {f"text {n}": text.encode() for n, text in enumerate(shown)}
-    places |= {f"command line {n}": text for n, text in enumerate(command_lines)}
-    found = {(place, secret[:4]) for place, text in places.items() for secret in secrets if secret.encode() in text}
+    # The issuer's own command line has its clients.
+    places |= {f"command line {n}": text for n, text in enumerate(command_lines) if b"provider.mjs" not in text}
+    found = {(place, kind) for place, text in places.items() for kind, secret in planted if secret.encode() in text}
     assert found == set()

@@ -29,13 +29,14 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class Browser:
-    """`visited` has every address that it was at."""
+    """`visited` has every page that it was at, `cookies` those that it was given."""
 
     def __init__(self, user: str = "tess") -> None:
-        self.visited: list[str] = []
+        self.visited: list[Page] = []
+        self.cookies = CookieJar()
         self._user = user
         self._opener = urllib.request.build_opener(
-            urllib.request.HTTPCookieProcessor(CookieJar()), _NoRedirects, urllib.request.ProxyHandler({})
+            urllib.request.HTTPCookieProcessor(self.cookies), _NoRedirects, urllib.request.ProxyHandler({})
         )
 
     def log_in(self, url: str, *, until: str = "") -> Page:
@@ -58,11 +59,12 @@ class Browser:
 
     def fetch(self, url: str, form: dict[str, str] | None = None) -> tuple[Page, str | None]:
         """One page, and where it leads on to."""
-        self.visited.append(url)
         body = None if form is None else urllib.parse.urlencode(form).encode()
         try:
-            with self._opener.open(url, body, timeout=10) as answer:
-                return Page(url, answer.status, answer.read().decode()), None
-        except urllib.error.HTTPError as answer:
-            with answer:
-                return Page(url, answer.code, answer.read().decode()), answer.headers.get("location")
+            answer = self._opener.open(url, body, timeout=10)
+        except urllib.error.HTTPError as problem:
+            answer = problem
+        with answer:
+            page = Page(url, answer.status, answer.read().decode())
+        self.visited.append(page)
+        return page, answer.headers.get("location")

@@ -59,10 +59,10 @@ class Provider:
             found: list[dict[str, Any]] = json.load(answer)
             return found
 
-    def secrets(self) -> set[str]:
-        """The codes, verifiers and tokens of all token requests."""
+    def secrets(self) -> set[tuple[str, str]]:
+        """The codes, verifiers, tokens and assertions of all token requests, each after its kind."""
         with urllib.request.urlopen(f"{self.issuer}/test/secrets", timeout=10) as answer:
-            return set(json.load(answer))
+            return set(map(tuple, json.load(answer)))
 
     def count(self, **wanted: str) -> int:
         """How many events have these members."""

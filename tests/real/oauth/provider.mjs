@@ -2,8 +2,8 @@
 //
 //   node provider.mjs '{"port": 0, "resource": "http://127.0.0.1:9000/mcp", ...}'
 //
-// Prints its issuer. GET /test/events lists what token requests came to, and /test/secrets the codes, verifiers and
-// tokens in them; POST /test/settings changes what it does: `delay` and `hold` are milliseconds for which a token request
+// Prints its issuer. GET /test/events lists what token requests came to, and /test/secrets the secrets in them
+// by their kinds; POST /test/settings changes what it does: `delay` and `hold` are milliseconds for which a token request
 // waits before the issuer knows of it (if its client has gone by then, it never does), and after the issuer has decided.
 import { createServer } from 'node:http';
 import Provider from 'oidc-provider';
@@ -47,8 +47,11 @@ const provider = new Provider(issuer, {
 const grants = new Set();
 const secrets = [];
 provider.on('grant.success', (ctx) => {
-  const { code, code_verifier: verifier, refresh_token: used } = ctx.oidc.params;
-  secrets.push(...[code, verifier, used, ctx.body.access_token, ctx.body.refresh_token].filter(Boolean));
+  for (const part of [ctx.oidc.params, ctx.body]) {
+    for (const kind of ['code', 'code_verifier', 'refresh_token', 'access_token', 'client_assertion']) {
+      if (part[kind]) secrets.push([kind, part[kind]]);
+    }
+  }
 });
 provider.on('grant.success', (ctx) => ctx.oidc.entities.Grant && grants.add(ctx.oidc.entities.Grant.jti));
 async function revokeAll() {
