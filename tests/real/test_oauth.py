@@ -10,6 +10,7 @@ import json
 import os
 import re
 import secrets
+import shlex
 import signal
 import subprocess
 import sys
@@ -32,7 +33,7 @@ from tests.host.oauth.test_assertion import EC, pem
 from tests.kit.stateless import stateless_request
 from tests.real.oauth.browser import Browser
 from tests.real.oauth.fixtures import Provider, login_command, protected_server, run_colonnade, running_provider
-from tests.real.running import ROOT, Running, free_port, serving, until, write_config
+from tests.real.running import BIN, ROOT, Running, beside, free_port, serving, until, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # the first test may have to install the issuer
 
@@ -121,10 +122,7 @@ def test_a_login_makes_the_server_work(file: Path, provider: Provider) -> None:
     with serving(file) as host:
         row = wait_state(host, "needs login")
         assert row["detail"] == "the server wants a login (HTTP 401): colonnade login notes"
-        (line,) = host.state_lines("notes", "needs")
-        documented = re.search(r"^  notes .*needs login .*$", AUTHORIZATION.read_text("utf-8"), re.MULTILINE)
-        assert documented is not None
-        assert line.split() == documented[0].split()
+        assert len(host.state_lines("notes", "needs")) == 1
         assert "colonnade login notes" in run_colonnade(file, "list").stdout
         assert "colonnade login notes" in run_colonnade(file, "status").stdout
         assert "the server wants a login (HTTP 401): colonnade login notes" in call(file)
@@ -139,6 +137,51 @@ def test_a_login_makes_the_server_work(file: Path, provider: Provider) -> None:
     with serving(file, "notes") as host:
         assert call(file) == "noted: hello"
         assert not host.state_lines("notes", "needs")
+
+
+def documented(block: str, protected: str, issuer: str) -> re.Pattern[str]:
+    """What a block of the page stands for: with the addresses of the test, any numbers, and anything for `…`."""
+    text = re.escape(block.replace("https://notes.example/mcp", protected).replace("https://login.example", issuer))
+    return re.compile(re.sub(r"\d+", r"\\d+", text).replace("…", ".+"))
+
+
+def test_the_page_leads_from_a_401_to_the_first_call(
+    provider: Provider, protected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command of the section, and all that the section shows of it."""
+    _, _, section = AUTHORIZATION.read_text("utf-8").partition("## From a 401 to the first call\n")
+    blocks = iter(re.findall(r"^```(\w+)\n(.*?)^```", section.partition("\n## ")[0], re.MULTILINE | re.DOTALL))
+
+    def next_block(kind: str) -> str:
+        found, text = next(blocks)
+        assert found == kind, text
+        return str(text)
+
+    def shown() -> re.Pattern[str]:
+        return documented(next_block("text"), protected, provider.issuer)
+
+    monkeypatch.setenv("PATH", f"{BIN}:{os.environ['PATH']}")
+    file = tmp_path / "colonnade.yaml"
+    written = next_block("yaml").replace("https://notes.example/mcp", protected)
+    file.write_text(f'listen: {{address: "127.0.0.1:0"}}\n{written}')
+
+    def command() -> list[str]:
+        return shlex.split(next_block("sh"))
+
+    assert command() == ["colonnade", "serve"]
+    with serving(file, cwd=tmp_path) as host:
+        said = shown()
+        until(lambda: said.fullmatch("".join(f"{line}\n" for line in host.said)), f"{said.pattern} is {host.said}")
+        assert command() == ["colonnade", "login", "notes"]
+        with login_command(file, "notes") as login:
+            Browser().log_in(login.start_link())
+            assert login.end() == 0
+        assert shown().fullmatch(login.said), login.said
+        said = shown()
+        until(lambda: said.fullmatch(f"{host.said[-1]}\n"), f"{said.pattern} is {host.said}")
+        done = subprocess.run(command(), cwd=tmp_path, env=beside(file), capture_output=True, text=True, timeout=30)
+        assert shown().fullmatch(done.stdout), done
+    assert list(blocks) == []
 
 
 def test_an_address_is_pasted_where_there_is_no_browser(file: Path) -> None:
