@@ -172,6 +172,10 @@ class Client:
                 self.era_doubted.set()
             await trio.sleep(ERA_CHECK_PAUSE)
 
+    def _doubt_era(self, problem: PeerError | BrokenAnswer | LinkLost) -> None:
+        if _suggests_era_change(problem, stateless=self.negotiated.revision.stateless):
+            self.era_doubted.set()
+
     async def cancel_orphaned_tasks(self) -> None:
         """Cancel, until this is cancelled, the tasks that the server created for calls that had already been cancelled
         (2025-11-25, "Cancellation": a task is cancelled with `tasks/cancel`)."""
@@ -245,9 +249,13 @@ class Client:
         Raises:
             PeerError, BrokenAnswer, LinkLost: see `Peer.request`.
         """
-        return await internal_request(
-            self.peer, self.negotiated.revision, self._capabilities, method, params, subject=subject
-        )
+        try:
+            return await internal_request(
+                self.peer, self.negotiated.revision, self._capabilities, method, params, subject=subject
+            )
+        except PeerError as refusal:
+            self._doubt_era(refusal)
+            raise
 
     async def _call_handshake(
         self, permit: CallPermit, params: dict[str, Raw], upstream_call: UpstreamCall, token: Id | None
@@ -418,8 +426,7 @@ class Client:
     ) -> ColonnadeError:
         """The error for the client whose request failed with `problem`. Has the server's era checked if that suggests
         another one."""
-        if _suggests_era_change(problem, stateless=self.negotiated.revision.stateless):
-            self.era_doubted.set()
+        self._doubt_era(problem)
         error = as_upstream_error(self.server, problem, method)
         error.message = self._gate.policies.sanitize_text(self.server, error.message)
         error.data = None if error.data is None else self._prepare_error_data(error.data)
