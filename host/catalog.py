@@ -5,8 +5,9 @@ Visibility is decided by the policy, and watched by the transports. A server's l
 Entries are in the order of the configuration, then in the server's. Entries with equal outward names are all left out
 of the shared endpoint; precedence would depend on timing.
 
-A server may list over a session and over a stateless connection. A client sees the list of its own era, and the other
-one if there is none, so there are two snapshots of each kind: they are one object unless a server has two lists.
+A server may list over a session and over a stateless connection. A client sees the list of its own era, if it is served
+in that era, otherwise the other one, so there are two snapshots of each kind: they are one object unless a server has
+two lists.
 
 When the policy changes, visibility is evaluated again, for long lists in steps; only requests for lists wait for it.
 Calls do not, because the gate decides about them.
@@ -152,6 +153,8 @@ class Catalog:
         self._parts: dict[Kind, _Parts] = {kind: {} for kind in Kind}
         self._snapshots = {kind: (KindSnapshot(),) * 2 for kind in Kind}
         """For clients with a session, and for stateless ones."""
+        self._shown_sessions: set[str] = set()
+        """Servers whose session is open, or was: clients with a session see what it lists."""
         self._hints: dict[_Key, FreshnessHint] = {}
         self._changed = trio.lowlevel.ParkingLot()
         self._due: dict[_Key, object] = {}
@@ -192,8 +195,7 @@ class Catalog:
     def hint(self, server: str, kind: Kind, *, stateless: bool = False) -> FreshnessHint | None:
         """Freshness of the server's list of this kind, for a client with a session or a stateless one; None if it lists
         nothing of the kind."""
-        has_own = (server, stateless) in self._parts[kind]
-        return self._hints.get((server, kind, stateless if has_own else not stateless))
+        return self._hints.get((server, kind, self._side(self._parts[kind], server, stateless)))
 
     def expire_hint(self, server: str, kind: Kind, *, stateless: bool = False) -> None:
         """Drop the server's hint of how long its list stays fresh."""
@@ -244,14 +246,34 @@ class Catalog:
 
     def withdraw(self, server: str) -> None:
         """Remove all lists of the server, because another one has its place."""
+        self._shown_sessions.discard(server)
         for kind in Kind:
             for stateless in (False, True):
                 self._remove((server, kind, stateless), narrowed=True)
 
+    def show_session(self, server: str) -> None:
+        """Show clients with a session what the server's session lists, in one step: until now they saw what the
+        stateless connection lists."""
+        if server not in self._shown_sessions:
+            self._shown_sessions.add(server)
+            self._show_again()
+
+    def hide_session(self, server: str) -> None:
+        """Show clients with a session what the server's stateless connection lists, as soon as it has listed it."""
+        if server in self._shown_sessions:
+            self._shown_sessions.discard(server)
+            self._show_again()
+
     def withdraw_session(self, server: str) -> None:
         """Remove the lists of the server's session: its clients see those of the stateless connection."""
+        self.hide_session(server)
         for kind in Kind:
             self._remove((server, kind, False), narrowed=True)
+
+    def _show_again(self) -> None:
+        for kind, parts in self._parts.items():
+            self._replace(kind, parts, changed=True, narrowed=True)
+        self._notify_changed()
 
     def _remove(self, key: _Key, *, narrowed: bool) -> None:
         server, kind, stateless = key
@@ -407,6 +429,7 @@ class Catalog:
     def set_servers(self, servers: Sequence[str]) -> None:
         """Take over the servers of the configuration, in this order; remove the entries of all others."""
         self._order = tuple(servers)
+        self._shown_sessions &= set(servers)
         for key in [key for key in self._hints if key[0] not in self._order]:
             del self._hints[key]
         for key in [key for key in self._holdings if key[0] not in self._order]:
@@ -446,10 +469,13 @@ class Catalog:
 
     def _shown(self, parts: _Parts, stateless: bool) -> dict[str, ServerEntries]:
         """The lists that clients of an era see, in order."""
-        found = (
-            (server, parts.get((server, stateless)) or parts.get((server, not stateless))) for server in self._order
-        )
+        found = ((server, parts.get((server, self._side(parts, server, stateless)))) for server in self._order)
         return {server: part for server, part in found if part is not None}
+
+    def _side(self, parts: _Parts, server: str, stateless: bool) -> bool:
+        """Whether clients of an era see what the server's stateless connection lists. `parts`: the lists of a kind."""
+        wanted = stateless or server not in self._shown_sessions
+        return wanted if (server, wanted) in parts else not wanted
 
     def _build_snapshot(
         self,

@@ -93,6 +93,20 @@ class SessionAbsent:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionFailed:
+    """The session beside a stateless connection failed, while that connection may serve on."""
+
+    severity: ClassVar = Severity.WARNING
+    server: str
+    why: str
+    reopens: bool = False
+
+    def __str__(self) -> str:
+        instead = "it is opened again" if self.reopens else "clients with a session get the stateless connection"
+        return f"{self.server}: its session failed ({self.why}); {instead}"
+
+
+@dataclass(frozen=True, slots=True)
 class ServerHeld:
     """A server is not started, because its command resolves to another program than the approved one."""
 
@@ -450,6 +464,7 @@ Event = (
     | SessionOpened
     | SessionClosed
     | SessionAbsent
+    | SessionFailed
     | ServerHeld
     | ServerNeedsLogin
     | LoggedIn

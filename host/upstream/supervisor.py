@@ -4,7 +4,8 @@
     ready -> stopped -> connecting                          needs login -> connecting
 
 A server that may be used in both eras has a second one of these, its `session`: for handshake clients, if the first
-connection is stateless. It begins stopped, and is `absent` if the server accepts no session.
+connection is stateless. It begins stopped, and is `absent` while it cannot be had, however it failed: the stateless
+connection then serves all clients.
 
 Every end of a connection becomes a state, with its reason and the time of the next attempt; no failure of a server goes
 beyond this file. Entries of a server that is away stay in the catalog, so that a restart changes no client's list.
@@ -20,7 +21,7 @@ from functools import partial
 
 import trio
 
-from config import Eras, HttpServer, Isolation, Protocol, ServerSpec, Start, Trust
+from config import Eras, HttpServer, Isolation, Protocol, ServerSpec, Start, StdioServer, Trust
 from host.catalog import Entry, FreshnessHint
 from host.errors import Unavailable, first_exception
 from host.exchange import Caller
@@ -35,6 +36,7 @@ from host.journal import (
     ServerStopped,
     SessionAbsent,
     SessionClosed,
+    SessionFailed,
     SessionOpened,
     excerpt,
 )
@@ -84,7 +86,7 @@ SESSION_IDLE = 300.0
 SESSION_START_TIMEOUT = 10.0
 """Seconds in which a server at a URL must accept a session beside its stateless connection, which already answers."""
 ABSENT_FOR = 60.0
-"""Seconds after which a session that the server did not accept is tried again when a client could use it."""
+"""Seconds after which a session that could not be had is tried again when a client could use it."""
 LAUNCH_CHECK_INTERVAL = 5.0
 """Seconds between two checks of the program of a held server."""
 
@@ -137,11 +139,14 @@ class NeedsLogin:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """The server accepts no session beside its stateless connection, which then serves all clients. After ABSENT_FOR a
-    client that could use one makes it be tried again, without waiting for it."""
+    """The session beside a stateless connection cannot be had, so that connection serves all clients. After ABSENT_FOR
+    a client that could use the session makes it be tried again, without waiting for it.
+
+    `is_reached`: whether the server was reached; otherwise a new stateless connection makes it be tried again, too."""
 
     since: float
     why: str
+    is_reached: bool
 
 
 State = Connecting | Ready | Failed | Disabled | Held | Stopped | NeedsLogin | Absent
@@ -206,13 +211,18 @@ class Upstream:
         self._runtime = runtime
         self._sole_caller = sole_caller
         self._single_client = single_client
-        self._restarts: Restarts = Restarts() if main is None else main._restarts
+        # A program is started for each of its connections. At a URL, a session that fails does not delay the other one.
+        is_joint = main is not None and isinstance(spec, StdioServer)
+        self._restarts: Restarts = main._restarts if main is not None and is_joint else Restarts()
         self._pace: Pace = Pace() if main is None else main._pace
         self._catalog_sync: CatalogSync | None = None
         self._login_id = ""
         """The login with which the current connection began; empty without one."""
         self._did_connect = False
         """The current connection was negotiated in this `dialect`."""
+        self._has_ended = False
+        """The state says already what follows the current connection."""
+        self._is_remembered_read = False
         self._is_current = True
         self._unsaved: set[Kind] = set()
         """Lists that are to be remembered."""
@@ -256,11 +266,14 @@ class Upstream:
         self._choose_for_sessions()
 
     def _choose_for_sessions(self) -> None:
-        """Choose the connection for handshake clients: the session, if the server has one beside this connection."""
-        session = self.session
-        can_run = not isinstance(self._state, Disabled | Held)
-        has_one = session is not None and not isinstance(session._state, Absent)
-        self.for_sessions = session if session is not None and has_one and can_run and self.is_stateless else self
+        """Choose the connection for handshake clients: the session beside this one, while it is open, or may be opened
+        and this one does not show that the server is away."""
+        session, chosen = self.session, self
+        if session is not None and self.is_stateless and not isinstance(self._state, Disabled | Held):
+            may_open = session.is_starting and isinstance(self._state, Ready | Stopped)
+            if may_open or isinstance(session._state, Ready):
+                chosen = session
+        self.for_sessions = chosen
 
     def _is_visible_resource(self, uri: str) -> bool:
         return self._runtime.gate.definitions.is_visible(self.spec.id, Kind.RESOURCE, uri, self.is_stateless)
@@ -270,9 +283,8 @@ class Upstream:
         return self._is_current and (self._main is None or self._main.is_stateless)
 
     def _is_alone(self) -> bool:
-        """Whether the server has no connection of the other era."""
-        has_session = self.session is not None and not isinstance(self.session.state, Absent)
-        return self._main is None and not (self.is_stateless and has_session)
+        """Whether the server can have no connection of the other era."""
+        return self._main is None and not (self.is_stateless and self.session is not None)
 
     def serving(self, *, stateless: bool) -> Upstream:
         """The connection for clients of an era: that of their own era, if the server has one."""
@@ -295,6 +307,7 @@ class Upstream:
             lists = (self._runtime.catalog.listed(self.spec.id, kind, stateless=each.is_stateless) for kind in Kind)
             if each.negotiated is not None and any(found is not None for found in lists):
                 each.listed.set()
+                each._is_remembered_read = True
 
     @property
     def state(self) -> State:
@@ -303,10 +316,10 @@ class Upstream:
     @state.setter
     def state(self, state: State) -> None:
         self._state = state
+        self.is_starting = isinstance(state, Connecting | Stopped)
         self._choose_for_sessions()
         if self._main is not None:
             self._main._choose_for_sessions()
-        self.is_starting = isinstance(state, Connecting | Stopped)
         if not isinstance(state, Connecting | Stopped):
             self.listed.set()
         if not isinstance(state, Connecting):
@@ -411,74 +424,126 @@ class Upstream:
             await self._keep_connected(open_link)
 
     async def _keep_connected(self, open_link: OpenLink) -> None:
-        knows_remembered = self.listed.is_set()
         if self.is_session:
-            await self._stop_until_used()
+            await self._wait_for_next()
         while True:
-            retry_at_once, is_absent, needed = False, False, None
-            why, before = "the connection ended", self._runtime.journal.last_output
-            try:
-                await self._wait_until_launchable()
-                if not knows_remembered:
-                    knows_remembered = True
-                    await self._publish_remembered()
-                    if self.spec.start is Start.LAZY and self.listed.is_set():
-                        await self._stop_until_used()
-                self.attempts += 1
-                self._restarts.on_start(trio.current_time())
-                self._login_id = "" if (credential := self._credential) is None else credential.login_id
-                with trio.CancelScope() as connected:
-                    await self._connect(open_link, connected)
-                # Only an idle server gets here: its connection was closed.
-                self._did_connect = False
-                await self._stop_until_used()
-                continue
-            except* CONNECT_FAILURES as group:
-                problem = first_exception(group)
-                why = failure_reason(self.spec, group, self._output_since(before))
-                if isinstance(problem, AuthNeeded) and problem.ends_connection:
-                    needed = problem
-                elif self.is_session and not self._did_connect and self._is_refusal(problem):
-                    is_absent = True
-                else:
-                    retry_at_once = isinstance(problem, LoginChanged) or self._switch_dialect(problem)
-                if needed is None and not is_absent and not retry_at_once:
-                    self._mark_failed(why, lasting=_is_lasting(problem))
-            except* Exception as group:  # noqa: BLE001 - errors in Colonnade must not end other servers either
-                self._runtime.journal.note(InternalError(self.spec.id, group))
-                self._mark_failed("of an internal error")
-            if is_absent:
-                await self._stay_absent(why)
-                continue
-            if retry_at_once and self._restarts.may_start(trio.current_time()):
-                continue
-            if needed is not None:
-                await self._wait_for_login(needed)
-                continue
-            failed = self._mark_failed(why)
-            # After HTTP+SSE, Streamable HTTP is tried again: the server may support it by now.
-            if not retry_at_once and (not self._did_connect or self.dialect.http_sse):
-                self.dialect = configured_dialect(self.spec)
-            self._did_connect = False
-            await trio.sleep_until(failed.next_attempt)
-            self.state = Connecting(trio.current_time(), failed.why)
+            await self._run_connection(open_link)
+            await self._wait_for_next()
+
+    async def _run_connection(self, open_link: OpenLink) -> None:
+        """Run one connection to its end. The state then says what follows."""
+        before, self._has_ended = self._runtime.journal.last_output, False
+        try:
+            await self._wait_until_launchable()
+            if not self._is_remembered_read:
+                await self._recall()
+                if self.spec.start is Start.LAZY and self.listed.is_set():
+                    await self._stop_until_used()
+            self.attempts += 1
+            self._restarts.on_start(trio.current_time())
+            self._login_id = "" if (credential := self._credential) is None else credential.login_id
+            with trio.CancelScope() as connected:
+                await self._connect(open_link, connected)
+            self._did_connect = False  # only an idle server gets here: its connection was closed
+        except* CONNECT_FAILURES as group:
+            self._end(first_exception(group), failure_reason(self.spec, group, self._output_since(before)))
+        except* Exception as group:  # noqa: BLE001 - errors in Colonnade must not end other servers either
+            self._runtime.journal.note(InternalError(self.spec.id, group))
+            self._end(group, "of an internal error")
+
+    def _end(self, problem: BaseException, why: str) -> None:
+        """Set the state that follows the end of the connection. Later problems are consequences of the first one."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        self._catalog_sync = None
+        for kind in Kind:
+            self._runtime.catalog.expire_hint(self.spec.id, kind, stateless=self.is_stateless)
+        self.state = self._state_after(problem, why)
+        self._did_connect = False
+
+    def _state_after(self, problem: BaseException, why: str) -> State:
+        now, state = trio.current_time(), self._state
+        if self._main is None and isinstance(problem, AuthNeeded) and problem.ends_connection:
+            return self._state_without_login(problem)
+        may_work_at_once = isinstance(problem, LoginChanged) or self._switch_dialect(problem)
+        if may_work_at_once and self._restarts.may_start(now):
+            return Connecting(now, why)
+        if self._main is not None:
+            return self._state_without_session(self._main, problem, why)
+        ready_for = now - state.since if isinstance(state, Ready) else 0.0
+        delay = self._restarts.on_failure(ready_for, random.random(), now)
+        # After HTTP+SSE, Streamable HTTP is tried again: the server may support it by now.
+        if not may_work_at_once and (not self._did_connect or self.dialect.http_sse):
+            self.dialect = configured_dialect(self.spec)
+        if isinstance(problem, LinkLost) and problem.ended_session and ready_for >= HEALTHY_AFTER:
+            delay = 0.0  # a new one is opened at once, unless this happens often
+        if _is_lasting(problem) and not isinstance(state, Ready):
+            delay = max(delay, min(LASTING_DELAY * RESTART_FACTOR ** (self._restarts.failures - 1), MAX_LASTING_DELAY))
+            why = f"{why}; then colonnade restart {self.spec.id}"
+        self._runtime.journal.note(ServerFailed(self.spec.id, why, delay))
+        return Failed(now, why, now + delay)
+
+    def _state_without_login(self, needed: AuthNeeded) -> State:
+        credential, now = self._credential, trio.current_time()
+        assert credential is not None  # otherwise its connection would not say that it needs one
+        if credential.login_id != self._login_id:
+            return Connecting(now, None)  # a person has logged in meanwhile
+        why = f"{credential.problem}: {credential.remedy}" if credential.problem else str(needed)
+        self._runtime.journal.note(ServerNeedsLogin(self.spec.id, why))
+        return NeedsLogin(now, why)
+
+    def _state_without_session(self, main: Upstream, problem: BaseException, why: str) -> State:
+        """The state of a session that failed. One that was used is opened again at once, unless the one before failed
+        early, too."""
+        now, state, journal, restarts = trio.current_time(), self._state, self._runtime.journal, self._restarts
+        is_refused = _is_refusal(problem)
+        if isinstance(state, Ready) and not is_refused:
+            ready_for = now - state.since
+            restarts.on_failure(ready_for, random.random(), now)
+            if restarts.failures == 1 and restarts.within_intensity(now):
+                journal.note(SessionFailed(self.spec.id, why, reopens=True))
+                was_used = state.client.idle_seconds < ready_for or len(self.watches)
+                return Connecting(now, why) if was_used else self._stopped()
+        if not isinstance(state, Absent):
+            journal.note(SessionAbsent(self.spec.id, why) if is_refused else SessionFailed(self.spec.id, why))
+        is_reached = not (isinstance(problem, LinkLost) and problem.nothing_begun and not problem.answered)
+        if not is_reached and isinstance(main.state, Ready):
+            main.state.client.era_doubted.set()  # it may not have noticed that the server is away
+        self._used = trio.Event()
+        self.negotiated = None
+        if self._may_publish():
+            self._runtime.catalog.withdraw_session(self.spec.id)
+        self.watches.move_to(main.watches)
+        return Absent(now, f"it accepts no session: {why}" if is_refused else f"its session failed: {why}", is_reached)
+
+    async def _wait_for_next(self) -> None:
+        """Wait until the next connection is to be made."""
+        state = self._state
+        if isinstance(state, Absent):
+            await self._wait_until_due()
+            return
+        if isinstance(state, Stopped):
+            await self._used.wait()
+        elif isinstance(state, Failed):
+            await trio.sleep_until(state.next_attempt)
+        elif isinstance(state, NeedsLogin) and (credential := self._credential) is not None:
+            await credential.wait_changed(self._login_id)
+        if not isinstance(state, Connecting):
+            self.state = Connecting(trio.current_time(), state.why if isinstance(state, Failed) else None)
+
+    async def _wait_until_due(self) -> None:
+        """Wait until an absent session is to be tried again: when a client uses the server, after ABSENT_FOR."""
+        assert self._main is not None
+        with trio.move_on_after(ABSENT_FOR):
+            await self._used.wait()
+        self._main._is_session_due = True
+        await self._used.wait()
+        self._main._is_session_due = False
 
     @property
     def _credential(self) -> Credential | None:
         return login_of(self.spec, self._runtime.credentials)
-
-    async def _wait_for_login(self, needed: AuthNeeded) -> None:
-        """Wait until a person has logged in at the server."""
-        credential = self._credential
-        assert credential is not None  # otherwise its connection would not say that it needs one
-        if credential.login_id != self._login_id:
-            return  # the person was faster
-        why = f"{credential.problem}: {credential.remedy}" if credential.problem else str(needed)
-        self.state = NeedsLogin(trio.current_time(), why)
-        self._catalog_sync = None
-        self._runtime.journal.note(ServerNeedsLogin(self.spec.id, why))
-        await credential.wait_changed(self._login_id)
-        self.state = Connecting(trio.current_time(), None)
 
     async def _end_with_login(self, client: Client) -> None:
         """End the connection when the login is another one, or over: it may be of another account."""
@@ -493,54 +558,31 @@ class Upstream:
 
     async def _stop_until_used(self) -> None:
         """Wait until the server is used."""
-        self._mark_stopped()
-        await self._used.wait()
-        self._leave_stopped()
+        self.state = self._stopped()
+        await self._wait_for_next()
 
-    def _leave_stopped(self) -> None:
-        if isinstance(self._state, Stopped):
-            self.state = Connecting(trio.current_time(), None)
-
-    def _is_refusal(self, problem: BaseException) -> bool:
-        """Whether the server accepts no session. If it has accepted one before, it must say so."""
-        if self.negotiated is None or isinstance(problem, PeerError | BrokenAnswer | UnsupportedRevision):
-            return True
-        return isinstance(problem, LinkLost) and problem.answered
-
-    async def _stay_absent(self, why: str) -> None:
-        """Wait until the session is to be tried again."""
-        if not isinstance(self._state, Absent):
-            self._runtime.journal.note(SessionAbsent(self.spec.id, why))
-        assert self._main is not None
+    def _stopped(self) -> Stopped:
         self._used = trio.Event()
-        self.negotiated = None
-        self._runtime.catalog.withdraw_session(self.spec.id)
-        self.watches.move_to(self._main.watches)
-        self.state = Absent(trio.current_time(), why)
-        with trio.move_on_after(ABSENT_FOR):
-            await self._used.wait()
-        self._main._is_session_due = True
-        await self._used.wait()
-        self._main._is_session_due = False
-        self._leave_stopped()
+        self._catalog_sync = None
+        return Stopped(trio.current_time())
 
-    def _forget_absence(self) -> None:
-        """Let the next client wait for the session again, because the server has been connected anew."""
-        if isinstance(self.state, Absent):
-            self.listed = trio.Event()
-            self.state = Stopped(trio.current_time())
+    def _on_main_connected(self, *, was_stateless: bool) -> None:
+        """Open an absent session again if it could not be reached before. If the server had no stateless connection
+        before, its lists were those of its only connection, so it is not known what the session will list."""
+        if isinstance(self._state, Absent) and not self._state.is_reached:
+            self.state = Connecting(trio.current_time(), self._state.why)
+            self._used.set()
+        if not was_stateless and not isinstance(self._state, Ready):
+            self._runtime.catalog.hide_session(self.spec.id)
+            self.negotiated = None
+            if self.is_starting:
+                self.listed = trio.Event()
 
     def begin(self) -> None:
-        """Start a session whose lists are not known, because a client wants them."""
-        if isinstance(self._state, Stopped) and not self._used.is_set():
+        """Start a session that was never open, because a client wants its lists."""
+        if self._negotiated is None and isinstance(self._state, Stopped) and not self._used.is_set():
             self.created_at = trio.current_time()
             self._used.set()
-
-    def _mark_stopped(self) -> None:
-        if not isinstance(self.state, Stopped):
-            self._used = trio.Event()
-            self._catalog_sync = None
-            self.state = Stopped(trio.current_time())
 
     async def _close_when_idle(self, client: Client, connected: trio.CancelScope) -> None:
         """Close the connection when it was not used for as long as `idle` says."""
@@ -548,7 +590,7 @@ class Upstream:
             return
         while (left := self.spec.idle - client.idle_seconds) > 0 or len(self.watches):  # noqa: ASYNC110 - time passes
             await trio.sleep(max(left, MIN_IDLE_CHECK))
-        self._mark_stopped()  # at once: what is used from now on waits for the next connection
+        self.state = self._stopped()  # at once: what is used from now on waits for the next connection
         stopped = SessionClosed if self.is_session else ServerStopped
         self._runtime.journal.note(stopped(self.spec.id, self.spec.idle))
         connected.cancel("it was not used")
@@ -567,8 +609,7 @@ class Upstream:
         return await complete(self._runtime.gate.definitions.observe_launch(self.spec.id, launch_of(self.spec)))
 
     def _switch_dialect(self, problem: BaseException) -> bool:
-        """Set another dialect if the failure shows which one the server needs. Returns whether it was changed, so that
-        it is tried at once."""
+        """Set another dialect if the failure shows which one the server needs. Returns whether it was changed."""
         if self.is_session or not isinstance(self.state, Connecting):
             return False
         if isinstance(problem, HandshakeOnly):
@@ -582,31 +623,6 @@ class Upstream:
             return False
         self.dialect = Dialect(may_be_stateless=False, http_sse=True)
         return True
-
-    def _mark_failed(self, why: str, *, session_ended: bool = False, lasting: bool = False) -> Failed:
-        """Set the state to failed, unless it already is: later failures are consequences of the first one.
-
-        Args:
-            session_ended: the server has ended the session. A new one is opened at once, unless this happens often.
-            lasting: only a person can mend it, so the next attempt comes late.
-        """
-        state = self.state
-        if isinstance(state, Failed):
-            return state
-        now = trio.current_time()
-        ready_for = now - state.since if isinstance(state, Ready) else 0.0
-        delay = self._restarts.on_failure(ready_for, random.random(), now)
-        if session_ended and ready_for >= HEALTHY_AFTER:
-            delay = 0.0
-        if lasting:
-            delay = max(delay, min(LASTING_DELAY * RESTART_FACTOR ** (self._restarts.failures - 1), MAX_LASTING_DELAY))
-            why = f"{why}; then colonnade restart {self.spec.id}"
-        failed = self.state = Failed(now, why, now + delay)
-        for kind in Kind:
-            self._runtime.catalog.expire_hint(self.spec.id, kind, stateless=self.is_stateless)
-        self._catalog_sync = None
-        self._runtime.journal.note(ServerFailed(self.spec.id, why, delay))
-        return failed
 
     async def _connect(self, open_link: OpenLink, connected: trio.CancelScope) -> None:
         """Run one connection from its beginning to its end. Always raises, unless `connected` is cancelled because the
@@ -633,14 +649,14 @@ class Upstream:
         )
         with trio.fail_after(self.spec.start_timeout) as startup:
             async with opening as client:
-                self.negotiated = client.negotiated
                 stateless = client.negotiated.revision.stateless
+                if self.session is not None and stateless:
+                    self.session._on_main_connected(was_stateless=self.is_stateless)
+                self.negotiated = client.negotiated
                 # A slow stateless server may have got `initialize` and may still end because of it. The next connection
                 # does not send it.
                 self.dialect = replace(self.dialect, may_be_stateless=stateless, initialize_on_silence=not stateless)
                 self.last_dialect, self._did_connect = self.dialect, True
-                if self.session is not None and stateless:
-                    self.session._forget_absence()
                 if client.negotiated.unreadable:
                     text = f"its instructions are left out because clients could not parse them: {LONE_SURROGATE}"
                     self._runtime.journal.note(EntryOmitted(self.spec.id, text, "instructions"))
@@ -659,6 +675,8 @@ class Upstream:
                 self._catalog_sync = catalog_sync
                 self.state = Ready(trio.current_time(), client)
                 if self.is_session:
+                    if self._may_publish():
+                        self._runtime.catalog.show_session(self.spec.id)
                     self._runtime.journal.note(SessionOpened(self.spec.id, client.negotiated.revision.name))
                 else:
                     self._runtime.journal.note(
@@ -676,23 +694,29 @@ class Upstream:
                     follow_changes(nursery, client, server_messages, self._runtime.log_levels, self.watches, None)
                     await client.peer.ended.wait()
                     # Handled at once: ending the process may take seconds, and calls must not wait for it.
-                    if isinstance(client.peer.lost, LoginChanged | AuthNeeded):
-                        self.state = Connecting(trio.current_time(), None)
-                    else:
-                        self._mark_failed(str(client.peer.lost), session_ended=client.peer.lost.ended_session)
+                    self._end(client.peer.lost, str(client.peer.lost))
                     raise client.peer.lost
 
-    async def _publish_remembered(self) -> None:
-        """Publish what is remembered of the server, until it lists by itself."""
+    async def _recall(self) -> None:
+        """Publish what is remembered of the server. Where nothing is remembered of the session, its clients see what is
+        remembered of the stateless connection until the session is open."""
+        known = [each for each in self.connections if await each._publish_remembered()]
+        for each in self.connections if self in known else known:
+            each.listed.set()
+        for each in self.connections:
+            each._is_remembered_read = True
+
+    async def _publish_remembered(self) -> bool:
+        """Publish what is remembered of this connection, until it lists by itself. Returns whether there is any."""
         remembered, slices = self._runtime.remembered, self._runtime.catalog.slices
         if remembered is None:
-            return
+            return False
         try:
             found = await slices.run(remembered.load(self.spec))
         except StateError:
-            return
+            return False
         if found is None:
-            return
+            return False
         stateless = found.negotiated.revision.stateless
         observing = self._runtime.gate.definitions.observe_instructions(
             self.spec.id, found.negotiated.instructions, stateless=stateless, remembered=True
@@ -713,7 +737,9 @@ class Upstream:
                 stateless=stateless,
                 remembered=True,
             )
-        self.listed.set()
+        if self.is_session and self._may_publish():
+            self._runtime.catalog.show_session(self.spec.id)
+        return True
 
     def _log_listeners(self) -> Collection[Caller]:
         callers = self._runtime.log_levels.callers(self.spec.id)
@@ -764,6 +790,13 @@ def _session_spec(spec: ServerSpec) -> ServerSpec:
     return replace(spec, protocol=Protocol.LEGACY, eras=Eras.ONE, idle=idle, start_timeout=timeout)
 
 
+def _is_refusal(problem: BaseException) -> bool:
+    """Whether the server said by this that it accepts no session."""
+    if isinstance(problem, LinkLost):
+        return problem.answered
+    return isinstance(problem, PeerError | BrokenAnswer | UnsupportedRevision)
+
+
 def _is_lasting(problem: BaseException) -> bool:
     return isinstance(problem, UnsupportedRevision) or (isinstance(problem, LinkLost) and problem.lasting)
 
@@ -791,7 +824,7 @@ def describe_state(state: State) -> str:
     if isinstance(state, Disabled):
         return "it is disabled, in the file or by colonnade disable"
     if isinstance(state, Absent):
-        return f"it accepts no session: {state.why}"
+        return state.why
     if isinstance(state, Held):
         return "its command resolves to another program than the approved one; see colonnade definitions"
     if isinstance(state, NeedsLogin):

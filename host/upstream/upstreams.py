@@ -263,14 +263,13 @@ class Upstreams:
                     await upstream.listed.wait()
 
     def _first_unlisted(self, server: str | None, stateless: bool) -> Upstream | None:
-        """A server that lists wait for now, of all or only this one. Sessions whose lists are not known are started."""
+        """A server that lists wait for now, of all or only this one. Sessions that were never open are started."""
         waited: list[Upstream] = []
         for id in self.by_id if server is None else self.by_id.keys() & {server}:
             upstream = self.by_id[id].serving(stateless=stateless)
-            if not upstream.listed.is_set():
-                upstream.begin()
-                if upstream.created_at + self._start_grace > trio.current_time():
-                    waited.append(upstream)
+            upstream.begin()
+            if not upstream.listed.is_set() and upstream.created_at + self._start_grace > trio.current_time():
+                waited.append(upstream)
         return waited[0] if waited else None
 
     async def wait_known(self, server: str | None, caller: Caller) -> None:

@@ -535,20 +535,31 @@ def seen(shelves: Catalog) -> tuple[list[str], list[str]]:
 
 
 def test_clients_see_the_list_of_their_own_era_or_else_the_other_one() -> None:
+    """That of a session in one step, once it is shown."""
     shelves, _ = catalog()
     assert publish_side(shelves, True, "x", "late")
     assert seen(shelves) == (["a__x", "a__late"],) * 2
     assert shelves.snapshot(Kind.TOOL) is shelves.snapshot(Kind.TOOL, stateless=True)
     assert publish_side(shelves, False, "x", "early")
+    assert seen(shelves) == (["a__x", "a__late"],) * 2
+    version = shelves.version
+    shelves.show_session("a")
+    assert shelves.version == version + 1
+    shelves.show_session("a")
+    assert shelves.version == version + 1
     assert seen(shelves) == (["a__x", "a__early"], ["a__x", "a__late"])
     for name, found in {"early": [True, False], "late": [False, True], "x": [True, True]}.items():
         entries = [shelves.entry("a", Kind.TOOL, name, stateless=stateless) for stateless in (False, True)]
         assert [entry is not None for entry in entries] == found
         assert [entry.stateless for entry in entries if entry] == [side for side in (False, True) if found[side]]
     assert [entry.inward for entry in shelves.entries_of("a", Kind.TOOL)] == ["x", "early", "late"]
-    shelves.withdraw_session("a")
+    shelves.hide_session("a")
     assert seen(shelves) == (["a__x", "a__late"],) * 2
+    shelves.withdraw_session("a")
+    assert shelves.listed("a", Kind.TOOL, stateless=False) is None
     assert shelves.snapshot(Kind.TOOL) is shelves.snapshot(Kind.TOOL, stateless=True)
+    assert publish_side(shelves, False, "x", "early")
+    assert seen(shelves) == (["a__x", "a__late"],) * 2
 
 
 def test_a_server_that_changes_its_era_leaves_nothing_of_the_other() -> None:
@@ -567,6 +578,7 @@ def test_names_collide_only_where_they_are_seen() -> None:
     shelves = Catalog(["a", "a__b"], lambda server, kind, name, *_: True, collided.append)
     publish_side(shelves, True, "x")
     publish_side(shelves, False, "b__x")
+    shelves.show_session("a")
     publish_side(shelves, True, "x", server="a__b")
     assert seen(shelves) == ([], ["a__x", "a__b__x"])
     assert {(entry.server, entry.inward) for entry in collided} == {("a", "b__x"), ("a__b", "x")}
@@ -578,6 +590,7 @@ def test_both_lists_of_a_server_are_evaluated_again() -> None:
     shelves = Catalog(["a"], lambda server, kind, name, stateless: (name, stateless) not in hidden, lambda entry: None)
     publish_side(shelves, True, "x")
     publish_side(shelves, False, "x")
+    shelves.show_session("a")
     for side, expected in {False: ([], ["a__x"]), True: (["a__x"], [])}.items():
         hidden.clear()
         hidden.add(("x", side))

@@ -21,6 +21,7 @@ from host.exchange import Answered
 from host.jsonrpc.messages import ErrorBody, Request
 from host.jsonrpc.raw import value
 from host.peer.outstanding import PeerError
+from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, open_world, tool
 
@@ -117,8 +118,8 @@ class Run:
         upstream = self.world.upstreams.by_id["a"]
         for each in upstream.connections:
             each._pace.changes = 0.0
-            for kind in ("tool", "prompt"):
-                each.refresh(kind)  # type: ignore[arg-type]
+            for kind in (Kind.TOOL, Kind.PROMPT):
+                each.refresh(kind)
         await trio.sleep(20)
 
     async def call_at_once(self) -> None:

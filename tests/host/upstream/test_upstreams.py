@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Channel, Consent, Eras, Isolation, Trust
+from config import Channel, Consent, Eras, HttpServer, Isolation, StdioServer, Trust
+from config.references import Secret
 from host.admin.status import server_status
 from host.errors import TooManyRequests, Unavailable, UnknownEntry
 from host.exchange import Answered, Caller
-from host.journal import SessionClosed, SessionOpened
-from host.jsonrpc.messages import ErrorBody, Notification
+from host.journal import ServerFailed, SessionClosed, SessionFailed, SessionOpened
+from host.jsonrpc.messages import ErrorBody, Notification, Request
 from host.jsonrpc.raw import encode, value
 from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer
@@ -27,9 +30,17 @@ from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.slices import Steps, run_inline
 from host.upstream.catalog_sync import MAX_AGE
-from host.upstream.supervisor import ABSENT_FOR, SESSION_IDLE, Disabled, Ready, Stopped
+from host.upstream.supervisor import (
+    ABSENT_FOR,
+    SESSION_IDLE,
+    SESSION_START_TIMEOUT,
+    Disabled,
+    Ready,
+    Stopped,
+)
 from host.upstream.upstreams import DRAIN_TIMEOUT, MAX_WAITING_REQUESTS, REREAD_WAIT
-from host.wire.link import LinkLost
+from host.wire.http_errors import Unreachable
+from host.wire.link import Link, LinkLost
 from tests.kit.gates import kind
 from tests.kit.memory import MemoryLink
 from tests.kit.passes import measure_passes
@@ -795,7 +806,7 @@ async def test_a_server_without_sessions_serves_all_clients_over_one_connection(
 
 
 async def test_a_session_that_ends_is_opened_again(autojump_clock: MockClock) -> None:
-    """And counts with the other connection: five starts in a minute."""
+    """At once, and calls wait for it."""
     server = both()
     async with open_world(server) as world:
         client = await world.client()
@@ -804,13 +815,224 @@ async def test_a_session_that_ends_is_opened_again(autojump_clock: MockClock) ->
         server.session.close()
         await wait_all_tasks_blocked()
         assert await call_statelessly(world, "a__x") == OK
-        assert "unavailable" in await text(client, "a__x")
-        await trio.sleep(1)
         assert await client.call("a__x") == OK
         assert calls(server) == ["handshake", "stateless", "handshake"]
-        upstream = world.upstreams.by_id["a"]
-        assert upstream.session is not None
-        assert upstream.session._restarts is upstream._restarts
+        assert [str(event) for event in world.events if isinstance(event, SessionFailed)] == [
+            "a: its session failed (the other end was closed); it is opened again"
+        ]
+
+
+def at_url(server: ScriptedServer) -> ScriptedServer:
+    """The server, configured as one at a URL."""
+    server.spec = HttpServer(id=server.id, url=Secret("http://127.0.0.1:1/mcp"), consent=server.spec.consent)  # type: ignore[assignment]
+    return server
+
+
+class Flapping(ScriptedServer):
+    """Speaks both eras. Each session ends `lasts` seconds after `initialize`: with 0 at the request that follows, as
+    behind a balancer that sends it elsewhere."""
+
+    lasts = 0.0
+
+    async def _answer(self, request: Request) -> Raw:
+        link = self._answering
+        if self.lasts == 0 and link in self._sessions and link is not None:
+            link.close()
+        answer = await super()._answer(request)
+        if request.method == "initialize" and self.lasts and self.session is not None:
+            trio.lowlevel.spawn_system_task(self._end, self.session)
+        return answer
+
+    async def _end(self, link: MemoryLink) -> None:
+        await trio.sleep(self.lasts)
+        link.close()
+
+
+def flapping(lasts: float = 0.0, **more: Any) -> Flapping:
+    given = {"eras": Eras.BOTH, "revision": LATEST.name, "session_revision": LATEST_LEGACY.name, **more}
+    server = Flapping("a", tools=["x"], answers={"tools/call": result_in_an_era}, **given)
+    server.lasts = lasts
+    with_lists(server, stateless=[tool("x"), tool("late")], session=[tool("x"), tool("early")])
+    return server
+
+
+async def test_a_session_that_cannot_be_kept_costs_no_client_its_server(autojump_clock: MockClock) -> None:
+    """Calls and lists are those of the stateless connection, and it is tried again once in a minute, while a client
+    uses it."""
+    server = at_url(flapping())
+    async with open_world(server) as world:
+        client = await world.client()
+        began = trio.current_time()
+        for _ in range(60):
+            assert await client.names() == ["a__x", "a__late"]
+            assert await client.call("a__late") == OK
+            await trio.sleep(10)
+        tried = server.asked.count("initialize")
+        assert 0.8 <= tried / ((trio.current_time() - began) / ABSENT_FOR + 1) <= 1
+        assert set(calls(server)) == {"stateless"}
+        assert [str(event) for event in world.events if isinstance(event, SessionFailed | ServerFailed)] == [
+            "a: its session failed (the other end was closed); clients with a session get the stateless connection"
+        ]
+        await trio.sleep(3600)
+        assert await call_statelessly(world, "a__x") == OK
+        assert server.asked.count("initialize") == tried
+
+
+async def refuse(params: dict[str, Any]) -> object:
+    raise PeerError(ErrorBody(-32601, "no"))
+
+
+async def lose(params: dict[str, Any]) -> object:
+    raise AssertionError("set by the test")
+
+
+async def answer_nonsense(params: dict[str, Any]) -> object:
+    return []
+
+
+async def select_unknown(params: dict[str, Any]) -> object:
+    return {"protocolVersion": "1999-01-01", "capabilities": {}, "serverInfo": {}}
+
+
+async def hang(params: dict[str, Any]) -> object:
+    await trio.sleep_forever()
+
+
+@pytest.mark.parametrize("initialize", [refuse, lose, answer_nonsense, select_unknown, hang])
+@pytest.mark.parametrize("was_open", [False, True])
+async def test_however_a_session_fails_its_clients_get_the_stateless_connection(
+    initialize: Any, was_open: bool, autojump_clock: MockClock
+) -> None:
+    """And are told where the lists differ; when it can be had again, they are told and get it back."""
+    server = at_url(both())
+    with_lists(server, stateless=[tool("x"), tool("late")], session=[tool("x"), tool("early")])
+
+    async def lose_session(params: dict[str, Any]) -> object:
+        assert server.session is not None
+        server.session.close()
+        return {}
+
+    failing = lose_session if initialize is lose else initialize
+    if not was_open:
+        server.answers["initialize"] = failing
+    async with open_world(server, start_grace=20.0) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        nursery.start_soon(client.listen_changes)
+        if was_open:
+            assert await client.names() == ["a__x", "a__early"]
+            server.answers["initialize"] = failing
+            assert server.session is not None
+            server.session.close()
+            await wait_all_tasks_blocked()
+        await world.settled()
+        began = trio.current_time()
+        assert await client.call("a__x") == OK
+        assert trio.current_time() - began <= SESSION_START_TIMEOUT
+        assert await client.names() == ["a__x", "a__late"]
+        assert await client.call("a__late") == OK
+        assert calls(server) == ["stateless"] * 2
+        later = trio.current_time()
+        other = await world.client()
+        assert await other.names() == ["a__x", "a__late"]
+        assert await other.call("a__x") == OK
+        assert trio.current_time() == later
+        await trio.sleep(1)
+        told = client.notifications_of("notifications/tools/list_changed")
+        assert len(told) == was_open
+        del server.answers["initialize"]
+        await trio.sleep(ABSENT_FOR)
+        assert await client.call("a__x") == OK
+        await trio.sleep(1)
+        assert await client.names() == ["a__x", "a__early"]
+        assert await client.call("a__early") == OK
+        assert calls(server)[-2:] == ["stateless", "handshake"]
+        assert len(client.notifications_of("notifications/tools/list_changed")) == len(told) + 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_lists_of_a_session_are_shown_when_it_serves(autojump_clock: MockClock) -> None:
+    """Not before, while it is tried again: lists and calls are of one side."""
+    server = at_url(both(session_revision=None))
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.names() == ["a__x"]
+        await trio.sleep(ABSENT_FOR)
+        with_lists(server, stateless=[tool("x")], session=[tool("early")])
+        server.lists["prompts"] = server.session_lists["prompts"] = [{"name": "p"}]
+        server.session_revision, held = LATEST_LEGACY.name, trio.Event()
+
+        async def list_prompts(params: dict[str, Any]) -> object:
+            if server._answering in server._sessions:
+                await held.wait()
+            return {"prompts": []}
+
+        server.answers["prompts/list"] = list_prompts
+        for _ in range(3):
+            assert await client.names() == ["a__x"]
+            assert await client.call("a__x") == OK
+            await trio.sleep(1)
+        assert "tools/list" in [method for era, method in server.asked_in if era == "handshake"]
+        held.set()
+        await trio.sleep(1)
+        assert await client.names() == ["a__early"]
+        assert calls(server) == ["stateless"] * 3
+
+
+@pytest.mark.parametrize("lasts", [1.5, 11.5])
+async def test_a_session_that_ends_again_and_again_does_not_delay_the_stateless_connection(
+    lasts: float, autojump_clock: MockClock
+) -> None:
+    server = at_url(flapping(lasts))
+    async with open_world(server) as world:
+        client = await world.client()
+        for _ in range(120):
+            await wait_all_tasks_blocked()
+            assert await client.call("a__x") == OK
+            await trio.sleep(1)
+        assert ServerFailed not in map(type, world.events)
+        world.upstreams.ready_client("a").peer.connection_lost(LinkLost("gone"))
+        await trio.sleep(1)
+        assert await call_statelessly(world, "a__x") == OK
+        # Sessions that end nobody uses any more are not opened again.
+        tried = server.asked.count("initialize")
+        await trio.sleep(3600)
+        assert server.asked.count("initialize") <= tried + 1
+
+
+async def test_the_connections_of_a_program_share_its_restarts(autojump_clock: MockClock) -> None:
+    for server in (both(), at_url(both())):
+        async with open_world(server) as world:
+            upstream = world.upstreams.by_id["a"]
+            assert upstream.session is not None
+            is_program = isinstance(server.spec, StdioServer)
+            assert (upstream.session._restarts is upstream._restarts) == is_program
+
+
+class RefusedConnection(AbstractAsyncContextManager[Link]):
+    async def __aenter__(self) -> Link:
+        raise Unreachable("connection refused")
+
+    async def __aexit__(self, *_: object) -> None:
+        return
+
+
+async def test_a_server_that_was_away_is_served_over_a_session_again(autojump_clock: MockClock) -> None:
+    """At once when the stateless connection is made anew: the session could not be had because of the server."""
+    server = at_url(both())
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.call("a__x") == OK
+        await trio.sleep(20)
+        open_link = server.open_link
+        server.open_link = RefusedConnection  # type: ignore[method-assign, assignment]
+        for link in list(server.open_links):
+            link.close()
+        await trio.sleep(2)
+        assert "unavailable" in await text(client, "a__x")
+        server.open_link = open_link  # type: ignore[method-assign]
+        await trio.sleep(5)
+        assert await client.call("a__x") == OK
+        assert calls(server) == ["handshake", "handshake"]
 
 
 async def test_a_server_that_turns_to_sessions_only_serves_all_over_them(autojump_clock: MockClock) -> None:
@@ -961,6 +1183,41 @@ async def test_what_a_server_lists_over_a_session_is_remembered_apart(
         assert await (await world.client()).names() == ["a__x", "a__early"]
         assert await listed_statelessly(world) == ["a__x", "a__late"]
         assert trio.current_time() == began
+
+
+async def test_what_is_remembered_of_the_stateless_connection_is_shown_until_a_session_is_open(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A server that is slow to come up delays nothing but calls."""
+
+    def server() -> ScriptedServer:
+        made = at_url(both())
+        with_lists(made, stateless=[tool("x"), tool("late")], session=[tool("x"), tool("early")])
+        return made
+
+    async with open_world(server(), state=tmp_path, start_grace=20.0) as world:
+        assert await listed_statelessly(world) == ["a__x", "a__late"]
+        await trio.sleep(1)
+    slow = server()
+
+    async def discover_late(params: dict[str, Any]) -> object:
+        await trio.sleep(5)
+        return slow._discovery()
+
+    slow.answers["server/discover"] = discover_late
+    async with open_world(slow, state=tmp_path, start_grace=20.0) as world, trio.open_nursery() as nursery:
+        began = trio.current_time()
+        client = await world.client()
+        nursery.start_soon(client.listen_changes)
+        assert await client.names() == ["a__x", "a__late"]
+        assert trio.current_time() == began
+        assert await client.call("a__x") == OK
+        assert trio.current_time() == began + 5
+        assert calls(slow) == ["handshake"]
+        await trio.sleep(1)
+        assert client.notifications_of("notifications/tools/list_changed") == [{}]
+        assert await client.names() == ["a__x", "a__early"]
+        nursery.cancel_scope.cancel()
 
 
 async def test_lists_wait_for_a_session_that_was_never_open(autojump_clock: MockClock) -> None:
