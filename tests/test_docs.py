@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "security.md").read_text())
+SECURITY = (ROOT / "docs" / "security.md").read_text("utf-8")
+NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", SECURITY)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -19,6 +20,20 @@ def test_a_promise_names_a_test_that_exists(file: str, name: str) -> None:
 
 def test_there_are_promises() -> None:
     assert len(NAMED) > 20
+
+
+def test_each_of_many_attacks_on_logins_has_a_test_and_tries_to_break_a_promise() -> None:
+    promises, attacks = map(rows, SECURITY.partition("### Logins\n")[2].partition("\n## ")[0].split("| attack |"))
+    named = [promise for promise, _ in promises]
+    assert {breaks for _, breaks, _ in attacks} == set(named)
+    assert [breaks for _, breaks, _ in attacks] == sorted((breaks for _, breaks, _ in attacks), key=named.index)
+    tests = {test for _, _, test in attacks if re.fullmatch(r"`tests/[\w/]+\.py::\w+`", test)}
+    assert len(tests) == len({attack for attack, _, _ in attacks}) == len(attacks) >= 60
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of the rows below the line of dashes."""
+    return [line.strip("| ").split(" | ") for line in text.partition("|---|")[2].splitlines()[1:] if line]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
