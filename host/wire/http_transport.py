@@ -140,9 +140,11 @@ class Authorization(Protocol):
 
 
 class HttpResponse:
-    """A response whose body is unread. Its receiver must close it; the methods that read the body do so."""
+    """A response whose body is unread. Its receiver must close it; the methods that read the body do so.
 
-    __slots__ = ("_hold", "_max_body", "_response", "_turns", "status")
+    `is_redirected`: it came from another address than the one that was asked."""
+
+    __slots__ = ("_hold", "_max_body", "_response", "_turns", "is_redirected", "status")
 
     def __init__(
         self,
@@ -156,6 +158,7 @@ class HttpResponse:
         self._turns = turns or Turns()
         self._max_body = max_body or MAX_BODY
         self.status = response.status
+        self.is_redirected = False
 
     @property
     def is_success(self) -> bool:
@@ -397,7 +400,8 @@ class Origin:
             Unreachable: no connection could be made.
             LinkLost: the connection broke.
         """
-        address = (self._redirects.get((method, at)) if self._redirects else None) or at or self._url
+        asked = at or self._url
+        address = (self._redirects.get((method, at)) if self._redirects else None) or asked
         hops = 0
         while True:
             answer = self._opened(await self._transport.request(method, address, headers, body, repeatable=repeatable))
@@ -410,6 +414,7 @@ class Origin:
             hops += 1
         if hops and not is_redirect:
             self._redirects[method, at] = address
+        answer.is_redirected = address is not asked
         return answer
 
     def _opened(self, response: Response) -> HttpResponse:
@@ -434,6 +439,9 @@ class Origin:
         if _has(self._configured, b"authorization"):
             what = "the server refused the configured Authorization" + (" and wants OAuth" if challenge else "")
             return AuthNeeded(401, what, "correct it under headers", challenge)
+        if login is not None and answer.is_redirected:
+            what = "the server redirects to where it wants a login, and tokens go along no redirect"
+            return AuthNeeded(401, what, "configure the URL that it redirects to", challenge)
         if login is None or (challenge is None and header):
             return AuthNeeded(401, "the server wants credentials", "set them under headers", challenge)
         if challenge is not None:

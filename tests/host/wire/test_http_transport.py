@@ -558,6 +558,24 @@ async def test_a_token_does_not_go_along_a_redirect_within_the_origin_either(sta
     assert heard == [("/mcp", None), ("/tenant/mcp", None), ("/mcp", "Bearer a"), ("/mcp", "Bearer a")]
 
 
+@pytest.mark.parametrize("method", ["POST", "GET"])
+async def test_nobody_logs_in_for_a_token_that_cannot_be_used(method: str) -> None:
+    """The first 401 says already what to configure, and so does each further one."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/mcp/":
+            return httpx.Response(401, headers={"www-authenticate": "Bearer"})
+        return httpx.Response(307, headers={"location": "/mcp/"})
+
+    async with open_origin(HOME, {}, in_memory(answer), authorization=Tokens(None)) as origin:
+        for _ in range(2):
+            refusal = origin.refusal(await ask(origin, method))
+            assert isinstance(refusal, AuthNeeded)
+            assert not refusal.needs_login
+            assert "tokens go along no redirect (HTTP 401)" in str(refusal)
+            assert refusal.remedy == "configure the URL that it redirects to"
+
+
 async def test_a_second_token_does_not_go_along_a_redirect_either() -> None:
     heard: list[tuple[str, str | None]] = []
 
