@@ -102,7 +102,9 @@ class SessionFailed:
     reopens: bool = False
 
     def __str__(self) -> str:
-        instead = "it is opened again" if self.reopens else "clients with a session get the stateless connection"
+        instead = (
+            "it is opened again" if self.reopens else "clients with a session are served over the stateless connection"
+        )
         return f"{self.server}: its session failed ({self.why}); {instead}"
 
 

@@ -71,7 +71,8 @@ class EntryCounts(TypedDict):
 
 class ServerStatus(TypedDict):
     """A server and its state, for everybody who may use the endpoint. `since` and `next_attempt_in` are seconds;
-    `says` is the name that the server gives itself; `dropped` are messages that were dropped, by reason."""
+    `session` says how clients with a session are served by a stateless server that may have one; `says` is the name
+    that the server gives itself; `dropped` are messages that were dropped, by reason."""
 
     id: str
     title: str | None
@@ -86,6 +87,7 @@ class ServerStatus(TypedDict):
     dropped: dict[str, int]
     revision: NotRequired[str]
     session_revision: NotRequired[str]
+    session: NotRequired[str]
     says: NotRequired[str]
     since: NotRequired[float]
     next_attempt_in: NotRequired[float]

@@ -29,6 +29,7 @@ from host.upstream.supervisor import (
     Ready,
     Stopped,
     Upstream,
+    describe_session,
     describe_state,
 )
 from host.upstream.upstreams import Upstreams
@@ -56,6 +57,8 @@ def status(
     servers = [server_status(upstream, upstreams, catalog, journal) for upstream in upstreams.by_id.values()]
     for server in servers:
         server["detail"] = without_directories(server["detail"])  # clients see this too
+        if "session" in server:
+            server["session"] = without_directories(server["session"])
     told: dict[str, object] = {"colonnade": VERSION, "parked": parked, "tasks": tasks, "process": usage()}
     told |= {"memory": _memory(memory), "servers": servers}
     return bytes(encode(told))
@@ -117,8 +120,12 @@ def server_status(upstream: Upstream, upstreams: Upstreams, catalog: Catalog, jo
         row["says"] = visible(state.client.negotiated.server)
     elif isinstance(state, Failed) and not math.isinf(state.next_attempt):
         row["next_attempt_in"] = round(max(state.next_attempt - now, 0.0), 2)
-    if upstream.session is not None and isinstance(upstream.session.state, Ready):
-        row["session_revision"] = upstream.session.state.client.negotiated.revision.name
+    if upstream.session is not None and upstream.is_stateless:
+        session = upstream.session.state
+        if isinstance(session, Ready):
+            row["session_revision"] = session.client.negotiated.revision.name
+        if isinstance(session, Ready) or isinstance(state, Ready):
+            row["session"] = visible(describe_session(session))
     if not isinstance(state, Disabled):
         row["since"] = round(now - state.since, 2)
     return row

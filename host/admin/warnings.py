@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from config import HttpServer, StdioServer, Trust
+from config import HttpServer, Isolation, StdioServer, Trust
 
 
 def warnings_of(spec: StdioServer | HttpServer) -> list[str]:
@@ -18,4 +18,9 @@ def warnings_of(spec: StdioServer | HttpServer) -> list[str]:
             "with eras: both its program may run twice at once: both processes use the same files, locks and ports, "
             "and each keeps its own memory"
         )
+        if spec.isolation is Isolation.SHARED:
+            warnings.append(
+                "with eras: both and isolation: shared its requests to clients reach a client only while it works on "
+                "one call; with isolation: per-client each client has a process of its own"
+            )
     return warnings

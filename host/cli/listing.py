@@ -222,6 +222,7 @@ def _show_server(terminal: Terminal, row: Mapping[str, Any], counts: Counts) -> 
         parts["left out"] = total - sum(parts.values()) if counts.denied is not None else 0
         said = ", ".join(f"{count} {what}" for what, count in parts.items() if count > 0 or what == "shown")
         details += ["all shown" if counts.shown == total else said, f"~{counts.tokens:,} tokens"]
+    details += [printable(row["session"])] if "session" in row else []
     before = f"{row['id']!s:<20} {terminal.state(row['state'])} {row['transport']!s:<6} "
     print(terminal.paragraph(before, "; ".join(details), indent=21))
 

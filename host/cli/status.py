@@ -69,8 +69,9 @@ def _show(terminal: Terminal, host: Mapping[str, Any], starter: str = "") -> Non
     for problem in host["problems"]:
         print(f"  problem:        {printable(problem)}")
     for server in servers:
-        detail = "" if server["state"] == "ready" else printable(server["detail"])
-        print(f"  {server['id']:<20} {terminal.state(server['state'])} {detail}".rstrip())
+        details = [] if server["state"] == "ready" else [printable(server["detail"])]
+        details += [printable(server["session"])] if "session" in server else []
+        print(f"  {server['id']:<20} {terminal.state(server['state'])} {'; '.join(details)}".rstrip())
 
 
 def _duration(seconds: float) -> str:

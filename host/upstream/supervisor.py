@@ -836,3 +836,14 @@ def describe_state(state: State) -> str:
     if state.last_failure is not None:
         return f"it is reconnecting after a failure: {state.last_failure}"
     return "it is still starting"
+
+
+def describe_session(state: State) -> str:
+    """How clients with a session are served by a stateless server, in words, from the state of its session."""
+    if isinstance(state, Ready):
+        return f"clients with a session are served over a session ({state.client.negotiated.revision.name})"
+    if isinstance(state, Absent):
+        return f"clients with a session are served over the stateless connection, because {state.why}"
+    if isinstance(state, Stopped):
+        return "a session is opened when a client with a session needs it"
+    return "clients with a session wait until their session is open"

@@ -779,6 +779,7 @@ function serverRow(s) {
       h("span", { class: `state ${STATES[s.state] || "busy"}` }, h("span", { class: "dot", "aria-hidden": "true" }), foreign(s.state)),
       trustBadge(s.trust)),
     h("p", { class: "soft" }, foreign([s.transport, s.revision, `${s.isolation}`, entries].filter(Boolean).join(" · "))),
+    s.session ? h("p", { class: "detail" }, foreign(s.session)) : null,
     s.detail && s.state !== "ready" ? h("p", { class: failed ? "detail bad" : "detail" }, foreign(s.detail), failed ? " " : null,
       failed ? button("Restart it", "quiet tiny", () => act(row, "/api/v1/servers/control", { server: s.id, action: "restart" }), { "data-part": "restart", "aria-label": `Restart ${s.id}` }) : null) : null,
     needsLogin ? h("div", { class: "answers small" }, button("Connect", "go", (event) => connect(s.id, event.currentTarget), { "data-part": "connect", "aria-label": `Connect ${s.id}` })) : null,

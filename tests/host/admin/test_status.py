@@ -11,8 +11,10 @@ from typing import Any
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Isolation
+from config import Eras, Isolation
 from host.admin.status import status, usage
+from host.protocol.versions import LATEST
+from host.wire.link import LinkLost
 from tests.kit.world import ScriptedServer, open_world
 
 
@@ -56,6 +58,36 @@ async def test_every_state_is_told_with_what_belongs_to_it(autojump_clock: MockC
             "max_instances": 0,
             "dropped": {},
         }
+
+
+async def test_how_clients_with_a_session_are_served_is_said(autojump_clock: MockClock) -> None:
+    async def answer(params: dict[str, Any]) -> object:
+        return {"content": []}
+
+    server = ScriptedServer("a", tools=["x"], eras=Eras.BOTH, revision=LATEST.name, session_revision="2025-11-25")
+    server.answers["tools/call"] = answer
+    plain = ScriptedServer("b", revision=LATEST.name)
+    async with open_world(server, plain) as world:
+        await world.settled()
+
+        def told() -> list[str | None]:
+            told = status(world.upstreams, world.catalog, world.journal, parked=0, tasks=0, memory=world.memory)
+            return [row.get("session") for row in json.loads(told)["servers"]]
+
+        assert told() == ["a session is opened when a client with a session needs it", None]
+        client = await world.client()
+        await trio.sleep(1)
+        await client.call("a__x")
+        assert told() == ["clients with a session are served over a session (2025-11-25)", None]
+        assert server.session is not None
+        server.session_revision = None
+        server.session.close()
+        await wait_all_tasks_blocked()
+        why = "it accepts no session: it refused the handshake: Unsupported protocol version"
+        assert told() == [f"clients with a session are served over the stateless connection, because {why}", None]
+        world.upstreams.ready_client("a").peer.connection_lost(LinkLost("gone"))
+        await wait_all_tasks_blocked()
+        assert told() == [None, None]
 
 
 async def test_dedicated_instances_are_counted(autojump_clock: MockClock) -> None:

@@ -114,6 +114,10 @@ def test_the_list_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
         "resource  https://example.com/a                       A page",
         "template  notes+note:///{number}                      note",
     ]
+    one = [status("notes", tools=1) | {"session": "clients with a session are served \x1bso"}]
+    assert printed(listing(servers=one), io.StringIO(), capsys, in_full=False)[0].endswith(
+        "tokens; clients with a session are served \\x1bso"
+    )
     assert max(map(len, printed(long, io.StringIO(), capsys, in_full=False))) > 400
 
 
