@@ -21,6 +21,7 @@
         ├── TooManyResources     429  as many instances of it run, or resources of it are watched, as may be
         ├── TooLarge             413  its answer is longer than the configuration allows
         ├── Unavailable          503  not connected; says why and when the next attempt is
+        │   └── LoginNeeded      503  not connected until a person logs in
         ├── ProtocolViolation    502  it answered with something that is no answer
         ├── Interrupted          502  its connection broke during a call of a tool, which may have run
         └── TimedOut             504
@@ -167,6 +168,10 @@ class TooLarge(UpstreamError):
 
 class Unavailable(UpstreamError):
     code = 503
+
+
+class LoginNeeded(Unavailable):
+    pass
 
 
 class ProtocolViolation(UpstreamError):

@@ -227,11 +227,13 @@ class Done(TypedDict):
 
 class LoginProposal(TypedDict):
     """A login that a person has asked for: what it will be for, and the `link` that begins it in a browser of this
-    machine. Nothing has left for the issuer yet but requests for its metadata. `former_issuer` is the issuer of the
-    last login if it was another one, and empty otherwise; `until`, when the login ends by itself, is Unix time."""
+    machine. Nothing has left for the issuer yet but requests for its metadata. `page` is the origin of the login page
+    if that is not the issuer's, and `former_issuer` the issuer of the last login if it was another one; both are empty
+    otherwise. `until`, when the login ends by itself, is Unix time."""
 
     server: str
     issuer: str
+    page: str
     resource: str
     scopes: list[str]
     redirect: str

@@ -441,6 +441,7 @@ class HostAdmin(PolicyAdmin):
         return {
             "server": spec.id,
             "issuer": visible(proposed.issuer.id),
+            "page": visible(proposed.page_elsewhere),
             "resource": visible(proposed.resource),
             "scopes": [visible(scope) for scope in proposed.scopes],
             "redirect": proposed.redirect_uri,

@@ -334,6 +334,10 @@ class DecisionLog:
             "login", server=server, issuer=login.issuer, resource=login.resource, scopes=scopes, by=by, **who
         )
 
+    def record_login_offer(self, server: str, caller: Caller) -> None:
+        """Record that a client is shown the link of a login; raises as `record_or_fail` does."""
+        self.record_or_fail("login_offer", server=server, principal=caller.identity or "", client=caller.name)
+
     def record_logout(self, login: LoginFacts | None, server: str, *, revoked: bool, by: str, **who: object) -> None:
         """Record that a login was forgotten, and whether the issuer has revoked it. `login`: None if it could not be
         read."""

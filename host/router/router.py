@@ -18,6 +18,7 @@ from host.errors import (
     Forbidden,
     InvalidParams,
     InvalidRequest,
+    LoginNeeded,
     MethodNotFound,
     MissingAbility,
     ProtocolViolation,
@@ -56,6 +57,7 @@ from host.protocol.server_requests import (
 from host.protocol.versions import LATEST
 from host.router.instructions import merged_instructions, negotiated_at
 from host.router.lists import Lists
+from host.router.login_needed import LoginOffers
 from host.router.resolve import Resolver, not_found
 from host.router.url_required import admit_urls, url_input_required, url_required_error
 from host.seal import Seal
@@ -79,6 +81,7 @@ class Router:
         self._gate = runtime.gate
         self._log_levels = runtime.log_levels
         self._upstreams = upstreams
+        self._login_offers = LoginOffers(runtime, upstreams)
         self.resolver = Resolver(runtime, upstreams)
         self.lists = Lists(runtime, upstreams, seal)
 
@@ -100,12 +103,16 @@ class Router:
         try:
             target = exchange.target or await self.resolver.resolve(caller, method, exchange.params)
             for _ in range(MAX_RESOLUTIONS):
-                if self._may_change(target, caller):
-                    target = await self._wait_started(target, caller)
                 try:
+                    if self._may_change(target, caller):
+                        target = await self._wait_started(target, caller)
                     return await self._answer_targeted(exchange, target)
                 except _EraChanged:  # resolved again below
                     pass
+                except LoginNeeded as needed:
+                    await self._login_offers.wait(exchange, needed)
+                    target = self.resolver.resolve_now(caller, target.kind, target.asked)  # its time begins anew
+                    continue
                 await self._upstreams.wait_read(target.server, target.kind, caller)
                 target = self.resolver.resolve_now(caller, target.kind, target.asked, target.since)
             raise Unavailable(target.server or "", f"{target.server} keeps changing; the call was not sent")
@@ -156,11 +163,14 @@ class Router:
         self._log_levels.forget(caller)
 
     def may_park(self, caller: Caller, target: ResolvedName) -> bool:
-        """Whether the server of this entry may send requests in the middle of a call, not only in its result."""
+        """Whether the client may have to answer something in the middle of a call of this entry, not only after its
+        result: requests of its server, or a login that it needs."""
         server = target.server
         if server is not None and self._gate.client_may_confirm(server, target.kind, target.inward, caller):
             return True
         upstream = self._upstreams.by_id.get(server or "")
+        if upstream is not None and upstream.needs_login:
+            return True
         negotiated = None if upstream is None else upstream.negotiated
         is_call = target.kind is Kind.TOOL
         return negotiated is None or not negotiated.revision.stateless or (is_call and negotiated.runs_tasks)

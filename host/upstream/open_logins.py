@@ -7,6 +7,7 @@ only shown begins nothing.
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from collections import defaultdict, deque
@@ -94,7 +95,8 @@ class OpenLogin:
 
     def serves(self, spec: HttpServer) -> bool:
         """Whether it can still become a login for this server."""
-        return self._problem is None and self.spec.url == spec.url and self.spec.oauth == spec.oauth
+        is_alive = self._problem is None and not self.scope.cancel_called
+        return is_alive and self.spec.url == spec.url and self.spec.oauth == spec.oauth
 
     def end(self, why: str) -> None:
         """End it without a login."""
@@ -239,8 +241,12 @@ class OpenLogins:
 
     def is_offered(self, server: str) -> bool:
         """Whether clients may be offered a login of this server now."""
-        failed_at, _ = self._failures.get(server, (-OFFER_PAUSE, ""))
-        return self.may_offer and (server in self._open or trio.current_time() >= failed_at + OFFER_PAUSE)
+        if not self.may_offer:
+            return False
+        if (present := self._open.get(server)) is not None:
+            return not present.scope.cancel_called
+        failed_at, _ = self._failures.get(server, (-math.inf, ""))
+        return trio.current_time() >= failed_at + OFFER_PAUSE
 
     def keep_only(self, servers: Mapping[str, ServerSpec]) -> None:
         """End the logins of servers that are not as they were in the configuration, or are disabled."""

@@ -23,7 +23,7 @@ import trio
 
 from config import Eras, HttpServer, Isolation, Protocol, ServerSpec, Start, StdioServer, Trust
 from host.catalog import Entry, FreshnessHint
-from host.errors import Unavailable, first_exception
+from host.errors import LoginNeeded, Unavailable, first_exception
 from host.exchange import Caller
 from host.journal import (
     EntryOmitted,
@@ -197,6 +197,8 @@ class Upstream:
         self._state: State = Connecting(self.created_at, None)
         self.is_starting = True
         """Whether the server is connecting, or will be once it is used."""
+        self.needs_login = False
+        """Whether the server waits for a person to log in. Calls look, so it is kept here."""
         self._state_changed = trio.lowlevel.ParkingLot()
         self.watches = ResourceWatches(spec.id, spec.timeout, self._is_visible_resource)
         self.dialect = configured_dialect(spec)
@@ -317,6 +319,7 @@ class Upstream:
     def state(self, state: State) -> None:
         self._state = state
         self.is_starting = isinstance(state, Connecting | Stopped)
+        self.needs_login = isinstance(state, NeedsLogin)
         self._choose_for_sessions()
         if self._main is not None:
             self._main._choose_for_sessions()
@@ -335,11 +338,17 @@ class Upstream:
                 self._used.set()
             await self._state_changed.park()
 
+    async def wait_logged_in(self) -> None:
+        """Wait until the server does not wait for a login."""
+        while self.needs_login:
+            await self._state_changed.park()
+
     def ready_client(self) -> Client:
         """The connected client.
 
         Raises:
-            Unavailable: the server is not connected; the text says why, and when the next attempt is.
+            Unavailable: the server is not connected; the text says why, and when the next attempt is. LoginNeeded if a
+                person has to log in.
         """
         state = self._state
         if isinstance(state, Ready):
@@ -347,7 +356,8 @@ class Upstream:
         # The reason may contain text of the server, which only the owner of an untrusted server should see.
         untrusted = self.spec.trust is Trust.UNTRUSTED
         why = "it is not connected" if untrusted else without_directories(describe_state(state))
-        raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {why}")
+        unavailable = LoginNeeded if self.needs_login else Unavailable
+        raise unavailable(self.spec.id, f"{self.spec.id} is unavailable: {why}")
 
     async def wait_idle(self) -> None:
         """Wait until no call is in flight."""

@@ -33,7 +33,7 @@ DRAIN_TIMEOUT = 10.0
 
 
 MAX_WAITING_REQUESTS = 100
-"""Requests of one owner that may wait at once for servers that are starting."""
+"""Requests of one owner that may wait at once for servers that are starting, or for logins."""
 REREAD_WAIT = 1.0
 """Longest wait, in seconds, of a request for the reading of old lists."""
 
@@ -282,7 +282,7 @@ class Upstreams:
         stateless = caller.abilities.retries
         wanted = [each for each in self._upstreams_for(server, stateless) if not each.listed.is_set()]
         if wanted:
-            with self._waiting_request(caller):
+            with self.waiting_request(caller):
                 at_most = min(each.spec.timeout for each in wanted)
                 await self.wait_listed(server, stateless=stateless, at_most=at_most)
 
@@ -326,7 +326,7 @@ class Upstreams:
         if not self.is_starting(server, caller):
             return False
         timeout = self.by_id[server].spec.timeout
-        with self._waiting_request(caller):
+        with self.waiting_request(caller):
             with trio.move_on_at((trio.current_time() if since is None else since) + timeout) as waiting:
                 while self.is_starting(server, caller):  # a new configuration may have replaced it
                     await self._serving(server, caller).wait_started()
@@ -335,12 +335,16 @@ class Upstreams:
         return True
 
     @contextmanager
-    def _waiting_request(self, caller: Caller) -> Iterator[None]:
-        """Count a request that waits for a starting server, for the block."""
+    def waiting_request(self, caller: Caller) -> Iterator[None]:
+        """Count a request that waits for a server that is starting or needs a login, for the block.
+
+        Raises:
+            TooManyRequests: too many of this owner wait.
+        """
         owner = caller.owner
         if self._waiting[owner] >= MAX_WAITING_REQUESTS:
             raise TooManyRequests(
-                f"{MAX_WAITING_REQUESTS} requests wait for servers that are starting; try again later"
+                f"{MAX_WAITING_REQUESTS} requests wait for servers that are not ready; try again later"
             )
         self._waiting[owner] += 1
         try:

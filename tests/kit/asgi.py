@@ -300,11 +300,12 @@ async def open_http_app(
     key: bytes | None = None,
     console: ASGIApp | None = None,
     settled: bool = True,
+    **more: Any,
 ) -> AsyncIterator[tuple[World, Connection]]:
     """The HTTP face with scripted servers behind it, which have been started if `settled`, and a client of it; for
-    `key` see `open_world`."""
+    `key`, and for `more`, see `open_world`."""
     async with trio.open_nursery() as nursery:
-        async with open_world(*(servers or (ScriptedServer("a", tools=["x"]),)), key=key) as world:
+        async with open_world(*(servers or (ScriptedServer("a", tools=["x"]),)), key=key, **more) as world:
             if settled:
                 await world.settled()
             stop = trio.Event()

@@ -851,6 +851,7 @@ def proposal(**more: Any) -> LoginProposal:
     made: dict[str, Any] = {
         "server": "notes",
         "issuer": "https://login.example",
+        "page": "",
         "resource": "https://notes.example/mcp",
         "scopes": ["read", "write"],
         "redirect": "http://127.0.0.1:4711/oauth/callback",
@@ -902,11 +903,16 @@ async def test_a_login_that_came_to_nothing_says_why() -> None:
         page.goto(host.link())
         page.get_by_role("button", name="Connect notes").click()
         expect(page.locator("#toast")).to_have_text("notes: the issuer has no PKCE (S256)")
-        host.do(host.admin.proposals.__setitem__, "notes", proposal(former_issuer=EVIL, scopes=[], issuer=EVIL))
+        host.do(
+            host.admin.proposals.__setitem__,
+            "notes",
+            proposal(former_issuer=EVIL, scopes=[], issuer=EVIL, page="https://p.example"),
+        )
         page.get_by_role("button", name="Connect notes").click()
         card = page.get_by_role("region", name="Login for notes")
         expect(card).to_contain_text("The last login was at another issuer")
         expect(card).to_contain_text("those that the issuer gives by itself")
+        expect(card).to_contain_text("Its login page is athttps://p.example")
         host.do(host.admin.replace, "servers", [needing(login_failed="the login was denied")])
         expect(card).to_have_count(0)
         expect(page.get_by_text("The last login came to nothing: the login was denied")).to_be_visible()

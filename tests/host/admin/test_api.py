@@ -195,6 +195,7 @@ async def test_only_the_page_opens_logins(tmp_path: Path) -> None:
     admin.proposals["notes"] = {
         "server": "notes",
         "issuer": "https://login.example",
+        "page": "",
         "resource": "https://notes.example/mcp",
         "scopes": ["read"],
         "redirect": "http://127.0.0.1:4711/oauth/callback",

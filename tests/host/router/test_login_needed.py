@@ -1,0 +1,407 @@
+"""A call of a server that needs a login: its client is offered the login, and the call goes on by itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from config import Consent, Elicitation, Trust
+from host.audit.read import records
+from host.journal import LoggedIn, LoginFailed
+from host.upstream.login import TIME_LIMIT
+from host.upstream.open_logins import OFFER_PAUSE
+from host.upstream.supervisor import NeedsLogin
+from host.upstream.upstreams import MAX_WAITING_REQUESTS
+from tests.host.upstream.test_open_logins import NOWHERE, Desk, Person
+from tests.host.upstream.test_open_logins import opened as opened_desk
+from tests.host.upstream.test_supervisor import Protected
+from tests.kit.asgi import Connection, open_http_app
+from tests.kit.gates import kind
+from tests.kit.issuer import Issuer, open_issuer
+from tests.kit.logins import login, put
+from tests.kit.world import Later, Refusal, ScriptedClient, World, later, open_world, tool
+
+ELICIT = "elicitation/create"
+COMPLETE = "notifications/elicitation/complete"
+URL: dict[str, Any] = {"elicitation": {"url": {}}}
+TODAY = "notes is unavailable: the server wants a login (HTTP 401): colonnade login notes"
+DECLINED = "notes needs a login, which was declined; it can be done later: colonnade login notes"
+CALL: dict[str, Any] = {"name": "notes__x", "arguments": {}}
+OK = {"content": [{"type": "text", "text": "done"}]}
+
+
+async def done(params: dict[str, Any]) -> object:
+    return OK
+
+
+class Hosting:
+    """A host with one server, which needs a login."""
+
+    def __init__(self, desk: Desk, world: World, nursery: trio.Nursery, issuer: Issuer) -> None:
+        self.desk = desk
+        self.world = world
+        self.logins = desk.logins
+        self._nursery = nursery
+        self._issuer = issuer
+
+    async def client(self, capabilities: Mapping[str, Any] = URL, **more: Any) -> ScriptedClient:
+        return await self.world.client(capabilities=capabilities, **more)
+
+    def begins(self, client: ScriptedClient, name: str = "notes__x") -> Later:
+        return later(self._nursery, client.call, name)
+
+    async def logs_in(self) -> None:
+        """A person logs in elsewhere."""
+        put(self.desk.process.store, login(self._issuer))
+        await self.desk.process.credentials.reload()
+
+    async def is_logged_out(self) -> None:
+        """The login is over."""
+        over = login(self._issuer, id="login-2", access_token=None, refresh_token=None)
+        put(self.desk.process.store, over)
+        await self.desk.process.credentials.reload()
+        while not isinstance(self.world.upstreams.by_id["notes"].state, NeedsLogin):  # noqa: ASYNC110 - no event
+            await trio.sleep(0.1)
+
+    def page(self) -> str:
+        """The page of the open login."""
+        return self.logins._open["notes"].callback.login_url
+
+
+def text(result: Any) -> str:
+    assert result["isError"], result
+    found: str = result["content"][0]["text"]
+    return found
+
+
+def protected(desk: Desk, issuer: Issuer, **spec: Any) -> Protected:
+    """A server that needs a login."""
+    server = Protected(desk.process.of(issuer))
+    server.spec = replace(server.spec, **{"trust": Trust.TRUSTED, "timeout": 30.0, **spec})
+    server.answers["tools/call"] = done
+    return server
+
+
+@asynccontextmanager
+async def hosting(
+    issuer: Issuer = NOWHERE,
+    trust: Trust = Trust.TRUSTED,
+    consent: Consent | None = None,
+    tools: Sequence[str] = ("x",),
+    **more: Any,
+) -> AsyncIterator[Hosting]:
+    async with opened_desk(**more) as desk, trio.open_nursery() as nursery:
+        server = protected(desk, issuer, trust=trust, consent=consent or Consent())
+        server.lists["tools"] = [tool(name) for name in tools]
+        async with open_world(server, credentials=desk.process.credentials, logins=desk.logins) as world:
+            await world.settled()
+            yield Hosting(desk, world, nursery, issuer)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_call_goes_on_when_the_person_has_logged_in() -> None:
+    async with open_issuer() as issuer, hosting(issuer) as host:
+        issuer.tokens = [{"access_token": "t0ken"}]
+        client = await host.client()
+        call = host.begins(client)
+        asked = await client.is_asked(ELICIT)
+        assert issuer.asked == [], "nothing begins before the page is opened"
+        assert asked["mode"] == "url"
+        assert asked["message"] == "notes needs a login. This page shows at which issuer, and leads there."
+        assert asked["url"] == host.page()
+        client.replies(asked["id"], {"action": "accept"})
+        person = Person(host.logins._open["notes"])
+        assert issuer.id in (await person.look()).text
+        await wait_all_tasks_blocked()
+        assert not call.done
+        assert "You are logged in." in (await person.log_in()).text
+        assert await call.comes() == OK
+        assert client.notifications_of(COMPLETE) == [{"elicitationId": asked["elicitationId"]}]
+        assert host.desk.recorded == [("notes", issuer.id, "client")]
+        assert [event for event in host.desk.events if isinstance(event, LoggedIn)]
+        assert await client.call("notes__x") == OK
+
+
+async def test_a_login_elsewhere_lets_the_call_go_on_and_withdraws_the_question(autojump_clock: MockClock) -> None:
+    async with hosting() as host:
+        client = await host.client()
+        call = host.begins(client)
+        asked = await client.is_asked(ELICIT)
+        await host.logs_in()
+        assert await call.comes() == OK
+        (withdrawn,) = client.notifications_of("notifications/cancelled")
+        assert withdrawn["requestId"] == asked["id"]
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+async def test_a_declined_login_ends_the_call_with_a_clear_error(action: str, autojump_clock: MockClock) -> None:
+    async with hosting() as host:
+        client = await host.client()
+        call = host.begins(client)
+        asked = await client.is_asked(ELICIT)
+        client.replies(asked["id"], {"action": action})
+        assert text(await call.comes()) == DECLINED
+        await wait_all_tasks_blocked()
+        assert host.logins._open == {}
+        assert host.desk.failures() == ["the person at the client declined it"]
+        # A model that calls again bothers the person no more for a while.
+        for _ in range(20):
+            assert text(await client.call("notes__x")) == TODAY
+        assert len(client.server_requests) == 1
+        await trio.sleep(OFFER_PAUSE)
+        host.begins(client)
+        await client.is_asked(ELICIT, 1)
+
+
+async def test_a_login_that_takes_too_long_ends_the_call_but_not_the_login(autojump_clock: MockClock) -> None:
+    async with hosting() as host:
+        client = await host.client()
+        call = host.begins(client)
+        asked = await client.is_asked(ELICIT)
+        await trio.sleep(120)  # time that the person takes to answer is no time of the call
+        assert not call.done
+        client.replies(asked["id"], {"action": "accept"})
+        began = trio.current_time()
+        with trio.fail_after(100):
+            await call.ended.wait()
+        assert trio.current_time() - began == 30.0
+        assert text(call.result) == TODAY
+        page = host.page()
+        second = host.begins(client)
+        assert (await client.is_asked(ELICIT, 1))["url"] == page
+        await host.logs_in()
+        assert await second.comes() == OK
+
+
+async def test_a_link_that_nobody_answers_ends_with_its_login(autojump_clock: MockClock) -> None:
+    async with hosting() as host:
+        client = await host.client()
+        call = host.begins(client)
+        await client.is_asked(ELICIT)
+        await trio.sleep(TIME_LIMIT + 1)
+        assert text(await call.comes()) == TODAY
+        assert [type(event) for event in host.desk.events] == [LoginFailed]
+
+
+async def test_many_calls_are_one_login(autojump_clock: MockClock) -> None:
+    """Of one client, one call asks the person; each client asks its own."""
+    async with hosting() as host:
+        clients = [await host.client() for _ in range(3)]
+        calls = [host.begins(client) for client in clients for _ in range(20)]
+        await wait_all_tasks_blocked()
+        links = [(await client.is_asked(ELICIT))["url"] for client in clients]
+        assert links == [host.page()] * 3
+        assert [len(client.server_requests) for client in clients] == [1, 1, 1]
+        client = clients[0]
+        client.replies((await client.is_asked(ELICIT))["id"], {"action": "decline"})
+        assert [text(await call.comes()) for call in calls[:20]] == [DECLINED] * 20
+        assert not calls[20].done, "the login is open to the others"
+        await host.logs_in()
+        assert [await call.comes() for call in calls[20:]] == [OK] * 40
+
+
+async def test_so_many_calls_of_one_owner_wait(autojump_clock: MockClock) -> None:
+    async with hosting() as host:
+        client = await host.client()
+        for _ in range(MAX_WAITING_REQUESTS):
+            host.begins(client)
+        await client.is_asked(ELICIT)
+        with pytest.raises(Exception, match="429 100 requests wait for servers that are not ready"):
+            await client.call("notes__x")
+
+
+ALLOWED = Elicitation(url=kind(allow=["http://127.0.0.1/**"], default="deny"))
+
+
+@pytest.mark.parametrize(
+    ("trust", "elicitation"), [(Trust.TRUSTED, None), (Trust.STANDARD, ALLOWED), (Trust.UNTRUSTED, ALLOWED)]
+)
+async def test_consent_that_allows_the_page_offers_the_login(
+    trust: Trust, elicitation: Elicitation | None, autojump_clock: MockClock
+) -> None:
+    consent = Consent() if elicitation is None else Consent(elicitation=elicitation)
+    async with hosting(trust=trust, consent=consent) as host:
+        client = await host.client()
+        host.begins(client)
+        await client.is_asked(ELICIT)
+
+
+@pytest.mark.parametrize(
+    ("trust", "elicitation", "client"),
+    [
+        (Trust.STANDARD, None, {}),  # its consent is to ask a person, who can as well log in at once
+        (Trust.UNTRUSTED, None, {}),
+        (Trust.TRUSTED, Elicitation(url=kind(deny=["**"])), {}),
+        (Trust.TRUSTED, Elicitation(url=kind(ask=["**"])), {}),
+        (Trust.TRUSTED, None, {"capabilities": {"elicitation": {"form": {}}}}),
+        (Trust.TRUSTED, None, {"capabilities": {}}),
+        (Trust.TRUSTED, None, {"revision": "2025-06-18"}),  # which has no mode url
+    ],
+)
+async def test_otherwise_the_error_says_what_to_do(
+    trust: Trust, elicitation: Elicitation | None, client: dict[str, Any], autojump_clock: MockClock
+) -> None:
+    consent = Consent() if elicitation is None else Consent(elicitation=elicitation)
+    async with hosting(trust=trust, consent=consent) as host:
+        caller = await host.client(**client)
+        said = text(await caller.call("notes__x"))
+        assert said == ("notes is unavailable: it is not connected" if trust is Trust.UNTRUSTED else TODAY)
+        assert (caller.server_requests, host.logins._open) == ([], {})
+
+
+async def test_a_host_for_other_machines_offers_no_login(autojump_clock: MockClock) -> None:
+    async with hosting(may_offer=False) as host:
+        client = await host.client()
+        assert text(await client.call("notes__x")) == TODAY
+
+
+async def test_a_client_that_cannot_be_asked_gets_the_error(autojump_clock: MockClock) -> None:
+    async with hosting() as host:
+        client = await host.client()
+        for action in ("error", "nonsense"):
+            call = host.begins(client)
+            asked = await client.is_asked(ELICIT, len(client.server_requests))
+            if action == "error":
+                client.declines(asked["id"], -32603, "no browser")
+            else:
+                client.replies(asked["id"], {"content": {}})
+            assert text(await call.comes()) == TODAY
+
+
+async def test_what_is_denied_offers_nothing(autojump_clock: MockClock) -> None:
+    """Neither what the rules deny, nor what a person has to confirm while none is there."""
+    consent = Consent(
+        tools=kind(allow=["x"], ask=["y"], deny=["z"]), elicitation=Elicitation(url=kind(allow=["http://**"]))
+    )
+    async with hosting(consent=consent, stored=login(NOWHERE), tools=["x", "y", "z"]) as host:
+        client = await host.client()
+        assert await client.call("notes__x") == OK
+        await host.is_logged_out()
+        with pytest.raises(Refusal, match="Unknown tool: notes__z"):
+            await client.call("notes__z")
+        assert "needs a person's consent" in text(await client.call("notes__y"))
+        assert (client.server_requests, host.logins._open) == ([], {})
+        call = host.begins(client)
+        await client.is_asked(ELICIT)
+        await host.logs_in()
+        assert await call.comes() == OK
+
+
+async def test_a_confirmation_is_good_for_the_call_after_the_login(autojump_clock: MockClock) -> None:
+    """The person is asked once for one call."""
+    consent = Consent(tools=kind(ask=["x"]), elicitation=Elicitation(url=kind(allow=["http://**"])))
+    async with hosting(consent=consent, stored=login(NOWHERE)) as host:
+        client = await host.client()
+        await host.is_logged_out()
+        with host.world.auto_answering() as confirmed:
+            call = host.begins(client)
+            await client.is_asked(ELICIT)
+            await host.logs_in()
+            assert await call.comes() == OK
+            assert len(confirmed) == 1
+
+
+async def test_a_call_that_its_client_cancels_waits_no_longer(autojump_clock: MockClock) -> None:
+    async with hosting() as host:
+        client = await host.client()
+        call = later(host._nursery, client.request, "tools/call", {"name": "notes__x", "arguments": {}}, 77)
+        await client.is_asked(ELICIT)
+        client.notifies("notifications/cancelled", {"requestId": 77})
+        await call.ended.wait()
+        assert call.result is None
+        assert host.logins._open["notes"].offered_to == {}, "the login stays for the next call"
+
+
+async def test_an_offer_is_recorded(autojump_clock: MockClock) -> None:
+    async with hosting() as host:
+        client = await host.client(identity="laptop")
+        host.begins(client)
+        await client.is_asked(ELICIT)
+        audit = host.world.gate.decision_log._audit
+        assert audit.path is not None
+        (record,) = records([audit.path], kind="login_offer")
+        assert (record["server"], record["principal"], record["client"]) == ("notes", "laptop", "test")
+        assert "127.0.0.1" not in str(record)
+
+
+async def test_a_login_that_is_over_again_is_not_waited_for_without_end(autojump_clock: MockClock) -> None:
+    async with hosting() as host:
+        client = await host.client()
+        call = host.begins(client)
+        for number in range(3):
+            await client.is_asked(ELICIT, number)
+            put(host.desk.process.store, login(NOWHERE, id=f"login-{number}", access_token=None, refresh_token=None))
+            await host.desk.process.credentials.reload()
+            await host.logins.offer(NOWHERE.spec, "client")
+            host.logins._open["notes"].end("the test has seen enough")
+            await trio.sleep(OFFER_PAUSE)
+            if call.done:
+                break
+        assert text(await call.comes()) == TODAY
+
+
+# Stateless clients
+
+
+@asynccontextmanager
+async def stateless(**more: Any) -> AsyncIterator[tuple[Desk, Connection]]:
+    async with opened_desk(**more) as desk:
+        server = protected(desk, NOWHERE)
+        async with open_http_app(server, credentials=desk.process.credentials, logins=desk.logins) as (_, connection):
+            yield desk, connection
+
+
+async def log_in_elsewhere(desk: Desk) -> None:
+    put(desk.process.store, login(NOWHERE))
+    await desk.process.credentials.reload()
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_a_stateless_client_gets_the_link_as_input_that_is_required(
+    is_known: bool, autojump_clock: MockClock
+) -> None:
+    async with stateless(stored=login(NOWHERE) if is_known else None) as (desk, connection):
+        if is_known:  # its lists are
+            assert (await connection.result("tools/call", CALL))["content"] == OK["content"]
+            put(desk.process.store, login(NOWHERE, id="over", access_token=None, refresh_token=None))
+            await desk.process.credentials.reload()
+            await trio.sleep(1)
+        result = await connection.result("tools/call", CALL, capabilities=URL)
+        assert result["resultType"] == "input_required"
+        ((key, asked),) = result["inputRequests"].items()
+        link = desk.logins._open["notes"].callback.login_url
+        message = "notes needs a login. This page shows at which issuer, and leads there."
+        assert asked == {"method": ELICIT, "params": {"mode": "url", "message": message, "url": link}}
+        more = {"inputResponses": {key: {"action": "accept"}}, "requestState": result["requestState"]}
+        call = connection.another().start("tools/call", {**CALL, **more}, capabilities=URL)
+        await wait_all_tasks_blocked()
+        assert not call.complete.is_set()
+        await log_in_elsewhere(desk)
+        with trio.fail_after(5):
+            await call.complete.wait()
+        assert call.outcome("tools/call")["content"] == OK["content"]
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+async def test_a_stateless_client_that_declines_gets_the_error(action: str, autojump_clock: MockClock) -> None:
+    async with stateless() as (desk, connection):
+        result = await connection.result("tools/call", CALL, capabilities=URL)
+        answers = {key: {"action": action} for key in result["inputRequests"]}
+        again = {**CALL, "inputResponses": answers, "requestState": result["requestState"]}
+        assert text(await connection.another().result("tools/call", again, capabilities=URL)) == DECLINED
+        assert text(await connection.another().result("tools/call", CALL, capabilities=URL)) == TODAY
+        assert desk.failures() == ["the person at the client declined it"]
+
+
+async def test_a_stateless_client_without_pages_gets_the_error(autojump_clock: MockClock) -> None:
+    async with stateless() as (desk, connection):
+        kinds: list[dict[str, Any]] = [{}, {"elicitation": {"form": {}}}]
+        for capabilities in kinds:
+            assert text(await connection.another().result("tools/call", CALL, capabilities=capabilities)) == TODAY
+        assert desk.logins._open == {}
