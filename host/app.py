@@ -1,7 +1,7 @@
 """The composition root. Parts are opened in the order below and closed in reverse.
 
-Over HTTP: signals, audit, keeper, upstreams, admin API, HTTP transports, console, listener. Over stdio: signals, audit,
-keeper, upstreams, admin API, console, session.
+Over HTTP: signals, audit, keeper, logins, upstreams, admin API, HTTP transports, console, listener. Over stdio:
+signals, audit, keeper, logins, upstreams, admin API, console, session.
 """
 
 from __future__ import annotations

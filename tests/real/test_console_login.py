@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,4 +106,9 @@ def test_a_login_that_a_person_denies(tmp_path: Path, provider: Provider, contex
             expect(opened.value.get_by_text("The login failed: the login was denied")).to_be_visible()
             expect(card).to_have_count(0)
             expect(console.get_by_text("The last login came to nothing: the login was denied")).to_be_visible()
-            expect(console.get_by_role("button", name="Connect notes")).to_be_visible()
+            console.get_by_role("button", name="Connect notes").click()
+            link_again = card.get_by_role("link", name="Go on to the issuer").get_attribute("href")
+            assert link_again is not None
+        # The host has stopped, although this login was open, and has left nothing behind.
+        with pytest.raises(OSError, match="refused"):
+            urllib.request.urlopen(link_again, timeout=5)
