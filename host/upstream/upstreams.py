@@ -208,6 +208,8 @@ class Upstreams:
         upstream = self._serving(server, exchange.caller)
         if upstream.spec.isolation is Isolation.SHARED:
             return upstream.lease()
+        if upstream.needs_login:
+            upstream.ready_client()  # raises: an instance would be refused as well
         return self.instances[server].lease(exchange)
 
     def check_subscribable(self, server: str, caller: Caller) -> None:

@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Consent, Elicitation, Trust
+from config import Consent, Elicitation, Isolation, Trust
 from host.audit.read import records
 from host.journal import LoggedIn, LoginFailed
 from host.upstream.login import TIME_LIMIT
@@ -94,10 +94,11 @@ async def hosting(
     trust: Trust = Trust.TRUSTED,
     consent: Consent | None = None,
     tools: Sequence[str] = ("x",),
+    isolation: Isolation = Isolation.SHARED,
     **more: Any,
 ) -> AsyncIterator[Hosting]:
     async with opened_desk(**more) as desk, trio.open_nursery() as nursery:
-        server = protected(desk, issuer, trust=trust, consent=consent or Consent())
+        server = protected(desk, issuer, trust=trust, consent=consent or Consent(), isolation=isolation)
         server.lists["tools"] = [tool(name) for name in tools]
         async with open_world(server, credentials=desk.process.credentials, logins=desk.logins) as world:
             await world.settled()
@@ -137,6 +138,20 @@ async def test_a_login_elsewhere_lets_the_call_go_on_and_withdraws_the_question(
         assert await call.comes() == OK
         (withdrawn,) = client.notifications_of("notifications/cancelled")
         assert withdrawn["requestId"] == asked["id"]
+
+
+@pytest.mark.parametrize("isolation", [Isolation.PER_CLIENT, Isolation.PER_CALL])
+async def test_a_dedicated_instance_waits_for_the_login_too(isolation: Isolation, autojump_clock: MockClock) -> None:
+    async with hosting(isolation=isolation, stored=login(NOWHERE)) as host:
+        assert await (await host.client()).call("notes__x") == OK
+        await host.is_logged_out()
+        before = host.world.servers["notes"].connections
+        client = await host.client()
+        call = host.begins(client)
+        await client.is_asked(ELICIT)
+        assert host.world.servers["notes"].connections == before, "no instance was tried"
+        await host.logs_in()
+        assert await call.comes() == OK
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
