@@ -136,7 +136,19 @@ class HttpApp:
         try:
             if head.refusal is not None:
                 raise Rejected(head.refusal)
-            await self._route(scope, path, head, handler, receive, send)
+            if scope["method"] == "OPTIONS":  # browsers send no token with a preflight
+                await self._preflight(head.headers, send)
+            elif handler is None:
+                await self._serve_page(scope, path, head, send)
+            else:
+                identity = self._admit(scope, path, head)
+                serve, endpoint = handler
+                query = scope.get("query_string", b"").decode("latin-1")
+                with RequestCharge(self._memory, client_owner(identity)) as charge:
+                    at_once = immediate(scope)
+                    await serve(
+                        HttpRequest(scope["method"], endpoint, query, head, identity, receive, send, charge, at_once)
+                    )
         except Rejected as rejected:
             answer = Failure(ErrorBody(rejected.code, rejected.refusal.why, rejected.data), rejected.id)
             headers = {**head.cors_headers, **JSON, **rejected.refusal.headers}
@@ -147,34 +159,32 @@ class HttpApp:
     def _examine(self, scope: Scope) -> CheckedHead:
         return self._guard.examine(Headers(scope["headers"]))
 
-    async def _route(
-        self, scope: Scope, path: str, head: CheckedHead, handler: _Handler | None, receive: Receive, send: Send
-    ) -> None:
-        method, identity = scope["method"], head.identity
-        if handler is None and method in ("GET", "HEAD"):
-            if path == "/healthz":
-                await respond(send, 200, {"content-type": "text/plain"}, b"ok\n")
-                return
-            if path == "/" and _is_browser(head.headers):
-                await respond(send, 200, front_page.HEADERS, self._front_page(head.headers))
-                return
-        if method == "OPTIONS":  # browsers send no token with a preflight
-            await self._preflight(head.headers, send)
-            return
+    async def _serve_page(self, scope: Scope, path: str, head: CheckedHead, send: Send) -> None:
+        """Serve a path that is no endpoint."""
+        is_read = scope["method"] in ("GET", "HEAD")
+        if path == "/healthz" and is_read:
+            await respond(send, 200, {"content-type": "text/plain"}, b"ok\n")
+        elif path == "/" and is_read and _is_browser(head.headers):
+            await respond(send, 200, front_page.HEADERS, self._front_page(head.headers))
+        else:
+            self._admit(scope, path, head)
+            if path != "/status" or not is_read:
+                raise Rejected(Refusal(404, "there is no such endpoint"))
+            await respond(send, 200, {**head.cors_headers, **JSON, "cache-control": "no-store"}, self._status())
+
+    def _admit(self, scope: Scope, path: str, head: CheckedHead) -> str | None:
+        """The name of the request's token, if one is needed here.
+
+        Raises:
+            Rejected: the token is refused, or all connections are in use.
+        """
+        identity = head.identity
         if not claim(scope, None if isinstance(identity, Refusal) else identity):
             raise Rejected(Refusal(503, NO_CONNECTION_MESSAGE, {"retry-after": RETRY_AFTER}), TOO_MANY_REQUESTS)
         if isinstance(identity, Refusal):
             self._journal.note(AuthenticationFailed(excerpt(path)))
             raise Rejected(identity)
-        if path == "/status" and method in ("GET", "HEAD"):
-            await respond(send, 200, {**head.cors_headers, **JSON, "cache-control": "no-store"}, self._status())
-            return
-        if handler is None:
-            raise Rejected(Refusal(404, "there is no such endpoint"))
-        serve, endpoint = handler
-        query = scope.get("query_string", b"").decode("latin-1")
-        with RequestCharge(self._memory, client_owner(identity)) as charge:
-            await serve(HttpRequest(method, endpoint, query, head, identity, receive, send, charge, immediate(scope)))
+        return identity
 
     def _front_page(self, headers: Headers) -> bytes:
         console = None if not self._has_console else CONSOLE_PREFIX if self._console is not None else ""
