@@ -33,6 +33,7 @@ _TAIL = re.compile(rb',"hash":"(sha256:[0-9a-f]{64})"(?:,"mac":"([0-9a-f]{64})")
 _TAIL_BYTES = 200
 """More than the tail of any line has."""
 _BLOCK = 64 * 1024
+_DELETE = 0x7F
 MAX_INDEX = 10_000_000
 """Files that a chain can have: some seconds of computing keys."""
 
@@ -56,7 +57,7 @@ def body_of(record: dict[str, object]) -> bytes:
     except UnicodeEncodeError:  # a lone surrogate
         body = b"\x7f"
     # Escapes are no danger to a person who looks at the file; characters beyond ASCII may be.
-    return body if body.isascii() and b"\x7f" not in body else _encode(_presentable(record))
+    return body if body.isascii() and _DELETE not in body else _encode(_presentable(record))
 
 
 def _presentable(value: object) -> object:

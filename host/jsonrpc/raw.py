@@ -27,6 +27,9 @@ _encoder = msgspec.json.Encoder()
 
 EMPTY_OBJECT = Raw(b"{}")
 
+_BACKSLASH, _LF, _CR = b"\\\n\r"
+"""As numbers: a search for `bytes` by `in` makes and drops an exception first, and takes ten times as long."""
+
 _ASCII_ESCAPE = re.compile(rb"\\u00")
 """Prefix of the escape of any ASCII character."""
 
@@ -74,7 +77,7 @@ def _surrogate_mask(text: bytes | Raw) -> _SurrogateMask | None:
 
 def may_hold_surrogates(text: bytes) -> bool:
     """Whether JSON text may hold escapes of surrogates, alone or in pairs."""
-    return rb"\ud" in text or rb"\uD" in text
+    return _BACKSLASH in text and (rb"\ud" in text or rb"\uD" in text)
 
 
 def is_json(text: bytes) -> bool:
@@ -226,14 +229,14 @@ def may_contain_word(raw: bytes | Raw, *words: str) -> bool:
     may be hidden by escapes: any letter can be written as one, and PHP writes every `/` as `\\/`."""
     text = bytes(raw)
     for word in words:
-        if word.encode() in text:
+        if text.find(word.encode()) >= 0:  # faster than `in`; see _BACKSLASH
             return True
     # The search for one character comes first because it costs next to nothing.
-    return b"\\" in text and ("/" in "".join(words) or _ASCII_ESCAPE.search(text) is not None)
+    return _BACKSLASH in text and ("/" in "".join(words) or _ASCII_ESCAPE.search(text) is not None)
 
 
 def one_line(data: bytes) -> bytes:
     """The same JSON without line ends, which in JSON text can only be white space between tokens."""
-    if b"\n" in data or b"\r" in data:
+    if _LF in data or _CR in data:
         return data.replace(b"\n", b" ").replace(b"\r", b" ")
     return data

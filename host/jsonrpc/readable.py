@@ -13,7 +13,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw
 
-from host.jsonrpc.raw import DECODE_ERRORS
+from host.jsonrpc.raw import DECODE_ERRORS, may_hold_surrogates
 from host.jsonrpc.strict import MAX_DIGITS, flaw, pieces
 
 MAX_RESULT_DEPTH = 100
@@ -53,7 +53,7 @@ def _has_long_number(data: bytes) -> bool:
 
 
 def _lone_surrogate(data: bytes) -> str | None:
-    if b"\\ud" not in data and b"\\uD" not in data:
+    if not may_hold_surrogates(data):
         return None
     try:
         msgspec.json.decode(data, type=Raw)  # checks every escape without building values
