@@ -21,6 +21,7 @@
         ├── TooManyResources     429  as many instances of it run, or resources of it are watched, as may be
         ├── TooLarge             413  its answer is longer than the configuration allows
         ├── Unavailable          503  not connected; says why and when the next attempt is
+        │   └── SessionLost      503  it did not process the call, because it had forgotten the session
         │   └── LoginNeeded      503  not connected until a person logs in
         ├── ProtocolViolation    502  it answered with something that is no answer
         ├── Interrupted          502  its connection broke during a call of a tool, which may have run
@@ -168,6 +169,10 @@ class TooLarge(UpstreamError):
 
 class Unavailable(UpstreamError):
     code = 503
+
+
+class SessionLost(Unavailable):
+    """The call may be sent once more, over another session."""
 
 
 class LoginNeeded(Unavailable):

@@ -20,7 +20,7 @@ from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notificatio
 from host.jsonrpc.raw import members, value
 from host.protocol.meta import PROGRESS_TOKEN
 from host.protocol.methods import INITIALIZE
-from host.wire.link import LinkLost
+from host.wire.link import LinkLost, unsent
 
 CANCEL_SEND_GRACE = 2.0
 ABANDONED_SECONDS = 600.0
@@ -108,7 +108,7 @@ class OutstandingRequests(Generic[T]):
             LinkLost: the connection is gone. It is unknown whether the request was carried out.
         """
         if self._lost is not None:
-            raise copy_of(self._lost)
+            raise unsent(self._lost)
         waiter = _Waiter(subject)
         request = self._requests.add(method, params, waiter)
         assert isinstance(request.id, int)
@@ -127,8 +127,9 @@ class OutstandingRequests(Generic[T]):
                     await send_cancel(request.id, notice)
             raise
         except LinkLost as lost:
-            # The response may have come before the connection broke; then it counts.
-            if waiter.outcome is None:
+            # The response may have come before the connection broke; then it counts. An error of this request says
+            # more than that of the connection.
+            if waiter.outcome is None or (lost.nothing_begun and isinstance(waiter.outcome, LinkLost)):
                 if lost.nothing_begun:
                     self._requests.abandon(request.id, None)
                 else:

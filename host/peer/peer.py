@@ -119,8 +119,8 @@ class Peer(Generic[T]):
         self._refusal_count = 0
         self.ended = trio.Event()
         self.lost = LinkLost("the connection was closed")
-        self.has_received = False
-        """Set by each message of the other side; `keep_alive` of the upstream clears it."""
+        self.received_count = 0
+        """Number of messages of the other side."""
 
     @property
     def hears_unasked(self) -> bool:
@@ -184,7 +184,7 @@ class Peer(Generic[T]):
     def _on_message(self, received: ReceivedMessage) -> None:
         if self.ended.is_set():
             return
-        self.has_received = True
+        self.received_count += 1
         message = received.message
         if isinstance(message, Success):
             self._on_response(message)

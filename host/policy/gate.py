@@ -93,9 +93,13 @@ class CallPermit(_EntryPermit, frozen=True, eq=False):
         """
         self._record.begin(self._gate._revalidate(self))
 
+    @property
+    def was_dispatched(self) -> bool:
+        return self._record.is_open
+
     def redispatch(self) -> None:
-        """Check again before a dispatched call is sent once more: for a further round, with other headers, or as a
-        task. It is the same call, so no grant is spent and no decision written.
+        """Check again before a dispatched call is sent once more: for a further round, with other headers, as a task,
+        or over another session. It is the same call, so no grant is spent and no decision written.
 
         Raises:
             StaleApproval: the entry may not be reached any more.

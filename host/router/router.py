@@ -24,6 +24,7 @@ from host.errors import (
     ProtocolViolation,
     ResourceNotFound,
     ServerErrorResponse,
+    SessionLost,
     Unavailable,
     UnknownState,
     UpstreamError,
@@ -61,6 +62,7 @@ from host.router.login_needed import LoginOffers
 from host.router.resolve import Resolver, not_found
 from host.router.url_required import admit_urls, url_input_required, url_required_error
 from host.seal import Seal
+from host.upstream.client import Client
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams
 
@@ -234,7 +236,10 @@ class Router:
                     if method.capability not in lease.client.negotiated.capabilities:
                         raise not_found(kind, asked)
                     try:
-                        answer = await lease.client.call(permit)
+                        try:
+                            answer = await lease.client.call(permit)
+                        except SessionLost as lost:
+                            answer = await self._call_again(target, permit, lease.client, lost)
                     except ServerErrorResponse as refusal:
                         permit.fail(refusal)
                         if refusal.code == URL_REQUIRED:
@@ -257,6 +262,25 @@ class Router:
         except ValueError:
             raise ProtocolViolation(server, f"{server} sent a result that cannot be read") from None
         return Answered(downgrade_result(method.name, result, caller.abilities), answer.freshness)
+
+    async def _call_again(
+        self, target: ResolvedName, permit: CallPermit, forgotten: Client, lost: SessionLost
+    ) -> Answer:
+        """Send a call once more that its server did not process, over another session (2025-11-25, "Session
+        Management").
+
+        Raises:
+            SessionLost: the server does not know that session either.
+            _EraChanged: the server is of the other era by now; nothing was sent again.
+        """
+        server, exchange = permit.server, permit.exchange
+        await forgotten.wait_lost()
+        await self._upstreams.wait_reopened(server, exchange.caller)
+        async with self._upstreams.lease(server, exchange) as lease:
+            if self._upstreams.is_stateless(server, exchange.caller) is not target.stateless:
+                permit.fail(lost)
+                raise _EraChanged
+            return await lease.client.call(permit)
 
     def _may_change(self, target: ResolvedName, caller: Caller) -> bool:
         """Whether `_wait_started` has to wait for the server of a resolved name, or to look whether it listed it."""
@@ -309,7 +333,10 @@ class Router:
                 if not lease.client.negotiated.has_completions:
                     return Answered(NO_COMPLETION)
                 try:
-                    answer = await lease.client.call(permit)
+                    try:
+                        answer = await lease.client.call(permit)
+                    except SessionLost as lost:
+                        answer = await self._call_again(target, permit, lease.client, lost)
                 except ServerErrorResponse as refusal:
                     permit.fail(refusal)
                     if refusal.code == METHOD_NOT_FOUND:
@@ -317,7 +344,8 @@ class Router:
                     raise self._translate_error(refusal, permit, name) from None
                 assert isinstance(answer, Answered), "nobody goes on with a completion"
                 return Answered(permit.accept(answer), answer.freshness)
-        except ConfirmationRequired:  # no person is asked about every letter that a user types
+        # No person is asked about every letter that a user types, and nothing is completed in another era.
+        except (ConfirmationRequired, _EraChanged):
             return Answered(NO_COMPLETION)
         except NotVisible:
             raise self.resolver.not_listed(server, kind, name, exchange.caller) from None

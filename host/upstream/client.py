@@ -18,6 +18,7 @@ from host.errors import (
     MissingAbility,
     ProtocolViolation,
     ServerErrorResponse,
+    SessionLost,
     TimedOut,
     TooLarge,
     Unavailable,
@@ -194,6 +195,11 @@ class Client:
         except ValueError:
             return  # not a task that can be cancelled
 
+    async def wait_lost(self) -> None:
+        """Wait until the connection has ended, and whoever keeps it has handled that."""
+        await self.peer.ended.wait()
+        await trio.lowlevel.checkpoint()  # others that waited for the event have run by then
+
     async def call(self, permit: CallPermit) -> Answer:
         """Send the permitted exchange to the server, and return its answer.
 
@@ -201,6 +207,7 @@ class Client:
         deadline; a server request pauses it. Cancellation, and the deadline, cancel the request at the server.
 
         Raises:
+            SessionLost: the server did not process the call, because it does not know the session.
             ServerErrorResponse, ProtocolViolation, TimedOut, Unavailable: the call failed; see host/errors.py.
             MissingAbility: the server needs a capability that this stateless caller does not declare.
             InvalidParams: the progress token or `_meta` is of the wrong type.
@@ -264,7 +271,7 @@ class Client:
         method = permit.exchange.request.method
         prepare_for_next_hop(params, token)
         params = with_retry(params, None, None)  # members that only stateless revisions have
-        permit.dispatch()
+        (permit.redispatch if permit.was_dispatched else permit.dispatch)()
         if method == TOOLS_CALL.name and self.negotiated.runs_tasks:
             result = await self._request_with_task(permit, params, upstream_call)
         else:
@@ -405,10 +412,16 @@ class Client:
         upstream_call: UpstreamCall,
         headers: tuple[tuple[str, str], ...] = (),
     ) -> Raw:
+        received = self.peer.received_count
         try:
             on_late_result = self._take_orphan if method == TOOLS_CALL.name and self.negotiated.runs_tasks else None
             result = await self.peer.request(method, encode_object(params), upstream_call, headers, on_late_result)
         except (PeerError, BrokenAnswer, LinkLost) as problem:
+            if isinstance(problem, LinkLost) and problem.ended_session and problem.nothing_begun:
+                # What the server sent meanwhile may have been about this request.
+                problem.nothing_begun = self.peer.received_count == received
+                if problem.nothing_begun and method == upstream_call.exchange.request.method:
+                    raise SessionLost(self.server, f"{self.server} did not process the request: {problem}") from None
             raise self._error(problem, method, upstream_call) from None
         if not is_object(result):
             raise ProtocolViolation(self.server, f"{self.server} sent a result that is not an object")

@@ -125,9 +125,9 @@ async def keep_alive(peer: Peer[UpstreamCall]) -> None:
     """Ping a silent server (2025-11-25, "Ping"), and end the connection if it does not respond. A server that works on
     a request is not pinged."""
     while True:
-        peer.has_received = False
+        before = peer.received_count
         await trio.sleep(PING_INTERVAL)
-        if peer.outstanding_count or peer.has_received:
+        if peer.outstanding_count or peer.received_count != before:
             continue
         with trio.move_on_after(PING_TIMEOUT):
             with suppress(BrokenAnswer):

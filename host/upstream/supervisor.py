@@ -69,7 +69,7 @@ from host.upstream.negotiate import Dialect, HandshakeOnly, StatelessOnly
 from host.upstream.resource_watches import ResourceWatches
 from host.upstream.runtime import Runtime
 from host.upstream.server_requests import ServerMessages
-from host.wire.http_errors import AuthNeeded
+from host.wire.http_errors import AuthNeeded, HttpRefused, Unreachable
 from host.wire.link import LinkLost
 
 MIN_IDLE_CHECK = 1.0
@@ -87,6 +87,8 @@ SESSION_START_TIMEOUT = 10.0
 """Seconds in which a server at a URL must accept a session beside its stateless connection, which already answers."""
 ABSENT_FOR = 60.0
 """Seconds after which a session that could not be had is tried again when a client could use it."""
+RETRY_WAIT = 2.0
+"""Seconds to the next attempt for which a call waits that is to be sent once more."""
 LAUNCH_CHECK_INTERVAL = 5.0
 """Seconds between two checks of the program of a held server."""
 
@@ -343,6 +345,11 @@ class Upstream:
         while self.needs_login:
             await self._state_changed.park()
 
+    async def wait_retried(self) -> None:
+        """Wait while the server has failed and is tried again within RETRY_WAIT."""
+        while isinstance(state := self._state, Failed) and state.next_attempt <= trio.current_time() + RETRY_WAIT:
+            await self._state_changed.park()
+
     def ready_client(self) -> Client:
         """The connected client.
 
@@ -517,7 +524,9 @@ class Upstream:
                 return Connecting(now, why) if was_used else self._stopped()
         if not isinstance(state, Absent):
             journal.note(SessionAbsent(self.spec.id, why) if is_refused else SessionFailed(self.spec.id, why))
-        is_reached = not (isinstance(problem, LinkLost) and problem.nothing_begun and not problem.answered)
+        is_reached = not (
+            isinstance(problem, Unreachable) or (isinstance(problem, HttpRefused) and problem.status >= 500)
+        )
         if not is_reached and isinstance(main.state, Ready):
             main.state.client.era_doubted.set()  # it may not have noticed that the server is away
         self._used = trio.Event()

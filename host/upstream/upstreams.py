@@ -336,6 +336,12 @@ class Upstreams:
             raise TimedOut(server, f"{server} did not start within {timeout:.0f} s; the call was not sent")
         return True
 
+    async def wait_reopened(self, server: str, caller: Caller) -> None:
+        """Wait until another session is open instead of one that the server has forgotten, or the next attempt is not
+        near; raises as `wait_started` does."""
+        await self._serving(server, caller).wait_retried()
+        await self.wait_started(server, caller)
+
     @contextmanager
     def waiting_request(self, caller: Caller) -> Iterator[None]:
         """Count a request that waits for a server that is starting or needs a login, for the block.

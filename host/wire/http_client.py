@@ -75,9 +75,17 @@ _UNANSWERED = "its event stream ended without the response"
 
 
 class SessionEnded(LinkLost):
-    """The server does not know our session any more; a new link opens another one."""
+    """The server does not know our session any more; a new link opens another one.
+
+    Args:
+        nothing_begun: it said so instead of processing the request (2025-11-25, "Session Management").
+    """
 
     ended_session = True
+
+    def __init__(self, *, nothing_begun: bool = False) -> None:
+        super().__init__("the server has ended the session (HTTP 404)")
+        self.nothing_begun = nothing_begun
 
 
 class _NotAResponse(LinkLost):
@@ -270,6 +278,8 @@ class HttpLink:
         response, because the POST had no other request.
         """
         refusal = self._refusal(answer)
+        if refusal.ended_session:
+            raise SessionEnded(nothing_begun=True)
         if isinstance(refusal, HttpRefused) and refusal.may_hold_answer and answer.media_type == JSON:
             with suppress(LinkLost):
                 message = read(await answer.body())
@@ -286,7 +296,7 @@ class HttpLink:
     def _refusal(self, answer: HttpResponse) -> LinkLost:
         """The error for a status other than 2xx. 404 in a session ends the link."""
         if answer.status == 404 and self._session is not None:
-            return self._exchanges.connection_lost(SessionEnded("the server has ended the session (HTTP 404)"))
+            return self._exchanges.connection_lost(SessionEnded())
         return self._origin.refusal(answer)
 
     def _remember_session(self, answer: HttpResponse) -> None:

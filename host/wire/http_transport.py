@@ -33,7 +33,7 @@ from host.version import VERSION
 from host.wire.framing import DISCARD_WINDOW
 from host.wire.http_errors import MAX_RETRY_PAUSE, AuthNeeded, Broken, HttpRefused, OverLimit
 from host.wire.http_pool import MAX_HEADS, Headers, Pool
-from host.wire.link import LinkLost, NoMemory
+from host.wire.link import LinkLost, NoMemory, unsent
 from host.wire.noise import TooManyUselessMessages, UselessMessages
 from host.wire.sse import Event, EventParser, EventTooLong
 from host.wire.turns import Turns
@@ -539,14 +539,14 @@ class HttpExchanges:
 
     def __enter__(self) -> None:
         if self.lost is not None:
-            raise copy_of(self.lost)
+            raise unsent(self.lost)
         self._count += 1
 
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._count -= 1
-        if self.lost is not None and isinstance(problem, LinkLost) and problem is not self.lost:
+        if self.lost is not None and isinstance(problem, LinkLost) and not problem.nothing_begun:
             raise copy_of(self.lost) from None
 
     def connection_lost(self, lost: LinkLost) -> LinkLost:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from host.errors import copy_of
 from host.jsonrpc.messages import Id, Malformed, Message, Notification
 from host.protocol.versions import Revision
 
@@ -61,6 +62,13 @@ class LinkLost(Exception):
     """Words for the person who runs the host: something to do that the text does not say already."""
     misused = False
     """The peer sent too many useless messages: another connection would soon end in the same way."""
+
+
+def unsent(lost: LinkLost) -> LinkLost:
+    """The error for a message that was not sent, because the link had been lost before."""
+    made = copy_of(lost)
+    made.nothing_begun = True
+    return made
 
 
 class NoMemory(LinkLost):

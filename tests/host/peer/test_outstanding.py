@@ -285,6 +285,29 @@ async def test_what_certainly_did_not_begin_is_not_remembered(nothing_begun: boo
     assert (asking.subjects(), asking.abandoned_owners()) == ([], set() if nothing_begun else {"mine"})
 
 
+@pytest.mark.parametrize("answered", [False, True])
+async def test_the_error_of_a_request_says_more_than_that_of_its_connection(answered: bool) -> None:
+    """But an answer that came before counts."""
+    asking = OutstandingRequests[str](str)
+
+    def breaks(request: Request) -> None:
+        if answered:
+            asking.on_response(result(request.id))
+        asking.fail_all(LinkLost("the connection is gone"))
+        lost = LinkLost("refused")
+        lost.nothing_begun = True
+        raise lost
+
+    if answered:
+        await ask(asking, Broken(breaks))
+    else:
+        with pytest.raises(LinkLost, match="refused"):
+            await ask(asking, Broken(breaks))
+    with pytest.raises(LinkLost, match="gone") as unsent:
+        await ask(asking, Wire())
+    assert unsent.value.nothing_begun
+
+
 class Subject:
     pass
 

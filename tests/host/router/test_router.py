@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import trio
+import trio.lowlevel
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Consent, Trust
+from config import Consent, Eras, Isolation, Trust
 from host.downstream.sessions import Session
 from host.errors import (
     Forbidden,
     UpstreamError,
 )
+from host.journal import RequestCompleted
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
 from host.jsonrpc.raw import encode
 from host.peer.outstanding import PeerError
+from host.protocol.versions import LATEST, LATEST_LEGACY
+from host.wire.http_client import SessionEnded
+from host.wire.link import Deliver, Link, LinkLost, Parcel
 from tests.host.router.shared import (
     NEW,
     ODD,
@@ -35,7 +42,8 @@ from tests.host.router.shared import (
     told,
 )
 from tests.kit.gates import kind
-from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, later, open_world, tool
+from tests.kit.memory import MemoryLink
+from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world, tool
 
 
 async def test_a_call_reaches_its_server_under_the_servers_own_name() -> None:
@@ -1212,3 +1220,225 @@ async def test_what_an_untrusted_server_says_of_a_change_is_cleaned() -> None:
         await wait_all_tasks_blocked()
         assert client.notifications_of("notifications/resources/updated") == [{"uri": "a+memo:1", "v/k": "abc"}]
         nursery.cancel_scope.cancel()
+
+
+# Sessions that a server has forgotten
+
+
+class ForgettingLink(MemoryLink):
+    """The host's end of a session over HTTP: once the server has forgotten it, the next of `methods` gets a 404."""
+
+    def __init__(self, server: Forgetful, link: MemoryLink) -> None:
+        super().__init__(link._outgoing, link._incoming)
+        self._server = server
+        self._is_over = False
+
+    async def run(self, deliver: Deliver) -> None:
+        try:
+            await super().run(deliver)
+        except LinkLost:
+            raise (SessionEnded() if self._is_over else LinkLost("gone")) from None
+
+    async def send(self, parcel: Parcel) -> None:
+        message = parcel.message
+        if isinstance(message, Request) and message.method in self._server.methods and self._server.forgets:
+            self._server.forgets -= 1
+            self._server.refused.append(message.method)
+            await self._server.before_refusal(message)
+            self._is_over = True
+            self.close()
+            await trio.lowlevel.checkpoint()  # the end of the link is noticed first
+            raise SessionEnded(nothing_begun=True)
+        await super().send(parcel)
+
+
+class Forgetful(ScriptedServer):
+    """`forgets` so many sessions, each at the next of `methods`; `refused` has those requests."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__("a", **{"tools": ["x"], "answers": {"tools/call": echo}, **more})
+        self.methods: tuple[str, ...] = ("tools/call",)
+        self.forgets = 0
+        self.refused: list[str] = []
+
+    async def before_refusal(self, request: Request) -> None:
+        return
+
+    @asynccontextmanager
+    async def open_link(self) -> AsyncIterator[Link]:
+        async with super().open_link() as link:
+            assert isinstance(link, MemoryLink)
+            yield ForgettingLink(self, link)
+
+
+def outcomes(world: World) -> list[str]:
+    return [str(event).partition(": ")[2] for event in world.events if isinstance(event, RequestCompleted)]
+
+
+@pytest.mark.parametrize("isolation", [Isolation.SHARED, Isolation.PER_CLIENT])
+@pytest.mark.parametrize("age", [0.0, 1.0, 100.0])
+async def test_a_call_of_a_forgotten_session_is_sent_once_more(
+    isolation: Isolation, age: float, autojump_clock: MockClock
+) -> None:
+    """The server did not process it: another session is opened for it (rule 32)."""
+    server = Forgetful(isolation=isolation)
+    async with open_world(server) as world:
+        client = await world.client()
+        assert "isError" not in await client.call("a__x")
+        await trio.sleep(age)
+        server.forgets, server.asked = 1, []
+        assert "isError" not in await client.call("a__x", {"n": 1})
+        assert (server.refused, server.asked.count("tools/call")) == (["tools/call"], 1)
+        assert server.asked.count("initialize") == 1
+
+
+async def test_a_call_is_sent_once_more_only_once(autojump_clock: MockClock) -> None:
+    server = Forgetful()
+    async with open_world(server) as world:
+        client = await world.client()
+        await trio.sleep(20)
+        server.forgets = 10
+        result = await client.call("a__x")
+        assert result["isError"]
+        assert result["content"][0]["text"] == (
+            "a did not process the request: the server has ended the session (HTTP 404)"
+        )
+        assert (server.refused, server.asked.count("tools/call")) == (["tools/call"] * 2, 0)
+
+
+async def test_a_call_is_not_sent_again_if_anything_was_heard_meanwhile(autojump_clock: MockClock) -> None:
+    """It may be about the call, which then may have run (rule 38)."""
+
+    class Progressing(Forgetful):
+        async def before_refusal(self, request: Request) -> None:
+            await self.notifies("notifications/message", {"level": "info", "data": "at work"})
+            await wait_all_tasks_blocked()
+
+    server = Progressing()
+    async with open_world(server) as world:
+        client = await world.client()
+        await trio.sleep(20)
+        server.forgets = 1
+        result = await client.call("a__x")
+        assert result["content"][0]["text"].endswith("(HTTP 404); the tool may have run")
+        await trio.sleep(100)
+        assert (server.refused, server.asked.count("tools/call")) == (["tools/call"], 0)
+
+
+async def test_other_calls_of_the_forgotten_session_are_not_sent_again(autojump_clock: MockClock) -> None:
+    """Nothing says whether the server processed them (rule 38)."""
+    server = Forgetful(answers={})
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        await trio.sleep(20)
+        running = later(nursery, client.call, "a__x")
+        await server.hears("tools/call")
+        server.forgets = 1
+        other = later(nursery, client.call, "a__x")
+        server.says((await server.hears("tools/call"))["id"], {"content": []})
+        assert await other.comes() == {"content": []}
+        assert (await running.comes())["content"][0]["text"].endswith("the tool may have run")
+        server.hears_nothing_more()
+
+
+async def test_polls_of_a_task_do_not_send_its_call_again(autojump_clock: MockClock) -> None:
+    """The call was processed; its task is unknown in another session."""
+    tasks: dict[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+    server = Forgetful(
+        tools=[tool("x", execution={"taskSupport": "required"})], capabilities={"tools": {}, "tasks": tasks}, answers={}
+    )
+    server.methods = ("tasks/get", "tasks/result")
+
+    async def begin(params: dict[str, Any]) -> object:
+        task = {
+            "taskId": "1",
+            "status": "working",
+            "ttl": 60000,
+            "pollInterval": 10,
+            "createdAt": "2026-01-01T00:00:00Z",
+        }
+        return {"task": {**task, "lastUpdatedAt": "2026-01-01T00:00:00Z"}}
+
+    server.answers["tools/call"] = begin
+    async with open_world(server) as world:
+        client = await world.client()
+        await trio.sleep(20)
+        server.forgets = 1
+        result = await client.call("a__x")
+        assert result["isError"]
+        assert (len(server.refused), server.asked.count("tools/call")) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("prompts/get", {"name": "a__p"}),
+        ("resources/read", {"uri": "a+memo:1"}),
+        (
+            "completion/complete",
+            {"ref": {"type": "ref/prompt", "name": "a__p"}, "argument": {"name": "n", "value": "v"}},
+        ),
+    ],
+)
+async def test_other_requests_of_a_forgotten_session_are_sent_once_more(
+    method: str, params: dict[str, Any], autojump_clock: MockClock
+) -> None:
+    answers = {
+        "prompts/get": {"messages": []},
+        "resources/read": {"contents": []},
+        "completion/complete": {"completion": {"values": ["v1"]}},
+    }
+
+    async def answer(params: dict[str, Any]) -> object:
+        return answers[method]
+
+    capabilities: dict[str, Any] = {"prompts": {}, "resources": {}, "completions": {}}
+    server = Forgetful(prompts=["p"], resources=["memo:1"], answers={method: answer}, capabilities=capabilities)
+    server.methods = (method,)
+    async with open_world(server) as world:
+        client = await world.client()
+        await trio.sleep(20)
+        server.forgets = 1
+        assert await client.request(method, params) == answers[method]
+        assert (server.refused, server.asked.count(method)) == ([method], 1)
+
+
+async def test_a_call_that_is_sent_once_more_is_one_call(autojump_clock: MockClock) -> None:
+    """A person confirms it once, and it is recorded once."""
+    server = Forgetful(consent=Consent(tools=kind(ask=["*"])))
+    async with open_world(server) as world:
+        client = await world.client()
+        await trio.sleep(20)
+        server.forgets = 1
+        with world.auto_answering() as asked:
+            assert "isError" not in await client.call("a__x")
+        assert len(asked) == 1
+        assert len(outcomes(world)) == 1
+
+
+async def test_what_another_session_defines_otherwise_is_not_sent_again(autojump_clock: MockClock) -> None:
+    server = Forgetful()
+    async with open_world(server) as world:
+        client = await world.client()
+        await trio.sleep(20)
+        server.forgets = 1
+        server.lists["tools"] = [tool("x", description="Something else.")]
+        assert (await client.call("a__x"))["isError"]
+        assert (server.refused, server.asked.count("tools/call")) == (["tools/call"], 0)
+
+
+async def test_a_call_whose_session_is_not_to_be_had_any_more_is_sent_statelessly(autojump_clock: MockClock) -> None:
+    server = Forgetful(eras=Eras.BOTH, revision=LATEST.name, session_revision=LATEST_LEGACY.name)
+
+    async def answer(params: dict[str, Any]) -> object:
+        return {"content": [], **({"resultType": "complete"} if "_meta" in params else {})}
+
+    server.answers["tools/call"] = answer
+    async with open_world(server) as world:
+        client = await world.client()
+        assert "isError" not in await client.call("a__x")
+        server.session_revision = None
+        server.forgets = 1
+        assert await client.call("a__x") == {"content": []}
+        assert [era for era, method in server.asked_in if method == "tools/call"] == ["handshake", "stateless"]
+        assert server.refused == ["tools/call"]

@@ -238,7 +238,7 @@ async def test_a_404_with_a_session_ends_the_link_and_every_exchange_on_it() -> 
             await trio.sleep_forever()
         await wire.say(404, b'{"jsonrpc":"2.0","id":3,"error":{"code":-32001,"message":"Session not found"}}')
 
-    outcomes: list[Exception] = []
+    outcomes: list[LinkLost] = []
 
     async def send(link: HttpLink, parcel: Parcel) -> None:
         try:
@@ -256,8 +256,11 @@ async def test_a_404_with_a_session_ends_the_link_and_every_exchange_on_it() -> 
             await found.over.wait()
         assert isinstance(found.lost, SessionEnded)
         assert [type(each) for each in outcomes] == [SessionEnded, SessionEnded]
-        with pytest.raises(SessionEnded):
+        # The server did not process the request that it refused; of the other one nothing is known.
+        assert sorted(each.nothing_begun for each in outcomes) == [False, True]
+        with pytest.raises(SessionEnded) as unsent:
             await found.link.send(ask(4))
+        assert unsent.value.nothing_begun
     assert "DELETE" not in server.methods
 
 
