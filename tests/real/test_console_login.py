@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import urllib.request
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
@@ -106,9 +107,38 @@ def test_a_login_that_a_person_denies(tmp_path: Path, provider: Provider, contex
             expect(opened.value.get_by_text("The login failed: the login was denied")).to_be_visible()
             expect(card).to_have_count(0)
             expect(console.get_by_text("The last login came to nothing: the login was denied")).to_be_visible()
-            console.get_by_role("button", name="Connect notes").click()
-            link_again = card.get_by_role("link", name="Go on to the issuer").get_attribute("href")
-            assert link_again is not None
-        # The host has stopped, although this login was open, and has left nothing behind.
-        with pytest.raises(OSError, match="refused"):
-            urllib.request.urlopen(link_again, timeout=5)
+
+
+def test_an_open_login_ends_with_its_server_and_with_the_host(
+    tmp_path: Path, provider: Provider, context: BrowserContext
+) -> None:
+    with protected_server(provider.issuer, "notes") as url:
+        file = write_config(tmp_path, {"notes": {"url": url}})
+        with serving(file) as host:
+            until(lambda: host.status()["notes"]["state"] == "needs login", "the server needs a login")
+            console = context.new_page()
+            console.goto(link(tmp_path / "state"))
+            connect = console.get_by_role("button", name="Connect notes")
+            go_on = console.get_by_role("link", name="Go on to the issuer")
+            connect.click()
+            first = go_on.get_attribute("href")
+            assert run_colonnade(file, "disable", "notes").returncode == 0
+            expect(go_on).to_have_count(0)
+            until(lambda: not is_open(first), "nobody listens for the browser")
+            assert run_colonnade(file, "enable", "notes").returncode == 0
+            connect.click()
+            second = go_on.get_attribute("href")
+            assert is_open(second)
+        assert not is_open(second)
+
+
+def is_open(link: str | None) -> bool:
+    """Whether something listens at the address of a link."""
+    address = urlsplit(link)
+    assert isinstance(address.hostname, str)
+    assert address.port is not None
+    try:
+        socket.create_connection((address.hostname, address.port), timeout=5).close()
+    except ConnectionRefusedError:
+        return False
+    return True
