@@ -268,3 +268,38 @@ async def test_a_server_over_http_that_is_restarted_comes_back(tmp_path: Path, e
             stack.enter_context(listening(*command, folder=tmp_path))
             await eventually(works, START)  # attempts come less and less often
             assert "web__weather" in await client.names()
+
+
+@pytest.mark.parametrize("eras", ["one", "both"])
+@pytest.mark.parametrize("client", ["built-in", pytest.param("httpx", marks=pytest.mark.slow)])
+async def test_a_call_whose_session_the_server_has_forgotten_is_sent_once_more(
+    tmp_path: Path, eras: str, client: str
+) -> None:
+    log, forgets = tmp_path / "web.log", tmp_path / "web.log.forgets"
+    command = [sys.executable, str(SERVERS / "forgetful.py"), str(log), str(free_port())]
+    protocol = {"protocol": "legacy"} if eras == "one" else {}
+    with ExitStack() as stack:
+        _, url = stack.enter_context(listening(*command, folder=tmp_path))
+        file = write_config(tmp_path, {"web": {"url": url, "client": client, "eras": eras, **protocol}})
+        host = stack.enter_context(serving(file, "web"))
+        async with Client(host.url, mode="legacy", cache=None) as legacy:
+            for _ in range(2):
+                assert not (await legacy.call_tool("web__weather", {"city": "Wien"})).is_error
+                forgets.write_text("once")
+                assert not (await legacy.call_tool("web__weather", {"city": "Wien"})).is_error
+            assert log.read_text().splitlines().count("tools/call") == 2
+
+
+async def test_a_server_behind_a_balancer_without_affinity_serves_clients_with_a_session(tmp_path: Path) -> None:
+    """It accepts sessions, and does not know them at the next request: such clients are served statelessly."""
+    log, forgets = tmp_path / "web.log", tmp_path / "web.log.forgets"
+    forgets.write_text("always")
+    command = [sys.executable, str(SERVERS / "forgetful.py"), str(log), str(free_port())]
+    with ExitStack() as stack:
+        _, url = stack.enter_context(listening(*command, folder=tmp_path))
+        host = stack.enter_context(serving(write_config(tmp_path, {"web": {"url": url}}), "web"))
+        async with Client(host.url, mode="legacy", cache=None) as legacy:
+            assert "web__weather" in [tool.name for tool in (await legacy.list_tools()).tools]
+            assert not (await legacy.call_tool("web__weather", {"city": "Wien"})).is_error
+        assert log.read_text()
+        assert "served over the stateless connection, because its session failed" in host.status()["web"]["session"]
