@@ -578,7 +578,7 @@ def test_no_secret_of_a_login_is_seen_anywhere(
 
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path not in (file, tmp_path / "key.pem")]
     assert {"colonnade.db", "environ", "heard"} <= {path.name for path in written}
-    assert "initialize" in (tmp_path / "heard").read_text()
+    assert '"jsonrpc"' in (tmp_path / "heard").read_text()
     places = {str(path): path.read_bytes() for path in written}
     places |= {f"text {n}": text.encode() for n, text in enumerate(shown)}
     # The issuer's own command line has its clients.
