@@ -29,6 +29,9 @@ class Severity(IntEnum):
     ERROR = 40
 
 
+_INFO, _WARNING = Severity.INFO, Severity.WARNING  # for speed; see RESOURCE in protocol/methods.py
+
+
 @dataclass(frozen=True, slots=True)
 class ServerReady:
     """A server is connected and its lists are in the catalog."""
@@ -267,7 +270,7 @@ class RequestCompleted(Struct, frozen=True, gc=False):
 
     @property
     def severity(self) -> Severity:
-        return Severity.WARNING if self.outcome == "failed" else Severity.INFO
+        return _WARNING if self.outcome == "failed" else _INFO
 
     def __str__(self) -> str:
         what = f"{self.kind} {excerpt(self.name)} for {self.caller}"

@@ -21,6 +21,7 @@ COPIES = 3
 """Copies of a request that exist while a server works on it (measured): as received, as sent on, and in the transport
 to the server."""
 
+_REQUESTS = Use.REQUESTS  # for speed; see RESOURCE in protocol/methods.py
 NEEDED_ELSEWHERE = "its memory is needed elsewhere"
 NO_MEMORY_MESSAGE = "the memory for requests is used up (memory); nothing was carried out, try again later"
 CANCELLED_MESSAGE = (
@@ -47,7 +48,7 @@ class RequestCharge:
         self._body = 0
         self._budget = budget
         self._owner = owner
-        self._held = budget.hold(owner, Use.REQUESTS, drop=self._drop)
+        self._held = budget.hold(owner, _REQUESTS, drop=self._drop)
 
     @property
     def dropped(self) -> bool:
@@ -79,7 +80,7 @@ class RequestCharge:
             OverBudget: it does not fit.
         """
         if self._held.dropped:
-            self._held = self._budget.hold(self._owner, Use.REQUESTS, drop=self._drop)
+            self._held = self._budget.hold(self._owner, _REQUESTS, drop=self._drop)
         self._held.resize(self._body + size)
 
     def touch(self) -> None:

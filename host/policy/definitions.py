@@ -32,7 +32,7 @@ from host.policy.rules import Rules
 from host.policy.server_request_checks import MAX_TEXT
 from host.policy.uris import TooManyVariants, is_plain, uri_variants
 from host.protocol.links import PAGE, without_page
-from host.protocol.methods import Kind
+from host.protocol.methods import RESOURCE, Kind
 from host.sanitize import is_light, sanitize_json
 from host.slices import Steps, in_worker, run_inline
 
@@ -43,6 +43,12 @@ MAX_HELD_MATCHES = 10_000
 KINDS = {kind.value: kind for kind in Kind}
 """Kinds of entries by their word. Instructions and launches have definitions, too, but are no entries."""
 
+
+# For speed; see `RESOURCE`.
+_APPROVED, _CHANGED, _UNKNOWN = PinStatus.APPROVED, PinStatus.CHANGED, PinStatus.UNKNOWN
+_LAUNCHABLE = (PinStatus.APPROVED, PinStatus.UNKNOWN)
+_WITH_URIS = (Kind.RESOURCE, Kind.TEMPLATE)
+_UNTRUSTED = Trust.UNTRUSTED
 
 _Source = tuple[str, bool]
 """A server, and whether its stateless connection is meant."""
@@ -163,7 +169,7 @@ class Definitions:
 
     def may_launch(self, server: str) -> bool:
         """Whether the command of the server still resolves to the approved program."""
-        return self.pins.status(server, LAUNCH, "") in (PinStatus.APPROVED, PinStatus.UNKNOWN)
+        return self.pins.status(server, LAUNCH, "") in _LAUNCHABLE
 
     async def wait_until_launchable(self, server: str) -> None:
         """Wait until a person has approved the server's present program."""
@@ -277,7 +283,7 @@ class Definitions:
         """The side and name under which an entry's definition is pinned."""
         server, stateless = source
         side = side_of(kind, stateless=stateless)
-        if kind is not Kind.RESOURCE or self.pins.status(server, side, name) is not PinStatus.UNKNOWN:
+        if kind is not RESOURCE or self.pins.status(server, side, name) is not PinStatus.UNKNOWN:
             return side, name
         return self._unlisted_pinned_item(source, name)
 
@@ -301,7 +307,7 @@ class Definitions:
         not differ."""
         server, stateless = source
         own = self.pins.status(server, side_of(kind, stateless=stateless), name)
-        if kind is not Kind.RESOURCE:
+        if kind is not RESOURCE:
             return own
         other = self.pins.status(server, *self._unlisted_pinned_item(source, name))
         return other if own is PinStatus.UNKNOWN else own
@@ -339,8 +345,8 @@ class Definitions:
     def _is_usable(self, server: str, status: PinStatus) -> bool:
         """Whether an item of this status may be used. An entry that was never listed has no definition to approve; for
         an untrusted server it counts as missing."""
-        open_unknown = self._policies.trust(server) is not Trust.UNTRUSTED
-        return status is PinStatus.APPROVED or (status is PinStatus.UNKNOWN and open_unknown)
+        open_unknown = self._policies.trust(server) is not _UNTRUSTED
+        return status is _APPROVED or (status is _UNKNOWN and open_unknown)
 
     def is_visible(self, server: str, kind: Kind, name: str, stateless: bool = False) -> bool:
         """Whether the entry may be listed."""
@@ -379,11 +385,7 @@ class Definitions:
         rules = self._policies.rules_of(server)
         if rules is None:
             return False
-        if (
-            kind in (Kind.RESOURCE, Kind.TEMPLATE)
-            and name[: len(PAGE)].lower() == PAGE
-            and not self._policies.shows_apps(server)
-        ):
+        if kind in _WITH_URIS and name[: len(PAGE)].lower() == PAGE and not self._policies.shows_apps(server):
             return False
         return rules.is_visible_cached(kind, name) if listing else rules.is_visible(kind, name)
 
@@ -400,7 +402,7 @@ class Definitions:
         launches = self.may_launch(server)
         if not (known and exists):
             return False
-        if status is PinStatus.CHANGED:
+        if status is _CHANGED:
             text = (
                 f"the definition of this {kind.value} of {server} is not the one that was approved, so it is held "
                 f"back. A person can look at the change and approve it on the console (`colonnade console`) or with "

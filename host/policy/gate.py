@@ -37,6 +37,8 @@ from host.policy.server_requests import ServerRequests
 from host.protocol.methods import TARGETED, TOOLS_CALL, Kind
 from host.sanitize import visible
 
+_TRUSTED, _DENY, _ALLOW = Trust.TRUSTED, Verdict.DENY, Verdict.ALLOW  # for speed; see RESOURCE in protocol/methods.py
+
 
 class NotVisible(Exception):
     """The entry does not exist, or the caller may not know that it exists. Both get the same response."""
@@ -80,7 +82,7 @@ class CallPermit(_EntryPermit, frozen=True, eq=False):
     def depends_on_definition(self) -> bool:
         """Whether the permit holds for one definition of its entry only: the entry is pinned, or a person confirmed the
         call."""
-        return self.admission.access is not None or self._gate.policies.trust(self.server) is not Trust.TRUSTED
+        return self.admission.access is not None or self._gate.policies.trust(self.server) is not _TRUSTED
 
     def dispatch(self) -> None:
         """Check again what holds now, spend the grant, and write the decision to the audit. The caller must hand the
@@ -298,13 +300,13 @@ class Gate:
             return None
         raw_arguments = _raw_arguments(exchange)
         epoch, decision = self.policies.epoch, self._evaluate(server, kind, name, raw_arguments)
-        if decision.verdict is Verdict.DENY:
+        if decision.verdict is _DENY:
             if not decision.conditional:
                 return None
             self.decision_log.record_denied(self._audit_record(exchange, server, kind, name, stateless, decision))
             what = f"this call of the {kind.value} {visible(name)[:200]} of {server}"
             raise Forbidden(server, f"{what} is not allowed with these arguments")
-        if decision.verdict is Verdict.ALLOW:
+        if decision.verdict is _ALLOW:
             return self._call_permit(exchange, server, kind, name, stateless, Admission(decision, epoch))
         access = self._access_request(exchange, server, kind, name, stateless, raw_arguments, decision)
         context = ConfirmationContext(

@@ -217,20 +217,27 @@ def _is_text(name: str) -> bool:
     return True
 
 
+_TRUSTED, _UNTRUSTED, _APPROVED = (
+    Trust.TRUSTED,
+    Trust.UNTRUSTED,
+    PinStatus.APPROVED,
+)  # for speed; see RESOURCE in protocol/methods.py
+
+
 def status_of(item: StoredItem | None, offer: Offer | None, trust: Trust, *, lost: bool) -> PinStatus:
     """Status of an item, from its stored state and its present offer."""
     if item is None and offer is None:
         return PinStatus.UNKNOWN
     if lost:
         return PinStatus.NEW
-    if trust is Trust.TRUSTED:
-        return PinStatus.APPROVED
+    if trust is _TRUSTED:
+        return _APPROVED
     if item is None or item.approved is None:
         return PinStatus.NEW
-    if trust is Trust.UNTRUSTED and item.approved.by in (BY_TRUST, BY_FIRST_SIGHT):
+    if trust is _UNTRUSTED and item.approved.by in (BY_TRUST, BY_FIRST_SIGHT):
         return PinStatus.NEW  # approved under a higher trust level, not by a person
     offered = item.last if offer is None else offer.fingerprint
-    return PinStatus.APPROVED if item.approved.fingerprint == offered else PinStatus.CHANGED
+    return _APPROVED if item.approved.fingerprint == offered else PinStatus.CHANGED
 
 
 def offers_of(offered: Mapping[str, bytes], before: Mapping[str, Offer], items: Items) -> Steps[dict[str, Offer]]:

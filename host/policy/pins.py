@@ -146,6 +146,9 @@ class PreparedPins:
         return status_of(self.items.get(name), self.offers.get(name), self.trust, lost=self.lost is not None)
 
 
+_UNTRUSTED = Trust.UNTRUSTED  # for speed; see RESOURCE in protocol/methods.py
+
+
 class Pins:
     """The pins of the servers of one configuration.
 
@@ -208,7 +211,7 @@ class Pins:
         """Status of an item. An item that is not offered at the moment keeps its status."""
         offer = self._now.get((server, kind), _NOTHING).get(name)
         item = self._servers.get(server, _NOTHING).get(kind, _NOTHING).get(name)
-        trust = self._trusts.get(server, Trust.UNTRUSTED)
+        trust = self._trusts.get(server, _UNTRUSTED)
         return status_of(item, offer, trust, lost=self._lost is not None)
 
     def fingerprint(self, server: str, kind: str, name: str) -> str | None:

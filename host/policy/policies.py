@@ -16,6 +16,8 @@ from host.policy.rules import Rules
 from host.policy.server_request_checks import MAX_TEXT
 from host.sanitize import sanitize, sanitize_json
 
+_UNTRUSTED = Trust.UNTRUSTED  # for speed; see RESOURCE in protocol/methods.py
+
 
 class Policies:
     """The policies of the servers of one configuration, by id.
@@ -78,7 +80,7 @@ class Policies:
     def trust(self, server: str) -> Trust:
         """The trust level of a server; untrusted if it is not configured."""
         spec = self._specs.get(server)
-        return Trust.UNTRUSTED if spec is None else spec.trust
+        return _UNTRUSTED if spec is None else spec.trust
 
     def describe_limits(self, server: str) -> dict[str, str | None]:
         """The limits of a server, in words; None where there is none."""
@@ -94,11 +96,11 @@ class Policies:
 
     def shows_apps(self, server: str) -> bool:
         """Whether clients may see the server's pages (MCP Apps), which run in the client."""
-        return self.trust(server) is not Trust.UNTRUSTED
+        return self.trust(server) is not _UNTRUSTED
 
     def sanitizes(self, server: str) -> bool:
         """Whether invisible characters are removed from the server's texts before models and terminals get them."""
-        return self.trust(server) is Trust.UNTRUSTED
+        return self.trust(server) is _UNTRUSTED
 
     def sanitize(self, server: str, raw: Raw) -> Raw:
         """A short JSON text of a server as a model or terminal may get it."""

@@ -35,6 +35,7 @@ machine."""
 _TOO_LONG = f"longer than {MAX_LENGTH} characters"
 _TOO_MANY_VARIANTS = "readable in too many ways"
 _ANYTHING = Rule("**")
+_DENY = Verdict.DENY  # for speed; see RESOURCE in protocol/methods.py
 _STRICTEST_FIRST = (Verdict.DENY, Verdict.ASK, Verdict.ALLOW)
 
 ENTRY_DEFAULTS = {Trust.TRUSTED: Verdict.ALLOW, Trust.STANDARD: Verdict.ALLOW, Trust.UNTRUSTED: Verdict.ASK}
@@ -226,7 +227,7 @@ class _KindRules:
 
     def is_visible(self, name: str) -> bool:
         if self._constant_decision is not None:
-            return self._constant_decision.verdict is not Verdict.DENY
+            return self._constant_decision.verdict is not _DENY
         variants = self._variants(name)
         if isinstance(variants, str):
             return False

@@ -26,6 +26,9 @@ class Era(Enum):
     """No session: the message's own envelope is all that counts."""
 
 
+_SESSION, _STATELESS = Era.SESSION, Era.STATELESS  # for speed; see RESOURCE in protocol/methods.py
+
+
 class EraHeaders:
     """The headers of a POST that tell its era.
 
@@ -58,7 +61,7 @@ def era_over_http(method: str | None, headers: EraHeaders, envelope: Callable[[]
         return _era_without_version(method, headers, envelope)
     if named <= LEGACY.keys():
         _check_same(envelope(), named)
-        return Era.SESSION  # the session refuses a second, different header
+        return _SESSION  # the session refuses a second, different header
     if len(named) > 1:
         raise HeaderMismatch("expected one MCP-Protocol-Version header")
     (version,) = named
@@ -67,7 +70,7 @@ def era_over_http(method: str | None, headers: EraHeaders, envelope: Callable[[]
         raise unsupported_version(version)
     # An `initialize` with an envelope opens no session: it is a stateless request for a method that 2026-07-28 does not
     # have.
-    return Era.SESSION if method == INITIALIZE and envelope() is None else Era.STATELESS
+    return _SESSION if method == INITIALIZE and envelope() is None else _STATELESS
 
 
 def _check_same(envelope: str | None, named: frozenset[str]) -> None:

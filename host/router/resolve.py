@@ -16,7 +16,7 @@ from host.errors import ColonnadeError, ResourceNotFound, UnknownEntry
 from host.exchange import Caller, ResolvedName
 from host.jsonrpc.raw import encode
 from host.names import inward_uri, matching_templates, split_name
-from host.protocol.methods import COMPLETION_COMPLETE, Kind, target_of
+from host.protocol.methods import COMPLETION_COMPLETE, RESOURCE, Kind, target_of
 from host.protocol.param_headers import ParamHeader
 from host.upstream.client import DEFINED_BY
 from host.upstream.runtime import Runtime
@@ -41,7 +41,7 @@ class Resolver:
             TooManyRequests: too many requests of this owner wait.
         """
         kind, name = target_of(method, params)
-        if kind is Kind.RESOURCE:
+        if kind is RESOURCE:
             found = self._server_in_uri(caller.endpoint, name)
             server = None if found is None else found[0]  # a URI that names no server may be of any
         else:
@@ -64,14 +64,14 @@ class Resolver:
         """Whether a list might have the name that does not show it: it lacks the name, or hides it, which must take the
         same time. A resource need not be listed, if its URI names its server."""
         entry, server = target.entry, target.server
-        if target.kind is Kind.RESOURCE:
+        if target.kind is RESOURCE:
             return server is None or (method == COMPLETION_COMPLETE and not self.is_offered(server, target))
         parts = self._catalog.snapshot(target.kind, stateless=caller.abilities.retries).parts
         return entry is None or entry.outward in parts[entry.server].hidden
 
     def resolve_now(self, caller: Caller, kind: Kind, name: str, since: float | None = None) -> ResolvedName:
         """Resolve a name without waiting. `since`: see `ResolvedName`."""
-        if kind is not Kind.RESOURCE:
+        if kind is not RESOURCE:
             return self._resolve_name(caller, kind, name, since)[0]
         named = self._server_in_uri(caller.endpoint, name)
         server, inward = named or self._owner_by_listing(name, caller) or (None, name)
@@ -103,7 +103,7 @@ class Resolver:
             raise not_found(target.kind, target.asked)
         if may_start and self._upstreams.is_starting(server, caller):
             return server
-        if target.kind is Kind.RESOURCE and not target.by_listing:
+        if target.kind is RESOURCE and not target.by_listing:
             # While the server is away, a denied resource gets the same answer as one that does not exist.
             self._upstreams.ready_client(server, caller)
         return server

@@ -42,6 +42,7 @@ from host.protocol.log_levels import level_of
 from host.protocol.methods import (
     COMPLETION_COMPLETE,
     LIST_METHOD_BY_NAME,
+    RESOURCE,
     RESOURCE_UPDATED,
     SET_LEVEL,
     SUBSCRIBE,
@@ -216,7 +217,7 @@ class Router:
         """
         caller, method = exchange.caller, TARGETED[exchange.request.method]
         server, kind, asked = self.resolver.reachable(target, caller), target.kind, target.asked
-        exists = kind is Kind.RESOURCE or target.entry is not None
+        exists = kind is RESOURCE or target.entry is not None
         try:
             async with self._gate.passage(
                 exchange, server, kind, target.inward, exists=exists, stateless=target.stateless

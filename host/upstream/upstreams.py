@@ -15,7 +15,7 @@ from host.errors import MethodNotFound, TimedOut, TooManyRequests, Unavailable
 from host.exchange import Caller, Exchange
 from host.policy.gate import WatchPermit
 from host.policy.pin_rules import side_of
-from host.protocol.methods import ROOTS_CHANGED, Kind
+from host.protocol.methods import RESOURCE, ROOTS_CHANGED, Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.slices import Steps
 from host.upstream.client import DEFINED_BY, Client
@@ -365,7 +365,7 @@ class Upstreams:
     def is_only_remembered(self, server: str, kind: Kind, *, stateless: bool) -> bool:
         """Whether the server has not listed its entries of this kind to this host, which may be other ones by now."""
         pins = self._runtime.gate.definitions.pins
-        if kind is Kind.RESOURCE and pins.is_remembered(server, side_of(Kind.TEMPLATE, stateless=stateless)):
+        if kind is RESOURCE and pins.is_remembered(server, side_of(Kind.TEMPLATE, stateless=stateless)):
             return True
         return pins.is_remembered(server, side_of(kind, stateless=stateless))
 

@@ -56,6 +56,7 @@ from .request_head import INVALID, KnownHead, RequestHead, find_head, parse_head
 from .response import Response, response_head
 from .slots import INCOMPLETE_TIMEOUT, MANY_HEADS, Phase
 
+_IDLE, _REQUEST = Phase.IDLE, Phase.REQUEST  # for speed; see RESOURCE in protocol/methods.py
 _CHUNK = 64 * 1024
 _READ_AHEAD = MAX_HEAD
 """Bytes of the next requests that a connection keeps while one is answered. They are not charged, and a thousand
@@ -245,7 +246,7 @@ class Connection(Timed):
         """Have the app answer a request. False if the connection has ended with it."""
         acceptor = self.server.acceptor
         self._busy, self.deadline = True, math.inf
-        acceptor.slots.set_phase(self, Phase.REQUEST, self.server.now())
+        acceptor.slots.set_phase(self, _REQUEST, self.server.now())
         try:
             request = self._request = _Request(self, head)
         except BadChunk:
@@ -297,7 +298,7 @@ class Connection(Timed):
             acceptor.slots.set_phase(self, Phase.HEAD, now)
             self.deadline = now + acceptor.limits.head_timeout
         else:
-            acceptor.slots.set_phase(self, Phase.IDLE, now)
+            acceptor.slots.set_phase(self, _IDLE, now)
             self.deadline = now + acceptor.limits.idle_timeout
 
     # Reading

@@ -73,6 +73,9 @@ class _Kind(IntEnum):
     RESERVED = auto()
 
 
+_REGULAR, _EXTRA = _Kind.REGULAR, _Kind.EXTRA  # for speed; see RESOURCE in protocol/methods.py
+
+
 @dataclass(slots=True)
 class _Slot:
     kind: _Kind
@@ -145,7 +148,7 @@ class Slots(Generic[C]):
             return False
         if slot.owner != owner:
             self._set_owner(connection, slot, owner)
-        if slot.kind is not _Kind.EXTRA:
+        if slot.kind is not _EXTRA:
             return True
         if self._free_regular([None], now, 0.0) or self._free_regular(self._yielding_to(owner), now, RECENT_WINDOW):
             self._move(connection, slot, _Kind.REGULAR)
@@ -160,9 +163,9 @@ class Slots(Generic[C]):
         """Whether the connection is closed after the current response, even if its next request has arrived: otherwise
         pipelined requests would keep an anonymous connection open for any time."""
         slot = self._slots.get(connection)
-        if slot is None or slot.kind is not _Kind.REGULAR:
+        if slot is None or slot.kind is not _REGULAR:
             return True
-        nearly_full = len(self._kinds[_Kind.REGULAR]) > NEARLY_FULL * self._regular
+        nearly_full = len(self._kinds[_REGULAR]) > NEARLY_FULL * self._regular
         return nearly_full and slot.owner is None
 
     def remove(self, connection: C) -> None:

@@ -51,6 +51,7 @@ from host.wire.sse import format_comment
 SWEEP_INTERVAL = 5.0
 """Seconds after which a session at the latest drops the finished streams beyond its limits."""
 MAX_SESSION_ID = 128
+_STATELESS = Era.STATELESS  # for speed; see RESOURCE in protocol/methods.py
 
 
 class StreamableHttp:
@@ -100,7 +101,7 @@ class StreamableHttp:
             raise Rejected(refusal)
         received = await read_message(http_request, self._reader)
         message = received.message
-        if _era_of(http_request, message) is Era.STATELESS:
+        if _era_of(http_request, message) is _STATELESS:
             await self._answer_stateless(http_request, message)
             return
         if isinstance(message, Request) and message.method == INITIALIZE and not http_request.headers.all(SESSION):
