@@ -28,12 +28,13 @@ from host.slices import Steps, complete
 from host.upstream.backoff import MAX_STARTS, WINDOW, Restarts
 from host.upstream.call import CallDeadline, UpstreamCall
 from host.upstream.client import Client
+from host.upstream.connect import login_of
 from host.upstream.connection import CONNECT_FAILURES, UpstreamLease, failure_reason, follow_changes, open_client
 from host.upstream.negotiate import Dialect
 from host.upstream.resource_watches import ResourceWatches
 from host.upstream.runtime import Runtime
 from host.upstream.server_requests import ServerMessages
-from host.upstream.supervisor import Upstream
+from host.upstream.supervisor import Upstream, end_with_login
 from host.wire.link import Link, LinkLost
 
 FAILURE_TTL = 120.0
@@ -321,6 +322,8 @@ class Instances:
         server_messages.waiting_calls = instance.waiting_calls
         if not await complete(self._runtime.gate.definitions.observe_launch(spec.id, launch_of(spec))):
             raise LinkLost("its command resolves to another program than the approved one; see colonnade definitions")
+        credential = login_of(spec, self._runtime.credentials)
+        login_id = "" if credential is None else credential.login_id
         serving = self._serving(caller)
         dialect = serving.last_dialect
         opening = open_client(
@@ -344,6 +347,7 @@ class Instances:
                 self._failures.clear()
                 ready = trio.current_time()
                 nursery.start_soon(self._end_when_idle, instance)
+                nursery.start_soon(end_with_login, client, credential, login_id)
                 await client.peer.ended.wait()
                 # Handled at once: ending the process may take seconds, and the next call must not wait for it.
                 lost = client.peer.lost

@@ -158,6 +158,13 @@ class LoginChanged(LinkLost):
     """The connection was for another login than the present one."""
 
 
+async def end_with_login(client: Client, credential: Credential | None, login_id: str) -> None:
+    """End a connection when its login is another one, or over: it may be of another account."""
+    if credential is not None:
+        await credential.wait_changed(login_id)
+        client.peer.connection_lost(LoginChanged("its login has changed"))
+
+
 class Upstream:
     """One configured server.
 
@@ -564,12 +571,6 @@ class Upstream:
     def _credential(self) -> Credential | None:
         return login_of(self.spec, self._runtime.credentials)
 
-    async def _end_with_login(self, client: Client) -> None:
-        """End the connection when the login is another one, or over: it may be of another account."""
-        if (credential := self._credential) is not None:
-            await credential.wait_changed(self._login_id)
-            client.peer.connection_lost(LoginChanged("its login has changed"))
-
     def _output_since(self, number: int) -> list[OutputRecord]:
         """The lines that the server wrote after the line of this number. None if it has other instances, whose lines
         may be about other clients."""
@@ -709,7 +710,7 @@ class Upstream:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(catalog_sync.run)
                     nursery.start_soon(self._close_when_idle, client, connected)
-                    nursery.start_soon(self._end_with_login, client)
+                    nursery.start_soon(end_with_login, client, self._credential, self._login_id)
                     follow_changes(nursery, client, server_messages, self._runtime.log_levels, self.watches, None)
                     await client.peer.ended.wait()
                     # Handled at once: ending the process may take seconds, and calls must not wait for it.

@@ -21,6 +21,8 @@ from host.journal import InstanceFailed, InternalError
 from host.jsonrpc.messages import Id, Notification, Request, Success, write
 from host.upstream.backoff import MAX_STARTS
 from host.wire.link import Link, LinkLost
+from tests.host.upstream.test_supervisor import AT, Protected
+from tests.kit.logins import login, processes, put
 from tests.kit.memory import MemoryLink
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world
 
@@ -691,3 +693,27 @@ async def test_no_instance_is_started_of_a_program_that_nobody_approved(
         await trio.sleep(60)  # it failed, and may not be started again at once
         assert "isError" not in await other.call("a__x", {"say": ""})
         assert server.connections == connections + 1
+
+
+@pytest.mark.parametrize("changed", [{"id": "login-2"}, {"access_token": "refreshed"}])
+async def test_an_instance_ends_with_its_login(changed: dict[str, str], autojump_clock: MockClock) -> None:
+    """Its session may be that of another account. A refreshed token is no other login."""
+    async with processes(stored=login(AT)) as (process,):
+        server = Protected(process.of(AT))
+        server.spec = replace(server.spec, isolation=Isolation.PER_CLIENT, trust=Trust.TRUSTED)
+        server.answers["tools/call"] = _done
+        async with open_world(server, credentials=process.credentials) as world:
+            await world.settled()
+            client = await world.client()
+            await client.call("notes__x")
+            before = server.connections
+            put(process.store, login(AT, **changed))
+            await process.credentials.reload()
+            await trio.sleep(1)
+            await client.call("notes__x")
+            new = server.connections - before  # the shared connection, and the instance
+            assert new == (2 if "id" in changed else 0)
+
+
+async def _done(params: dict[str, Any]) -> object:
+    return {"content": []}
