@@ -89,6 +89,9 @@ class _Offer:
     async def wait(self, needed: LoginNeeded) -> None:
         """See `LoginOffers.wait`."""
         server, caller, login = needed.server, self._exchange.caller, self._login
+        asked = caller.owner if caller.session is None else caller.session
+        if asked in login.declined_by:
+            raise needed
         session = object() if caller.session is None else caller.session
         declined, shows_link = login.offered_to.get(session), False
         if declined is None:
@@ -116,6 +119,7 @@ class _Offer:
             return
         if not declined.is_set():
             raise needed
+        login.declined_by.add(asked)
         if not login.offered_to and not login.callback.begun:
             login.end("the person at the client declined it")
         later = f"it can be done later: colonnade login {server}"

@@ -63,7 +63,8 @@ class OpenLogin:
     """A login that a person may finish. Made by `OpenLogins`. Implements `host.upstream.callback.LinkedLogin`.
 
     `until`: Unix time at which it ends by itself. `by`: where it was begun. `offered_to`: the sessions of clients that
-    show its link now, each with the event of its refusal.
+    show its link now, each with the event of its refusal. `declined_by`: sessions of clients, and owners of clients
+    without one, whose person has declined it.
     """
 
     def __init__(self, spec: HttpServer, by: str, bound: socket.socket, store: Store, vault: Vault) -> None:
@@ -78,6 +79,7 @@ class OpenLogin:
         """The login, once it is stored."""
         self.ended = trio.Event()
         self.offered_to: dict[Hashable, trio.Event] = {}
+        self.declined_by: set[Hashable] = set()
         self._bound = bound
         self._store = store
         self._vault = vault

@@ -11,13 +11,14 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Consent, Elicitation, Isolation, Trust
+from config import Consent, Elicitation, Isolation, Listen, Trust
 from host.audit.read import records
 from host.journal import LoggedIn, LoginFailed
 from host.upstream.login import TIME_LIMIT
 from host.upstream.open_logins import OFFER_PAUSE
 from host.upstream.supervisor import NeedsLogin
 from host.upstream.upstreams import MAX_WAITING_REQUESTS
+from tests.host.downstream.test_stateless import DESK, LAPTOP, TOKENS
 from tests.host.upstream.test_open_logins import NOWHERE, Desk, Person
 from tests.host.upstream.test_open_logins import opened as opened_desk
 from tests.host.upstream.test_supervisor import Protected
@@ -217,6 +218,8 @@ async def test_many_calls_are_one_login(autojump_clock: MockClock) -> None:
         client.replies((await client.is_asked(ELICIT))["id"], {"action": "decline"})
         assert [text(await call.comes()) for call in calls[:20]] == [DECLINED] * 20
         assert not calls[20].done, "the login is open to the others"
+        assert text(await client.call("notes__x")) == TODAY
+        assert len(client.server_requests) == 1, "nobody is asked again at once"
         await host.logs_in()
         assert [await call.comes() for call in calls[20:]] == [OK] * 40
 
@@ -365,10 +368,10 @@ async def test_a_login_that_is_over_again_is_not_waited_for_without_end(autojump
 
 
 @asynccontextmanager
-async def stateless(**more: Any) -> AsyncIterator[tuple[Desk, Connection]]:
+async def stateless(listen: Listen | None = None, **more: Any) -> AsyncIterator[tuple[Desk, Connection]]:
     async with opened_desk(**more) as desk:
-        server = protected(desk, NOWHERE)
-        async with open_http_app(server, credentials=desk.process.credentials, logins=desk.logins) as (_, connection):
+        credentials, server = desk.process.credentials, protected(desk, NOWHERE)
+        async with open_http_app(server, listen=listen, credentials=credentials, logins=desk.logins) as (_, connection):
             yield desk, connection
 
 
@@ -412,6 +415,23 @@ async def test_a_stateless_client_that_declines_gets_the_error(action: str, auto
         assert text(await connection.another().result("tools/call", again, capabilities=URL)) == DECLINED
         assert text(await connection.another().result("tools/call", CALL, capabilities=URL)) == TODAY
         assert desk.failures() == ["the person at the client declined it"]
+
+
+async def test_a_stateless_client_that_declined_is_not_asked_again_while_others_wait(
+    autojump_clock: MockClock,
+) -> None:
+    async with stateless(listen=TOKENS) as (desk, connection):
+        one, other = connection.another(), connection.another()
+        one.headers.update(DESK)
+        other.headers.update(LAPTOP)
+        await other.result("tools/call", CALL, capabilities=URL)
+        result = await one.result("tools/call", CALL, capabilities=URL)
+        answers = {key: {"action": "decline"} for key in result["inputRequests"]}
+        again = {**CALL, "inputResponses": answers, "requestState": result["requestState"]}
+        assert text(await one.result("tools/call", again, capabilities=URL)) == DECLINED
+        for _ in range(5):
+            assert text(await one.result("tools/call", CALL, capabilities=URL)) == TODAY
+        assert desk.failures() == [], "the other one may still log in"
 
 
 async def test_a_stateless_client_without_pages_gets_the_error(autojump_clock: MockClock) -> None:
