@@ -45,16 +45,14 @@ def zone_of(text: str) -> Zone:
 
 
 def _unwrapped(address: IpAddress) -> IpAddress:
-    """The IPv4 address that an IPv6 address stands for: mapped, 6to4, Teredo (its server is as telling as its client),
-    or NAT64."""
+    """The IPv4 address that an IPv6 address stands for: mapped, 6to4, or NAT64. A Teredo address stays what it is, a
+    special one."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address.ipv4_mapped is not None:
         return address.ipv4_mapped
     if address.sixtofour is not None:
         return address.sixtofour
-    if address.teredo is not None:
-        return address.teredo[1]
     if any(address in network for network in _NAT64):
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address

@@ -21,6 +21,7 @@ from host.url import Url
         *((each, Zone.SPECIAL) for each in ("fe80::1", "fe80::1%eth0", "::", "ff02::1", "::ffff:169.254.169.254")),
         *((each, Zone.SPECIAL) for each in ("2002:a9fe:a9fe::1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe")),
         ("2001:0:4136:e378:8000:63bf:5601:5601", Zone.SPECIAL),  # Teredo, for 169.254.169.254
+        ("2001:0:4136:e378:8000:63bf:a247:27dd", Zone.SPECIAL),  # Teredo, for 93.184.216.34
         ("240.0.0.1", Zone.SPECIAL),
     ],
 )
