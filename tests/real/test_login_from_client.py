@@ -3,11 +3,9 @@ in there, and the call goes on. The issuer is oidc-provider, the server one of t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from urllib.parse import urljoin
 
 import pytest
 import trio
@@ -25,7 +23,6 @@ from .running import serving, until, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), SDK_LEAKS]  # npm may have to install the issuer
 
-PAGE = re.compile(r'<a href="(/oauth/start/[\w-]+)"')
 MODES = ("legacy", "auto")
 """A client that begins with a handshake, and one that speaks 2026-07-28 to Colonnade."""
 
@@ -63,12 +60,7 @@ class Person:
         return ElicitResult(action="accept")
 
     def _log_in(self, url: str) -> None:
-        browser = Browser()
-        page, further = browser.fetch(url)
-        assert (page.status, further) == (200, None), page
-        found = PAGE.search(page.text)
-        assert found is not None, page
-        last = browser.log_in(urljoin(url, found[1]))
+        last = Browser().go_on(url)
         assert (last.status, "You are logged in." in last.text) == (200, True), last
 
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from base64 import urlsafe_b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -517,12 +518,30 @@ def test_colonnade_signs_with_its_private_key(provider: Provider, protected: str
         assert call(file) == "noted: hello"
 
 
+LINK = re.compile(r"http://127\.0\.0\.1:\d+/oauth/login/[\w-]+")
+
+
+def without_links(text: str) -> str:
+    """The text without the links for the person."""
+    return re.sub(r"http://\S+/auth\?\S+|/oauth/(?:start|login)/[\w-]+", "", text)
+
+
+def call_of_a_client_with_pages(host: Running) -> str:
+    """A call of a client that can show pages; the whole answer."""
+    headers, body = stateless_request("tools/call", {"name": "notes__note", "arguments": {"text": "hello"}})
+    body["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = {"elicitation": {"url": {}}}
+    request = urllib.request.Request(host.url, json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return f"{answer.headers}{answer.read().decode()}"
+
+
 def test_no_secret_of_a_login_is_seen_anywhere(
     provider: Provider, protected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twenty and more, of eleven kinds, over a whole life: three logins, refreshes, a client with a key, a revocation,
-    and a logout. They are in nothing that is printed, logged, answered, shown or written, except for the files in which
-    their owner wrote them, and the link for the person."""
+    """Twenty and more, of eleven kinds, over a whole life: three logins in the terminal, refreshes, a client with a
+    key, a revocation, a login at the host with a link from a client, and a logout. They are in nothing that is printed,
+    logged, answered, shown or written, except for the files in which their owner wrote them, and the links for the
+    person."""
     provider.set(lifetime=3)
     known = provider.secrets()
     key, client_secret, sealing = pem(EC), str(CONFIDENTIAL["client_secret"]), secrets.token_hex(16)
@@ -534,12 +553,13 @@ def test_no_secret_of_a_login_is_seen_anywhere(
         "notes": {
             "url": protected,
             "oauth": {"client_id": "confidential", "client_secret": client_secret, "redirect_port": REDIRECT},
+            "consent": {"elicitation": {"url": "allow"}},
         },
         "signed": {"url": protected, "oauth": own},
         "child": {"command": ["/bin/sh", "-c", heard]},
     }
     file = write_config(tmp_path, servers, audit={"arguments": "full"})
-    browsers = [Browser() for _ in range(3)]
+    browsers = [Browser() for _ in range(4)]
     shown: list[str] = []
 
     def run(*words: str) -> None:
@@ -548,11 +568,11 @@ def test_no_secret_of_a_login_is_seen_anywhere(
 
     with serving(file, "signed", options=["--log-level", "debug"]) as host:
         wait_state(host, "needs login")
-        for browser in browsers:
+        for browser in browsers[:3]:
             with login_command(file, "notes", "--yes") as command:
                 assert browser.log_in(command.start_link()).status == 200
                 assert command.end() == 0
-                shown.append(re.sub(r"http://\S+/(?:auth\?|oauth/start/)\S+", "", command.said))
+                shown.append(without_links(command.said))
             wait_state(host, "ready")
         with calling(host) as results:
             pause(7)
@@ -565,12 +585,20 @@ def test_no_secret_of_a_login_is_seen_anywhere(
         provider.set(revoke_all=True)
         shown.append(call(file))
         wait_state(host, "needs login")
+        answer = call_of_a_client_with_pages(host)
+        shown.append(without_links(answer))
+        (link,) = LINK.findall(answer)
+        assert browsers[3].go_on(link).status == 200
+        wait_state(host, "ready")
+        with calling(host) as results:
+            pause(4)
+        shown += results
         run("logout", "notes")
         shown += host.said
     run("audit", "show")
     shown.append(host.errors)
     visited = [page for browser in browsers for page in browser.visited]
-    shown += [page.text for page in visited if "/oauth/" in page.url]
+    shown += [without_links(page.text) for page in visited if "/oauth/" in page.url]
 
     planted = provider.secrets() - known
     planted |= {("state", state) for page in visited for state in re.findall(r"[?&]state=([\w-]{20,})", page.url)}

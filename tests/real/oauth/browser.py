@@ -13,6 +13,7 @@ from typing import IO, NamedTuple
 MAX_PAGES = 20
 _FORM = re.compile(r'<form[^>]* action="([^"]+)"')
 _PROMPT = re.compile(r'name="prompt" value="(\w+)"')
+_GO_ON = re.compile(r'<a href="(/oauth/start/[\w-]+)"')
 
 
 class Page(NamedTuple):
@@ -56,6 +57,14 @@ class Browser:
             url = urllib.parse.urljoin(url, action[1])
             form = {"prompt": prompt[1], "login": self._user, "password": "any"}
         raise AssertionError(f"the login does not end: {self.visited}")
+
+    def go_on(self, url: str) -> Page:
+        """Open the page that shows what a login is for, go on to the issuer, and log in. The last page."""
+        page, further = self.fetch(url)
+        assert (page.status, further) == (200, None), page
+        found = _GO_ON.search(page.text)
+        assert found is not None, page
+        return self.log_in(urllib.parse.urljoin(url, found[1]))
 
     def fetch(self, url: str, form: dict[str, str] | None = None) -> tuple[Page, str | None]:
         """One page, and where it leads on to."""
