@@ -24,6 +24,7 @@ from host.errors import (
     Unavailable,
     UnsupportedVersion,
     UpstreamError,
+    copy_of,
 )
 from host.exchange import Answer, Answered, ClientHandle, MrtrRound
 from host.jsonrpc.messages import (
@@ -173,6 +174,13 @@ class Client:
                 self.era_doubted.set()
             await trio.sleep(ERA_CHECK_PAUSE)
 
+    def _end_with_session(self, problem: LinkLost) -> None:
+        """End the connection at once if the failure of a request shows that its session is over."""
+        if problem.ended_session:
+            lost = copy_of(problem)
+            lost.nothing_begun = False  # this is not known of other requests
+            self.peer.connection_lost(lost)
+
     def _doubt_era(self, problem: PeerError | BrokenAnswer | LinkLost) -> None:
         if _suggests_era_change(problem, stateless=self.negotiated.revision.stateless):
             self.era_doubted.set()
@@ -262,6 +270,9 @@ class Client:
             )
         except PeerError as refusal:
             self._doubt_era(refusal)
+            raise
+        except LinkLost as lost:
+            self._end_with_session(lost)
             raise
 
     async def _call_handshake(
@@ -417,10 +428,14 @@ class Client:
             on_late_result = self._take_orphan if method == TOOLS_CALL.name and self.negotiated.runs_tasks else None
             result = await self.peer.request(method, encode_object(params), upstream_call, headers, on_late_result)
         except (PeerError, BrokenAnswer, LinkLost) as problem:
-            if isinstance(problem, LinkLost) and problem.ended_session and problem.nothing_begun:
-                # What the server sent meanwhile may have been about this request.
-                problem.nothing_begun = self.peer.received_count == received
-                if problem.nothing_begun and method == upstream_call.exchange.request.method:
+            if isinstance(problem, LinkLost) and problem.nothing_begun:
+                # The call has begun if this is a request about its task. What the server sent meanwhile may have been
+                # about this request, if it knew the session then.
+                is_call = method == upstream_call.exchange.request.method
+                is_silent = self.peer.received_count == received or not problem.ended_session
+                problem.nothing_begun = is_call and is_silent
+                self._end_with_session(problem)
+                if problem.nothing_begun and problem.ended_session:
                     raise SessionLost(self.server, f"{self.server} did not process the request: {problem}") from None
             raise self._error(problem, method, upstream_call) from None
         if not is_object(result):

@@ -61,6 +61,8 @@ MAX_RESUMES = 5
 STREAM_GRACE = 0.5
 """Seconds that `notifications/initialized` waits for the standalone stream to open. While it is not open, servers drop
 the messages for it, server requests included, and then wait for the responses."""
+LAST_ANSWERS_TIMEOUT = 1.0
+"""Seconds in which a server that has forgotten a session may refuse the other requests of that session."""
 MIN_RETRY_PAUSE = 1.0
 MAX_KEPT_HEADERS = 64
 """Headers of stateless requests that are kept for the next request of the same method and name."""
@@ -125,10 +127,16 @@ class HttpLink:
         """
         self._deliver = deliver
         self._began.set()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._listen)
-            await self._exchanges.closed.wait()
-            nursery.cancel_scope.cancel()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._listen)
+                await self._exchanges.closed.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            if self._exchanges.lost is not None and self._exchanges.lost.ended_session:
+                with trio.move_on_after(LAST_ANSWERS_TIMEOUT, shield=True):
+                    await self._exchanges.wait_left()
+                self._origin.abort()
         assert self._exchanges.lost is not None
         raise self._exchanges.lost
 
@@ -296,7 +304,7 @@ class HttpLink:
     def _refusal(self, answer: HttpResponse) -> LinkLost:
         """The error for a status other than 2xx. 404 in a session ends the link."""
         if answer.status == 404 and self._session is not None:
-            return self._exchanges.connection_lost(SessionEnded())
+            return self._exchanges.connection_lost(SessionEnded(), abort=False)
         return self._origin.refusal(answer)
 
     def _remember_session(self, answer: HttpResponse) -> None:

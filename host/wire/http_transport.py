@@ -533,9 +533,15 @@ class HttpExchanges:
         self.closed = trio.Event()
         self._abort = abort
         self._count = 0
+        self._left = trio.lowlevel.ParkingLot()
 
     def __len__(self) -> int:
         return self._count
+
+    async def wait_left(self) -> None:
+        """Wait until all exchanges of a link that has ended are over."""
+        while self._count:
+            await self._left.park()
 
     def __enter__(self) -> None:
         if self.lost is not None:
@@ -546,15 +552,19 @@ class HttpExchanges:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._count -= 1
-        if self.lost is not None and isinstance(problem, LinkLost) and not problem.nothing_begun:
-            raise copy_of(self.lost) from None
+        if self.lost is not None:
+            self._left.unpark_all()
+            if isinstance(problem, LinkLost) and not problem.nothing_begun:
+                raise copy_of(self.lost) from None
 
-    def connection_lost(self, lost: LinkLost) -> LinkLost:
-        """End the link and its exchanges, unless it has already ended. Returns the reason for which it ended first."""
+    def connection_lost(self, lost: LinkLost, *, abort: bool = True) -> LinkLost:
+        """End the link and its exchanges, unless it has already ended. Returns the reason for which it ended first.
+        Without `abort`, exchanges in progress go on; the caller aborts the transport."""
         if self.lost is None:
             self.lost = lost
             self.closed.set()
-            self._abort()
+            if abort:
+                self._abort()
         return self.lost
 
 

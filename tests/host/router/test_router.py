@@ -1292,6 +1292,24 @@ async def test_a_call_of_a_forgotten_session_is_sent_once_more(
         assert server.asked.count("initialize") == 1
 
 
+async def test_all_calls_that_a_server_refused_with_the_session_are_sent_once_more(autojump_clock: MockClock) -> None:
+    """Those that were in flight at the same time, too."""
+
+    class Slow(Forgetful):
+        async def before_refusal(self, request: Request) -> None:
+            await trio.sleep(0.2 * len(self.refused))
+
+    server = Slow()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        await trio.sleep(20)
+        server.forgets, server.asked = 3, []
+        calls = [later(nursery, client.call, "a__x") for _ in range(3)]
+        for call in calls:
+            assert "isError" not in await call.comes()
+        assert (len(server.refused), server.asked.count("tools/call"), server.asked.count("initialize")) == (3, 3, 1)
+
+
 async def test_a_call_is_sent_once_more_only_once(autojump_clock: MockClock) -> None:
     server = Forgetful()
     async with open_world(server) as world:

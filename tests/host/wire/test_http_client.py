@@ -230,6 +230,29 @@ async def test_a_session_id_of_other_characters_is_refused(session: str) -> None
             await found.link.send(ask(1, "initialize"))
 
 
+async def test_a_server_that_has_forgotten_a_session_may_say_so_of_each_request() -> None:
+    """Also of those that were sent before it said so of the first (rule 32)."""
+
+    async def post(heard: Heard, wire: Wire) -> None:
+        await trio.sleep(0.2 * json.loads(heard.body)["id"])
+        await wire.say(404)
+
+    outcomes: list[LinkLost] = []
+
+    async def send(link: HttpLink, parcel: Parcel) -> None:
+        try:
+            await link.send(parcel)
+        except LinkLost as lost:
+            outcomes.append(lost)
+
+    async with serving(scripted(post, session="s-1")) as server, linked(server.url) as found:
+        await found.link.send(ask(1, "initialize"))
+        async with trio.open_nursery() as nursery:
+            for id in (1, 2, 3):
+                nursery.start_soon(send, found.link, ask(id))
+        assert [(type(each), each.nothing_begun) for each in outcomes] == [(SessionEnded, True)] * 3
+
+
 async def test_a_404_with_a_session_ends_the_link_and_every_exchange_on_it() -> None:
     """Nothing is asked in that session any more; a new link knows nothing of it (rule 32)."""
 
