@@ -19,7 +19,7 @@ import time
 import urllib.request
 from base64 import urlsafe_b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -88,9 +88,9 @@ def file(provider: Provider, protected: str, tmp_path: Path) -> Iterator[Path]:
     provider.set(lifetime=3600, format="opaque", down=False, delay=0, hold=0)
 
 
-def log_in(file: Path, server: str = "notes") -> str:
+def log_in(file: Path, options: Sequence[str] = ()) -> str:
     """Log in as a person with a browser does; what the command said."""
-    with login_command(file, server) as command:
+    with login_command(file, "notes", *options) as command:
         page = Browser().log_in(command.start_link())
         assert page.status == 200, page
         assert command.end() == 0, command.said
@@ -458,6 +458,31 @@ def test_a_revoked_login_is_told_once(file: Path, provider: Provider) -> None:
         assert not host.state_lines("notes", "failed")
         (row,) = credentials(file)
         assert row["state"] == "needs login: colonnade login notes"
+
+
+def test_another_issuer_waits_for_a_person(provider: Provider, tmp_path: Path) -> None:
+    """The server at the same URL names another issuer than at the login that a person has approved: neither the host
+    nor `colonnade login` registers there, or sends it anything else."""
+    port = free_port()
+    with running_provider() as other, ExitStack() as later:
+        with protected_server(provider.issuer, "notes", port=port) as url:
+            file = write_config(tmp_path, {"notes": {"url": url}})
+            log_in(file)
+            host = later.enter_context(serving(file, "notes"))
+            assert call(file) == "noted: hello"
+        with protected_server(other.issuer, "notes", port=port):
+            until(lambda: "colonnade login notes" in call(file), "the former tokens are refused")
+            assert wait_state(host, "needs login")
+            refused = run_colonnade(file, "login", "notes")
+            assert (refused.returncode, "nothing was changed" in refused.stderr) == (1, True), refused
+            assert f"  issuer:    {other.issuer}\n" in refused.stdout
+            assert f"The last login was at another issuer: {provider.issuer}\n" in refused.stdout
+            assert [row["issuer"] for row in credentials(file)] == [provider.issuer]
+            assert other.events() == []
+            log_in(file, options=["--yes"])
+            wait_state(host, "ready")
+            assert call(file) == "noted: hello"
+            assert [row["issuer"] for row in credentials(file)] == [other.issuer]
 
 
 @pytest.mark.parametrize(

@@ -96,9 +96,9 @@ def running_provider(*clients: Mapping[str, object], **options: object) -> Itera
 
 
 @contextmanager
-def protected_server(issuer: str, *scopes: str) -> Iterator[str]:
-    """The protected server, for the block; its URL."""
-    command = [sys.executable, str(SOURCE / "protected.py"), str(free_port()), issuer, *scopes]
+def protected_server(issuer: str, *scopes: str, port: int | None = None) -> Iterator[str]:
+    """The protected server, for the block; its URL. It is at a free port, unless one is given."""
+    command = [sys.executable, str(SOURCE / "protected.py"), str(port or free_port()), issuer, *scopes]
     with _program(command, r"http://\S+/mcp") as url:
         until(lambda: _answers(url), "the protected server answers")
         yield url
