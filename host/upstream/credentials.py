@@ -31,7 +31,7 @@ from host.upstream.login import obtain_own, store_login
 from host.upstream.vault import Login, Vault
 from host.url import Url
 from host.wire.http_transport import Authorization, Header
-from host.wire.issuer_http import IssuerHttp, find_home
+from host.wire.issuer_http import IssuerHttp
 from host.wire.link import LinkLost
 
 REFRESH_AHEAD = 60.0
@@ -101,6 +101,8 @@ class Credential(Authorization):
         self._nursery = nursery
         self._now = now
         self._revision = -1
+        self._issuer = ""
+        """That of the stored login, also if the rest of it cannot be read; empty without one for this server."""
         self._header: Header | None = None
         self._refresh_at = -math.inf
         """Unix time at which the present token is refreshed; in the past if there is none."""
@@ -237,7 +239,7 @@ class Credential(Authorization):
         now = self._now()
         if refused is not None and now < self._suspect_until:
             raise OAuthProblem("the server refuses the tokens that its issuer gives")
-        login = await obtain_own(self.spec, self.login, now)
+        login = await obtain_own(self.spec, self.login, self._issuer, now)
         self.adopt(await store_login(self._store, self._vault, self._key, login))
         if refused is not None:
             self._suspect(login, now)
@@ -278,7 +280,7 @@ class Credential(Authorization):
         if login.refresh_token is None or (refused is not None and now < self._suspect_until):
             return over
         try:
-            http = IssuerHttp(await find_home(self.server))
+            http = await IssuerHttp.of(self.server)
             caller = Caller(self._present_client(login.client), login.issuer, now)
             form = refresh_form(login.refresh_token, login.resource, caller)
             tokens = read_tokens(*await http.post(login.token_endpoint, form))
@@ -319,14 +321,14 @@ class Credential(Authorization):
         if revision == self._revision or 0 <= revision < self._revision:  # a reading from before the last change
             return
         self._revision, self.login, self.problem, self._unsaved = revision, None, "", None
+        if stored is not None and not covers(self.server, stored.resource):
+            stored = None  # the configuration has another url by now, and the token must not go there
+        self._issuer = "" if stored is None else stored.issuer
         if stored is not None:
             try:
-                login = self._vault.open(self._key, stored)
+                self.login = self._vault.open(self._key, stored)
             except OAuthProblem as problem:
                 self.problem = str(problem)
-            else:
-                # With another url in the configuration, the token must not go there.
-                self.login = login if covers(self.server, login.resource) else None
         self._set_header()
         self._learn_secrets()
         self._changed.unpark_all()

@@ -47,7 +47,7 @@ from host.upstream.vault import Login, Vault
 from host.url import Url
 from host.wire.acceptor import Limits, ServeHttp
 from host.wire.http_transport import EVENT_STREAM, JSON, open_origin
-from host.wire.issuer_http import IssuerHttp, IssuerUnreachable, find_home
+from host.wire.issuer_http import IssuerHttp, IssuerUnreachable
 from host.wire.link import LinkLost
 from host.wire.port import bind
 
@@ -155,7 +155,7 @@ async def propose(
     server, key = Url.parse(spec.url.reveal()), CredentialKey(spec.id)
     stored = (await complete(store.read_credentials())).get(key)
     former, former_issuer = _opened(vault, key, stored), "" if stored is None else stored.issuer
-    http = IssuerHttp(await find_home(server))
+    http = await IssuerHttp.of(server)
     challenge = challenge or await probe(spec)
     found = await discover(server, challenge, http, former_issuer)
     known = _known_scopes(former, found)
@@ -279,20 +279,24 @@ def _begun(issuer: Issuer, resource: str, client: ClientRegistration, scopes: tu
     )
 
 
-async def obtain_own(spec: HttpServer, former: Login | None, now: float) -> Login:
+async def obtain_own(spec: HttpServer, former: Login | None, former_issuer: str, now: float) -> Login:
     """A login of Colonnade itself, with the client of the configuration (RFC 6749, 4.4). No person sees the issuer, so
     it must be the one of the first time: the client's secret is sent to it.
+
+    Args:
+        former: the present login, if it can be read.
+        former_issuer: its issuer, in any case; empty without one.
 
     Raises:
         OAuthProblem: the issuer refuses, or is another one.
     """
     assert spec.oauth is not None
     server = Url.parse(spec.url.reveal())
-    http, challenge = IssuerHttp(await find_home(server)), await probe(spec)
-    found = await discover(server, challenge, http, "" if former is None else former.issuer)
-    if former is not None and former.issuer != found.issuer.id:
+    http, challenge = await IssuerHttp.of(server), await probe(spec)
+    found = await discover(server, challenge, http, former_issuer)
+    if former_issuer not in ("", found.issuer.id):
         raise OAuthProblem(
-            f"the server names the issuer {found.issuer.id} now, and not {former.issuer} any more: colonnade logout "
+            f"the server names the issuer {found.issuer.id} now, and not {former_issuer} any more: colonnade logout "
             f"{spec.id} accepts it"
         )
     client = _configured_client(spec.oauth, found.issuer, "")
@@ -339,7 +343,7 @@ async def revoke(login: Login, server: Url) -> bool:
     """
     if login.revocation_endpoint is None:
         return False
-    http = IssuerHttp(await find_home(server))
+    http = await IssuerHttp.of(server)
     caller = Caller(login.client, login.issuer, time.time())
     for token, hint in ((login.refresh_token, "refresh_token"), (login.access_token, "access_token")):
         if token is not None:

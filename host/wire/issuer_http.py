@@ -48,10 +48,22 @@ class IssuerHttp:
 
     Args:
         home: the zone of that server; see `find_home`.
+        host: the host of that server, which has to stay in its zone: otherwise a name could lead inside while its zone
+            is looked at, and outside for the documents that name an issuer inside.
     """
 
-    def __init__(self, home: Zone) -> None:
+    def __init__(self, home: Zone, host: str = "") -> None:
         self.home = home
+        self._host = host
+
+    @classmethod
+    async def of(cls, server: Url) -> IssuerHttp:
+        """Those for the login at this server.
+
+        Raises:
+            IssuerUnreachable: its name cannot be looked up.
+        """
+        return cls(await find_home(server), server.host)
 
     async def get(self, url: Url) -> bytes | None:
         """A JSON document; None if there is none.
@@ -104,7 +116,10 @@ class IssuerHttp:
             return await open_channel(url)  # which says so
         addresses = await _look_up(url)
         for address in addresses:
-            check_zone(zone_of(address), self.home)
+            zone = zone_of(address)
+            check_zone(zone, self.home)
+            if url.host == self._host and zone is not self.home:
+                raise OAuthProblem("the name of the server leads elsewhere now: nothing is sent there")
         for address in addresses[:-1]:
             try:
                 return await open_channel(url, address)

@@ -508,6 +508,22 @@ async def test_a_refused_client_is_told_and_lasts() -> None:
         assert credential.remedy == "correct oauth of the server in the configuration"
 
 
+async def test_the_issuer_of_a_login_that_cannot_be_read_is_the_one_that_gets_the_secret() -> None:
+    """The key of the stored logins is another one by now, and the server names another issuer. With another url it is
+    another server, whose first issuer it is."""
+    async with own({"access_token": "own"}) as (issuer, process), open_issuer() as evil:
+        sealed = VAULT.close(CredentialKey("other"), login(issuer))
+        await complete(process.store.write(lambda transaction: transaction.put_credential(NOTES, sealed)))
+        await process.credentials.reload()
+        issuer.documents[RESOURCE_METADATA]["authorization_servers"] = [evil.id]
+        with pytest.raises(LoginUnavailable, match=r"names the issuer .* now"):
+            await process.of(issuer).renew(None)
+        assert not evil.paths("/token")
+        evil.oauth, evil.tokens = OWN, [{"access_token": "evil"}]
+        evil.documents[ISSUER_METADATA]["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
+        assert await process.of(evil).renew(None) == bearer("evil")
+
+
 # Logins stored for another place
 
 

@@ -370,7 +370,7 @@ async def test_a_client_gets_a_token_for_itself() -> None:
         configure(issuer, OWN)
         metadata(issuer)["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
         issuer.tokens = [{"access_token": "own", "expires_in": 60}]
-        made = await obtain_own(issuer.spec, None, 5.0)
+        made = await obtain_own(issuer.spec, None, "", 5.0)
         (asked,) = issuer.paths("/token")
         assert asked.form == {
             "grant_type": "client_credentials",
@@ -387,7 +387,7 @@ async def test_the_secret_of_a_client_goes_to_the_issuer_of_the_first_time_only(
         configure(issuer, OWN)
         issuer.documents[RESOURCE_METADATA]["authorization_servers"] = [evil.id]
         with pytest.raises(OAuthProblem, match=r"names the issuer .* now"):
-            await obtain_own(issuer.spec, login(issuer), 5.0)
+            await obtain_own(issuer.spec, login(issuer), issuer.id, 5.0)
         assert not evil.paths("/token")
 
 

@@ -280,6 +280,22 @@ async def test_the_home_of_a_server(url: str, addresses: list[str], home: Zone) 
     assert await find_home(Url.parse(url)) is home
 
 
+async def test_a_server_that_has_left_its_zone_is_not_asked(connected: list[tuple[str, str | None]]) -> None:
+    """Its name leads inside while its zone is looked at, and outside for its metadata: these could name an issuer
+    inside."""
+    server = Url.parse("https://mcp.example/mcp")
+    names = Names(mcp=[["10.0.0.1"], ["93.184.216.34"], ["10.0.0.1"]], login=[["93.184.216.34"]])
+    trio.socket.set_custom_hostname_resolver(names)
+    http = await IssuerHttp.of(server)
+    with pytest.raises(OAuthProblem, match="leads elsewhere now"):
+        await http.get(server)
+    assert connected == []
+    for url, address in ((server, "10.0.0.1"), (Url.parse("https://login.example/"), "93.184.216.34")):
+        with pytest.raises(IssuerUnreachable):
+            await http.get(url)
+        assert connected.pop() == (url.host, address)
+
+
 async def test_a_server_whose_name_is_not_known() -> None:
     trio.socket.set_custom_hostname_resolver(Names(mcp=[[]]))
     with pytest.raises(IssuerUnreachable, match="cannot be looked up"):
