@@ -26,8 +26,8 @@ test: $(INSTALLED_DEV)  ## style, types, layers and the fast tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not browser"
 
-test-slow: $(INSTALLED_DEV)  ## the tests that `make test` leaves out, but those in a browser
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow and not browser"
+test-slow: $(INSTALLED_DEV)  ## the tests that `make test` leaves out, but those in a browser; they wait half of the time
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m "slow and not browser"
 
 test-all: test test-slow  ## every test but those in a browser
 
