@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -213,9 +214,11 @@ def check_issuer_id(text: str) -> str:
     Raises:
         OAuthProblem: it is none.
     """
-    if len(text) > _MAX_URL or not _IDENTIFIER.fullmatch(text):
-        raise OAuthProblem("the issuer that the server names is no plain URL")
-    return text
+    if len(text) <= _MAX_URL and _IDENTIFIER.fullmatch(text):
+        with suppress(ValueError):
+            Url.parse(text)
+            return text
+    raise OAuthProblem("the issuer that the server names is no plain URL")
 
 
 def issuer_urls(issuer: str) -> Iterator[Url]:

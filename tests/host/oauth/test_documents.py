@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -145,6 +146,10 @@ def test_a_resource_that_is_not_named_is_the_url_without_query() -> None:
         "javascript:alert(1)",
         "https://a.example/\x1b[2J",
         "https://a.example/ or click here",
+        "https://a.example:99999",
+        "https://a.example:b:c",
+        "https://[::1",
+        "https://:443/x",
         "https://" + "a" * 3000,
         "",
     ],
@@ -152,6 +157,12 @@ def test_a_resource_that_is_not_named_is_the_url_without_query() -> None:
 def test_an_issuer_is_a_plain_url(issuer: str) -> None:
     with pytest.raises(OAuthProblem, match="no plain URL"):
         check_issuer_id(issuer)
+
+
+@given(st.from_regex(r"https?://[a0.:\[\]-]{1,9}(/[a%.;]{0,5})?", fullmatch=True))
+def test_an_issuer_is_refused_or_can_be_asked(issuer: str) -> None:
+    with suppress(OAuthProblem):
+        assert list(issuer_urls(check_issuer_id(issuer)))
 
 
 def test_metadata_are_looked_for_in_the_order_of_the_specification() -> None:
