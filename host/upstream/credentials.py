@@ -226,7 +226,11 @@ class Credential(Authorization):
         try:
             # Not cancelled from here on: the issuer may have taken back the former token when it answers.
             with trio.fail_after(REFRESH_TIMEOUT, shield=True):
-                self._unsaved = self._unsaved or await self._refreshed(refused)
+                if self._unsaved is None:
+                    revision, renewed = self._revision, await self._refreshed(refused)
+                    if self._revision != revision:
+                        return  # a person has logged in or out meanwhile
+                    self._unsaved = renewed
                 await self._put(self._unsaved)
         except trio.TooSlowError:
             raise OAuthProblem(f"the issuer did not answer within {REFRESH_TIMEOUT:.0f} s") from None
@@ -251,19 +255,23 @@ class Credential(Authorization):
     async def _lease(self, refused: Header | None) -> bool:
         """Get the right to refresh. False if there is another login or token by now, which is then the present one."""
         while True:
-            stored, is_leased = await complete(self._store.write(self._take_lease))
-            if stored is None or stored.revision != self._revision:
+            revision = self._revision
+            stored, is_leased = await complete(self._store.write(partial(self._take_lease, revision=revision)))
+            if stored is None or stored.revision != revision:
                 self.adopt(stored)
-                if self.login is None or self.login.is_over or self._usable(refused) is not None:
-                    return False
-                continue
-            if is_leased:
+            elif not is_leased:
+                await trio.sleep(LEASE_CHECK)
+            elif self._revision == revision:
                 return True
-            await trio.sleep(LEASE_CHECK)
+            # `reload` may have seen another one while this task waited.
+            is_other = self._revision != revision
+            if self.login is None or self.login.is_over or (is_other and self._usable(refused) is not None):
+                return False
 
-    def _take_lease(self, transaction: Transaction) -> tuple[StoredCredential | None, bool]:
+    def _take_lease(self, transaction: Transaction, *, revision: int) -> tuple[StoredCredential | None, bool]:
+        """What is stored, and whether that is this revision and may be changed now."""
         stored = transaction.credential(self._key)
-        if stored is None or stored.revision != self._revision:
+        if stored is None or stored.revision != revision:
             return stored, False
         now = self._now()
         return stored, transaction.lease_credential(self._key, self._holder, now, now + LEASE)
@@ -304,10 +312,11 @@ class Credential(Authorization):
         return msgspec.structs.replace(client, client_secret=secret.reveal())
 
     async def _put(self, login: Login) -> None:
-        sealed = self._vault.close(self._key, login)
+        """Store the present login as changed. Adopts what is stored afterwards."""
+        sealed, revision = self._vault.close(self._key, login), self._revision
 
         def change(transaction: Transaction) -> StoredCredential | None:
-            stored, is_leased = self._take_lease(transaction)
+            stored, is_leased = self._take_lease(transaction, revision=revision)
             # Otherwise a person has logged in or out meanwhile.
             return transaction.put_credential(self._key, sealed) if is_leased else stored
 

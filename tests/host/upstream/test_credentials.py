@@ -23,6 +23,7 @@ from host.storage.store import CredentialKey, StateError
 from host.upstream import credentials as module
 from host.upstream.credentials import LEASE, REFUSAL_WINDOW, RETRY_PAUSE, LoginUnavailable, open_credentials
 from host.upstream.output import redactor
+from host.upstream.vault import Vault
 from host.wire.http_transport import Header, Response, Transport, open_origin
 from tests.host.upstream.test_connection import CHILD
 from tests.kit.gates import folder, locked, store_opener
@@ -370,6 +371,38 @@ async def test_a_login_during_a_refresh_wins() -> None:
             issuer.before_token.set()
         assert one.of(issuer).current() == bearer("new")
         assert one.of(issuer).login_id == "login-2"
+
+
+async def test_a_login_during_a_refresh_wins_also_if_it_was_seen_meanwhile() -> None:
+    async with open_issuer() as issuer, processes(2, stored=login(issuer)) as (one, other):
+        issuer.tokens, issuer.before_token = [renewed(2)], trio.Event()
+        one.clock.time = START + 601
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.of(issuer).renew, None)
+            await until(lambda: issuer.asked)
+            put(other.store, login(issuer, id="login-2", access_token="new", expires=None))
+            await one.credentials.reload()
+            issuer.before_token.set()
+        assert one.of(issuer).current() == bearer("new")
+        assert present(one.store) == login(issuer, id="login-2", access_token="new", expires=None)
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+async def test_what_is_seen_while_another_process_refreshes_is_not_refreshed(is_readable: bool) -> None:
+    """A new token needs no refresh, and there is none for a login that somebody stored with another key."""
+    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+        credential, new = process.of(issuer), login(issuer, access_token="new", expires=None)
+        process.clock.time = START + 601
+        free_at = START + 700
+        assert await complete(process.store.write(lambda each: each.lease_credential(NOTES, "x", START, free_at)))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(credential.renew, None)
+            await trio.sleep(0.05)  # it has looked at the lease, and will again
+            sealed = (VAULT if is_readable else Vault(b"k" * 32)).close(NOTES, new)
+            await complete(process.store.write(lambda each: each.put_credential(NOTES, sealed)))
+            await process.credentials.reload()
+        assert credential.current() == (bearer("new") if is_readable else None)
+        assert issuer.asked == []
 
 
 async def test_a_logout_during_a_refresh_stays_one() -> None:
