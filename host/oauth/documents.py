@@ -62,7 +62,6 @@ class Issuer:
     registration_endpoint: str | None
     revocation_endpoint: str | None
     token_auth_methods: tuple[str, ...]
-    revocation_auth_methods: tuple[str, ...]
     scopes: tuple[str, ...]
     sends_iss: bool
     takes_client_urls: bool
@@ -114,7 +113,6 @@ class _IssuerDocument(msgspec.Struct):
     response_types_supported: list[str] | None = None
     code_challenge_methods_supported: list[str] | None = None
     token_endpoint_auth_methods_supported: list[str] | None = None
-    revocation_endpoint_auth_methods_supported: list[str] | None = None
     scopes_supported: list[str] | None = None
     authorization_response_iss_parameter_supported: bool | None = None
     client_id_metadata_document_supported: bool | None = None
@@ -252,15 +250,13 @@ def read_issuer(data: bytes, issuer: str, home: Zone) -> Issuer:
         raise OAuthProblem(f"the issuer {issuer} does not offer PKCE with S256, without which a login is not safe")
     if document.response_types_supported is not None and "code" not in document.response_types_supported:
         raise OAuthProblem(f"the issuer {issuer} does not offer the authorization code grant")
-    methods = tuple(document.token_endpoint_auth_methods_supported or ("client_secret_basic",))
     return Issuer(
         issuer,
         _endpoint(document.authorization_endpoint, home),
         _endpoint(document.token_endpoint, home),
-        document.registration_endpoint and _endpoint(document.registration_endpoint, home),
-        document.revocation_endpoint and _endpoint(document.revocation_endpoint, home),
-        methods,
-        tuple(document.revocation_endpoint_auth_methods_supported or methods),
+        _endpoint(document.registration_endpoint, home) if document.registration_endpoint else None,
+        _endpoint(document.revocation_endpoint, home) if document.revocation_endpoint else None,
+        tuple(document.token_endpoint_auth_methods_supported or ("client_secret_basic",)),
         split_scopes(" ".join(document.scopes_supported or ())),
         bool(document.authorization_response_iss_parameter_supported),
         bool(document.client_id_metadata_document_supported),

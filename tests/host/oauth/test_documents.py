@@ -197,8 +197,10 @@ def test_what_an_issuer_offers() -> None:
     assert (found.scopes, found.token_auth_methods) == (("openid", "offline_access"), ("none",))
 
 
-def test_what_an_issuer_does_not_say() -> None:
-    found = read_issuer(dump({**METADATA, "scopes_supported": None}), ISSUER, Zone.PUBLIC)
+@pytest.mark.parametrize("nothing", [None, ""])
+def test_what_an_issuer_does_not_say(nothing: str | None) -> None:
+    more = {"scopes_supported": None, "registration_endpoint": nothing, "revocation_endpoint": nothing}
+    found = read_issuer(dump({**METADATA, **more}), ISSUER, Zone.PUBLIC)
     assert (found.registration_endpoint, found.revocation_endpoint, found.scopes) == (None, None, ())
     assert (found.sends_iss, found.takes_client_urls) == (False, False)
     assert found.token_auth_methods == ("client_secret_basic",)  # RFC 8414, 2
