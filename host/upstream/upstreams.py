@@ -139,7 +139,7 @@ class Upstreams:
                     await upstream.supervise(self._open_link)
         finally:
             for each in upstream.connections:
-                if each.is_starting:
+                if each.is_starting or each.needs_login:
                     each.state = Disabled()  # requests that wait for it look for its successor
             upstream.stopped.set()
 

@@ -141,6 +141,17 @@ async def test_a_login_elsewhere_lets_the_call_go_on_and_withdraws_the_question(
         assert withdrawn["requestId"] == asked["id"]
 
 
+async def test_a_call_goes_on_after_a_login_to_the_restarted_server(autojump_clock: MockClock) -> None:
+    async with hosting() as host:
+        client = await host.client()
+        call = host.begins(client)
+        await client.is_asked(ELICIT)
+        host.world.upstreams.apply({"notes": host.world.upstreams.by_id["notes"].spec}, {"notes"})
+        await client.is_asked(ELICIT, 1)
+        await host.logs_in()
+        assert await call.comes() == OK
+
+
 @pytest.mark.parametrize("isolation", [Isolation.PER_CLIENT, Isolation.PER_CALL])
 async def test_a_dedicated_instance_waits_for_the_login_too(isolation: Isolation, autojump_clock: MockClock) -> None:
     async with hosting(isolation=isolation, stored=login(NOWHERE)) as host:
