@@ -187,7 +187,10 @@ class Credential(Authorization):
         await attempt.done.wait()
         if attempt.problem is not None:
             raise copy_of(attempt.problem)
-        return self._usable(refused)
+        header = self._usable(refused)
+        if header is None and self._can_have_token:  # without one the server would say that nobody is logged in
+            raise LoginUnavailable("its token could not be had: the one that came is not valid any more", lasting=False)
+        return header
 
     def _usable(self, refused: Header | None) -> Header | None:
         return self._header if self._header is not refused and self._now() < self._expires else None

@@ -216,6 +216,25 @@ async def test_an_issuer_that_is_down_for_a_minute_does_not_stop_a_valid_token()
         assert await credential.renew(None) == bearer("access-2")
 
 
+async def test_a_token_that_expires_before_it_comes_does_not_end_the_login() -> None:
+    """The issuer is slow, or the machine sleeps meanwhile."""
+    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+        issuer.tokens, issuer.before_token = [renewed(2), renewed(3)], trio.Event()
+        credential = process.of(issuer)
+        process.clock.time = START + 601
+
+        async def ask() -> None:
+            with pytest.raises(LoginUnavailable, match="not valid any more"):
+                await credential.renew(None)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await until(lambda: issuer.asked)
+            process.clock.time += 601
+            issuer.before_token.set()
+        assert await credential.renew(None) == bearer("access-3")
+
+
 async def test_without_a_refresh_token_an_expired_login_is_over() -> None:
     async with open_issuer() as issuer, processes(stored=login(issuer, refresh_token=None)) as (process,):
         credential = process.of(issuer)
