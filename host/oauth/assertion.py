@@ -25,13 +25,14 @@ def client_assertion(client_id: str, issuer: str, key: str, now: float) -> str:
         OAuthProblem: the key cannot be used. The error contains nothing of it.
     """
     # Few hosts need these, and importing them takes 30 ms.
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
         private = load_pem_private_key(key.encode(), None)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         private = None
     if isinstance(private, RSAPrivateKey):
         algorithm = "RS256"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from base64 import urlsafe_b64decode
+from base64 import b64encode, urlsafe_b64decode
 from typing import Any
 
 import pytest
@@ -25,6 +25,13 @@ RSA = rsa.generate_private_key(65537, 2048)
 def pem(key: PrivateKeyTypes, password: bytes | None = None) -> str:
     encryption = NoEncryption() if password is None else BestAvailableEncryption(password)
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption).decode()
+
+
+def on_another_curve() -> str:
+    """A key on a curve that the library does not know."""
+    named = bytes.fromhex("06082a8648ce3d0301")  # ANSI X9.62 prime curves; P-256 is 07
+    der = EC.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()).replace(named + b"\7", named + b"\x63")
+    return f"-----BEGIN PRIVATE KEY-----\n{b64encode(der).decode()}\n-----END PRIVATE KEY-----\n"
 
 
 def decoded(part: str) -> bytes:
@@ -63,6 +70,7 @@ def test_the_signature_is_that_of_the_key() -> None:
         "",
         pem(Ed25519PrivateKey.generate()),
         pem(ec.generate_private_key(ec.SECP384R1())),
+        on_another_curve(),
         pem(EC, b"password"),
         "-----BEGIN PRIVATE KEY-----\ns3cret\n-----END PRIVATE KEY-----\n",
     ],
