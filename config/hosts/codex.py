@@ -44,7 +44,7 @@ _SURFACES = frozenset({"code_mode", "deferred", "direct"})
 _ASKS = {"auto": False, "prompt": True, "writes": True, "approve": False}
 _HOOKS = ("PreToolUse", "PermissionRequest")
 """Hooks that may deny a call."""
-_NO_OAUTH = "needs OAuth, which is not supported yet; put a token into a variable and name it in bearer_token_env_var"
+_NO_OAUTH = "needs OAuth in a way that is unsupported; put a token into a variable and name it in bearer_token_env_var"
 
 
 _read_client = oauth_client(client_id="client_id", scopes="scopes")
