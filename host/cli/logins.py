@@ -110,7 +110,7 @@ class Logins:
             proposed = await propose(spec, self._store, self._vault, bound)
             _show(proposed)
             if proposed.is_other_issuer and not accept_other_issuer and not _accepts_issuer():
-                raise OAuthProblem("nothing was changed")
+                raise OAuthProblem("nothing was changed; --yes accepts the new issuer")
             pending = await begin(proposed)
             box = AnswerBox(pending.request)
             serve_http = choose_plain_server(self._config.listen)
@@ -208,11 +208,13 @@ def _show(proposed: ProposedLogin) -> None:
 
 
 def _accepts_issuer() -> bool:
-    return sys.stdin.isatty() and is_confirmed("Log in at the new one?")
+    return sys.stdin is not None and sys.stdin.isatty() and is_confirmed("Log in at the new one?")
 
 
 async def _read_pasted(box: AnswerBox) -> None:
     """Take the lines that a person pastes, until one is the answer. The end of the input ends nothing."""
+    if sys.stdin is None:  # closed by whoever started the command
+        return
     # Not in a thread: one that still reads when the program ends would crash it.
     pasted = b""
     while len(pasted) < _MAX_PASTE:

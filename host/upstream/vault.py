@@ -125,7 +125,8 @@ def open_vault(state: State, environ: Mapping[str, str]) -> Vault:
             f"{KEY_VARIABLE} has {len(given)} characters; expected at least {MIN_KEY} random ones, for instance of "
             "`openssl rand -hex 32`"
         )
-    return Vault(hashlib.blake2b(given.encode(), digest_size=32, person=b"colonnade login").digest())
+    secret = given.encode("utf-8", "surrogateescape")  # an environment variable may hold any bytes
+    return Vault(hashlib.blake2b(secret, digest_size=32, person=b"colonnade login").digest())
 
 
 def _binding(key: CredentialKey, resource: str, issuer: str) -> bytes:

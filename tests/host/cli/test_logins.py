@@ -18,6 +18,7 @@ import trio
 from config import Config, load
 from host.audit.read import records
 from host.audit.writer import Audit
+from host.cli import logins as module
 from host.cli.exit_codes import CommandFailed
 from host.cli.logins import Logins
 from host.errors import AuditUnavailable
@@ -228,6 +229,19 @@ def test_another_issuer_needs_a_person(tmp_path: Path, typing: Typing, monkeypat
         stored = home.present()
         assert stored is not None
         assert stored.issuer == evil.id
+
+
+def test_a_login_needs_no_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The browser may bring the answer, also where the command was started without one."""
+    monkeypatch.setattr(sys, "stdin", None)
+    monkeypatch.setattr(module, "TIME_LIMIT", 0.2)
+    with issuers() as (issuer,):
+        home = Home(tmp_path, issuer.url)
+        with pytest.raises(CommandFailed, match="nobody logged in within"):
+            home.log_in()
+        home.store(login(issuer, issuer="https://former.example"))
+        with pytest.raises(CommandFailed, match="--yes accepts the new issuer"):
+            home.log_in()
 
 
 def test_a_logout_forgets_and_revokes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,6 +98,14 @@ def test_the_key_may_stand_in_a_file_or_in_the_keyring(tmp_path: Path, memory: M
             open_vault(state, {KEY_VARIABLE: reference})
 
 
+def test_a_key_may_be_any_bytes(tmp_path: Path) -> None:
+    """An environment variable may hold what is no text: Python has it as surrogates."""
+    state = open_state(tmp_path / "state")
+    key = (b"\xff" * 40).decode("utf-8", "surrogateescape")
+    assert Same(open_vault(state, {KEY_VARIABLE: key}), open_vault(state, {KEY_VARIABLE: key}))
+    assert not Same(open_vault(state, {KEY_VARIABLE: key}), open_vault(state, {KEY_VARIABLE: key[1:]}))
+
+
 def test_a_short_key_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="COLONNADE_KEY has 5 characters") as caught:
         open_vault(open_state(tmp_path / "state"), {KEY_VARIABLE: "short"})
