@@ -129,7 +129,8 @@ class Callback:
     async def _start(self, send: Send) -> None:
         """Only the first browser gets the cookie; so a link that leaked afterwards is worth nothing."""
         if self._cookie is not None:
-            await _say(send, 409, "This login has already begun, in this browser or in another one.")
+            said = "This login has already begun, in this browser or in another one."
+            await _say(send, 409, f"{said} If the issuer's page is lost, begin another login: colonnade login.")
             return
         self._cookie = secrets.token_urlsafe(24)  # before the login is waited for: another browser may come meanwhile
         try:

@@ -127,7 +127,8 @@ async def test_a_login_begins_once() -> None:
     """Another program that saw the link later cannot begin in its own browser."""
     async with opened() as page:
         cookie = await page.start()
-        assert (await page.get(page.callback.start_url.removeprefix(page.callback.origin))).status == 409
+        again = await page.get(page.callback.start_url.removeprefix(page.callback.origin))
+        assert (again.status, "begin another login: colonnade login" in again.text) == (409, True)
         assert (await page.get("/oauth/callback?code=c", cookie=cookie)).status == 200
 
 
