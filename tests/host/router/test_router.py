@@ -22,7 +22,7 @@ from host.errors import (
     Forbidden,
     UpstreamError,
 )
-from host.journal import RequestCompleted
+from host.journal import EntryOmitted, RequestCompleted, SessionOpened
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
 from host.jsonrpc.raw import encode
 from host.peer.outstanding import PeerError
@@ -1247,7 +1247,8 @@ class ForgettingLink(MemoryLink):
             await self._server.before_refusal(message)
             self._is_over = True
             self.close()
-            await trio.lowlevel.checkpoint()  # the end of the link is noticed first
+            if self._server.ends_first:
+                await trio.lowlevel.checkpoint()
             raise SessionEnded(nothing_begun=True)
         await super().send(parcel)
 
@@ -1259,6 +1260,8 @@ class Forgetful(ScriptedServer):
         super().__init__("a", **{"tools": ["x"], "answers": {"tools/call": echo}, **more})
         self.methods: tuple[str, ...] = ("tools/call",)
         self.forgets = 0
+        self.ends_first = True
+        """The end of the link is noticed before the end of the request."""
         self.refused: list[str] = []
 
     async def before_refusal(self, request: Request) -> None:
@@ -1460,3 +1463,17 @@ async def test_a_call_whose_session_is_not_to_be_had_any_more_is_sent_statelessl
         assert await client.call("a__x") == {"content": []}
         assert [era for era, method in server.asked_in if method == "tools/call"] == ["handshake", "stateless"]
         assert server.refused == ["tools/call"]
+
+
+async def test_a_session_whose_only_list_is_refused_serves_nobody(autojump_clock: MockClock) -> None:
+    """Not for a moment, and no list of it counts as one that could not be read."""
+    versions = {"revision": LATEST.name, "session_revision": LATEST_LEGACY.name}
+    server = Forgetful(eras=Eras.BOTH, capabilities={"tools": {}}, **versions)
+    server.methods = ("tools/list",)
+    async with open_world(server) as world:
+        await world.settled()
+        server.forgets, server.ends_first = 100, False
+        client = await world.client()
+        assert await client.names() == ["a__x"]
+        assert not [event for event in world.events if isinstance(event, SessionOpened | EntryOmitted)]
+        assert server.asked.count("initialize") == 1
