@@ -510,12 +510,12 @@ def test_a_host_that_ends_in_a_refresh_keeps_the_login_or_asks_for_one(
         host.process.wait(10)
     provider.set(delay=0, hold=0)
     assert provider.count(grant="refresh_token") - granted == (moment == "hold")
+    pause(max(0.0, began + 11 - time.monotonic()))  # until the former token has expired
     with serving(file) as host:
         until(lambda: host.status()["notes"]["state"] == state, f"it is {state}", 60)
         if state == "needs login":
             log_in(file)
             wait_state(host, "ready")
-        pause(max(0.0, began + 11 - time.monotonic()))  # until the former token has expired
         assert call(file) == "noted: hello"
         assert not host.state_lines("notes", "failed")
 
