@@ -424,7 +424,8 @@ async def test_what_is_seen_while_another_process_refreshes_is_not_refreshed(is_
         assert issuer.asked == []
 
 
-async def test_a_logout_during_a_refresh_stays_one() -> None:
+@pytest.mark.parametrize("seen", [False, True])
+async def test_a_logout_during_a_refresh_stays_one(seen: bool) -> None:
     async with open_issuer() as issuer, processes(2, stored=login(issuer)) as (one, other):
         issuer.tokens, issuer.before_token = [renewed(2)], trio.Event()
         one.clock.time = START + 601
@@ -432,9 +433,26 @@ async def test_a_logout_during_a_refresh_stays_one() -> None:
             nursery.start_soon(one.of(issuer).renew, None)
             await until(lambda: issuer.asked)
             await complete(other.store.write(lambda transaction: transaction.remove_credential(NOTES)))
+            if seen:
+                await one.credentials.reload()
             issuer.before_token.set()
         assert one.of(issuer).current() is None
         assert present(other.store) is None
+
+
+@pytest.mark.parametrize("seen", [False, True])
+async def test_a_logout_ends_the_wait_for_another_process(seen: bool) -> None:
+    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+        process.clock.time = START + 601
+        assert await complete(process.store.write(lambda each: each.lease_credential(NOTES, "x", START, START + 9999)))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(process.of(issuer).renew, None)
+            await trio.sleep(0.05)  # it has looked at the lease, and will again
+            await complete(process.store.write(lambda transaction: transaction.remove_credential(NOTES)))
+            if seen:
+                await process.credentials.reload()
+            await until(lambda: process.of(issuer)._attempt is None)
+        assert issuer.asked == []
 
 
 @pytest.mark.slow
