@@ -865,6 +865,10 @@ class OAuth(_Strict):
             raise InvalidValue(f"{secrets[0]} belongs to a client_id; write that too")
         if self.grant is OAuthGrant.CLIENT_CREDENTIALS and not secrets:
             raise InvalidValue("client_credentials needs client_id, and client_secret or private_key")
+        for name in ("client_id", *secrets):
+            # Python has other bytes of an environment variable as halves of surrogate pairs.
+            if (given := getattr(self, name)) and any("\ud800" <= each <= "\udfff" for each in given.reveal()):
+                raise InvalidValue(f"{name} holds bytes that are no text in UTF-8")
         return self
 
 

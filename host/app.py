@@ -38,7 +38,7 @@ from host.downstream.stdio import own_stdout, serve_stdio
 from host.downstream.tasks import Tasks
 from host.errors import AuditUnavailable
 from host.heap import collect, give_back, tune
-from host.journal import ConfigReloaded, ConsoleFailed, EntryOmitted, InternalError, Journal, TokenNotRefreshed, excerpt
+from host.journal import ConfigReloaded, ConsoleFailed, EntryOmitted, InternalError, Journal, excerpt
 from host.memory import Budget
 from host.policy.confirmations import ConfirmationQueue
 from host.policy.decision_log import DecisionLog
@@ -325,9 +325,7 @@ async def open_host(
         become_subreaper()
         async with (
             open_keeper() as keeper,
-            open_credentials(
-                store, vault, lambda server, why: journal.note(TokenNotRefreshed(server, why))
-            ) as credentials,
+            open_credentials(store, vault, journal.note) as credentials,
             open_logins(
                 store,
                 vault,

@@ -21,6 +21,7 @@ import trio
 
 from config import HttpServer, OAuthGrant, Secret, ServerSpec
 from host.errors import copy_of
+from host.journal import Event, InternalError, TokenNotRefreshed
 from host.oauth.challenge import MAX_SCOPES
 from host.oauth.documents import ClientRegistration, TokenRefused, covers, read_tokens
 from host.oauth.problem import OAuthProblem
@@ -87,9 +88,9 @@ class Credential(Authorization):
         vault: Vault,
         nursery: trio.Nursery,
         now: Callable[[], float],
-        report: Callable[[str], None],
+        note: Callable[[Event], None],
     ) -> None:
-        self._report = report
+        self._note = note
         self.server = Url.parse(spec.url.reveal())
         self.spec = spec
         self.login: Login | None = None
@@ -206,11 +207,15 @@ class Credential(Authorization):
         try:
             async with self._writing:
                 await self._replace_token(refused)
-        except (OAuthProblem, StateError) as problem:
+        except Exception as problem:  # noqa: BLE001 - a mistake of ours with one login must not end the host
             self._refresh_at = min(self._now() + RETRY_PAUSE, self._expires)
+            is_expected = isinstance(problem, OAuthProblem | StateError)
+            why, server = str(problem) if is_expected else "an internal error", self._key.server
             is_final = isinstance(problem, TokenRefused) and problem.error in _FINAL
-            attempt.problem = LoginUnavailable(f"its token could not be had: {problem}", lasting=is_final)
-            self._report(str(problem))
+            attempt.problem = LoginUnavailable(f"its token could not be had: {why}", lasting=is_final)
+            self._note(
+                TokenNotRefreshed(server, why) if is_expected else InternalError(f"the token for {server}", problem)
+            )
         finally:
             self._attempt = None
             attempt.done.set()
@@ -372,9 +377,9 @@ class Credentials:
         vault: Vault,
         nursery: trio.Nursery,
         now: Callable[[], float],
-        report: Callable[[str, str], None],
+        note: Callable[[Event], None],
     ) -> None:
-        self._report = report
+        self._note = note
         self._store = store
         self._vault = vault
         self._nursery = nursery
@@ -388,8 +393,7 @@ class Credentials:
         key = CredentialKey(spec.id)
         credential = self._used.get(key)
         if credential is None or credential.spec.url != spec.url:
-            report = partial(self._report, spec.id)
-            credential = Credential(key, spec, self._store, self._vault, self._nursery, self._now, report)
+            credential = Credential(key, spec, self._store, self._vault, self._nursery, self._now, self._note)
             credential.adopt(self._stored.get(key))
             self._used[key] = credential
         if credential.spec is not spec:
@@ -427,19 +431,17 @@ class Credentials:
 
 
 @asynccontextmanager
-async def open_credentials(
-    store: Store, vault: Vault, report: Callable[[str, str], None]
-) -> AsyncIterator[Credentials]:
+async def open_credentials(store: Store, vault: Vault, note: Callable[[Event], None]) -> AsyncIterator[Credentials]:
     """The logins, for the block. A refresh that has begun is finished at its end.
 
     Args:
-        report: takes the id of a server, and why its token could not be refreshed. Must not wait.
+        note: takes events; must not wait.
 
     Raises:
         StateError: they cannot be read.
     """
     async with trio.open_nursery() as nursery:
-        credentials = Credentials(store, vault, nursery, time.time, report)
+        credentials = Credentials(store, vault, nursery, time.time, note)
         await credentials.reload()
         nursery.start_soon(credentials.run)
         yield credentials

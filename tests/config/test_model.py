@@ -630,6 +630,13 @@ def test_a_client_of_a_login_that_cannot_be(tmp_path: Path, keys: str, why: str)
     assert why in line
 
 
+def test_a_secret_of_a_login_is_text(tmp_path: Path) -> None:
+    """It goes into forms. An environment variable may hold any bytes."""
+    keys = "oauth: {client_id: c, client_secret: '${env:S}'}"
+    (line,) = lines(tmp_path, OAUTH.format(keys), {"S": "k3y\udcff"})
+    assert line.endswith("client_secret holds bytes that are no text in UTF-8"), line
+
+
 def test_a_program_has_no_login(tmp_path: Path) -> None:
     (line,) = lines(tmp_path, STDIO.format("oauth: {client_id: c}"))
     assert "servers.a.oauth: oauth belongs to a server with a url" in line

@@ -10,6 +10,7 @@ from typing import Any
 
 import trio
 
+from host.journal import Event
 from host.oauth.documents import ClientRegistration
 from host.slices import run_inline
 from host.storage.sqlite import SqliteStore
@@ -72,8 +73,8 @@ class Process:
     store: SqliteStore
     credentials: Credentials
     clock: Clock
-    reported: list[str]
-    """Why tokens could not be refreshed."""
+    reported: list[Event]
+    """What became known of tokens that could not be refreshed."""
 
     def of(self, issuer: Issuer) -> Credential:
         return self.credentials.of(issuer.spec)
@@ -92,12 +93,8 @@ async def processes(
                 store = opens()
                 if stored is not None and not found:
                     put(store, stored)
-                reported: list[str] = []
-
-                def report(server: str, why: str, reported: list[str] = reported) -> None:
-                    reported.append(why)
-
-                credentials = Credentials(store, VAULT, nursery, clock, report)
+                reported: list[Event] = []
+                credentials = Credentials(store, VAULT, nursery, clock, reported.append)
                 await credentials.reload()
                 found.append(Process(store, credentials, clock, reported))
             yield found

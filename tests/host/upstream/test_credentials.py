@@ -16,6 +16,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from config import OAuth, OAuthGrant
 from config.references import Secret
+from host.journal import InternalError
 from host.oauth.challenge import MAX_SCOPES
 from host.oauth.documents import ClientRegistration
 from host.slices import complete
@@ -23,7 +24,7 @@ from host.storage.store import CredentialKey, StateError
 from host.upstream import credentials as module
 from host.upstream.credentials import LEASE, REFUSAL_WINDOW, RETRY_PAUSE, LoginUnavailable, open_credentials
 from host.upstream.output import redactor
-from host.upstream.vault import Vault
+from host.upstream.vault import Login, Vault
 from host.wire.http_transport import Header, Response, Transport, open_origin
 from tests.host.upstream.test_connection import CHILD
 from tests.kit.gates import folder, locked, store_opener
@@ -595,6 +596,19 @@ async def test_the_issuer_of_a_login_that_cannot_be_read_is_the_one_that_gets_th
 
 
 # Logins stored for another place
+
+
+async def test_a_mistake_of_ours_does_not_end_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> Login:
+        raise ZeroDivisionError
+
+    async with own({"access_token": "own-1"}) as (issuer, process):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, "obtain_own", fail)
+            with pytest.raises(LoginUnavailable, match="an internal error"):
+                await process.of(issuer).renew(None)
+        assert [type(event) for event in process.reported] == [InternalError]
+        assert await process.of(issuer).renew(None) == bearer("own-1")
 
 
 async def test_an_issuer_that_the_server_names_meanwhile_gets_nothing() -> None:
