@@ -262,7 +262,7 @@ class Credential(Authorization):
 
     async def _lease(self, refused: Header | None) -> bool:
         """Get the right to refresh. False if there is another login or token by now, which is then the present one."""
-        while True:
+        while self.login is not None and not self.login.is_over:
             revision = self._revision
             stored, is_leased = await complete(self._store.write(partial(self._take_lease, revision=revision)))
             if stored is None or stored.revision != revision:
@@ -272,9 +272,9 @@ class Credential(Authorization):
             elif self._revision == revision:
                 return True
             # `reload` may have seen another one while this task waited.
-            is_other = self._revision != revision
-            if self.login is None or self.login.is_over or (is_other and self._usable(refused) is not None):
+            if self._revision != revision and self._usable(refused) is not None:
                 return False
+        return False
 
     def _take_lease(self, transaction: Transaction, *, revision: int) -> tuple[StoredCredential | None, bool]:
         """What is stored, and whether that is this revision and may be changed now."""

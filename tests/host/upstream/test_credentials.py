@@ -407,6 +407,21 @@ async def test_a_login_during_a_refresh_wins_also_if_it_was_seen_meanwhile() -> 
         assert present(one.store) == login(issuer, id="login-2", access_token="new", expires=None)
 
 
+async def test_a_login_that_was_lost_before_its_refresh_began_is_not_refreshed() -> None:
+    """Somebody has stored another one, with another key."""
+    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+        credential = process.of(issuer)
+        process.clock.time = START + 601
+        async with trio.open_nursery() as nursery:
+            async with credential._writing:
+                nursery.start_soon(credential.renew, None)
+                await wait_all_tasks_blocked()
+                sealed = Vault(b"k" * 32).close(NOTES, login(issuer))
+                await complete(process.store.write(lambda each: each.put_credential(NOTES, sealed)))
+                await process.credentials.reload()
+        assert (credential.current(), process.reported, issuer.asked) == (None, [], [])
+
+
 @pytest.mark.parametrize("is_readable", [True, False])
 async def test_what_is_seen_while_another_process_refreshes_is_not_refreshed(is_readable: bool) -> None:
     """A new token needs no refresh, and there is none for a login that somebody stored with another key."""
