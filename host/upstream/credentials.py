@@ -46,6 +46,8 @@ LEASE_CHECK = 0.1
 """Seconds between two looks at a login that another process refreshes."""
 RETRY_PAUSE = 5.0
 """Seconds after a failed refresh until the next one, while the present token is valid."""
+FAILURE_PAUSE = 1.0
+"""Seconds after a failed refresh until the next one, if there is no valid token: requests fail as that one did."""
 REFUSAL_WINDOW = 60.0
 """If the server refuses a token, and within so many seconds the one that took its place, the login is over. Half of the
 lifetime of a token, if that is shorter, since it may end a moment early."""
@@ -74,6 +76,8 @@ class _Attempt:
     def __init__(self) -> None:
         self.done = trio.Event()
         self.problem: LoginUnavailable | None = None
+        self.ended = -math.inf
+        """Unix time of its failure."""
 
 
 @final
@@ -109,6 +113,8 @@ class Credential(Authorization):
         """Unix time at which the present token is refreshed; in the past if there is none."""
         self._expires = -math.inf
         self._attempt: _Attempt | None = None
+        self._failed: _Attempt | None = None
+        """The last attempt that failed, for the present login."""
         self._unsaved: Login | None = None
         """A refreshed login that could not be stored yet, and so is not used."""
         self._suspect_until = -math.inf
@@ -118,6 +124,10 @@ class Credential(Authorization):
         """Held by the task that changes the stored login."""
         self._holder = secrets.token_hex(16)
         self._changed = trio.lowlevel.ParkingLot()
+
+    def take(self, spec: HttpServer) -> None:
+        """Use this configuration of the server, which has the same URL."""
+        self.spec, self._failed = spec, None
 
     @property
     def login_id(self) -> str:
@@ -184,7 +194,7 @@ class Credential(Authorization):
             return header
         if not self._can_have_token:
             return None
-        attempt = self._attempt or self._begin_refresh(refused)
+        attempt = self._attempt or self._recent_failure() or self._begin_refresh(refused)
         await attempt.done.wait()
         if attempt.problem is not None:
             raise copy_of(attempt.problem)
@@ -198,6 +208,11 @@ class Credential(Authorization):
 
     # The refresh
 
+    def _recent_failure(self) -> _Attempt | None:
+        """The last attempt, if it failed a moment ago: calls in a loop must not ask the issuer as often."""
+        failed = self._failed
+        return failed if failed is not None and 0 <= self._now() - failed.ended < FAILURE_PAUSE else None
+
     def _begin_refresh(self, refused: Header | None) -> _Attempt:
         attempt = self._attempt = _Attempt()
         self._nursery.start_soon(self._refresh, attempt, refused)
@@ -209,6 +224,7 @@ class Credential(Authorization):
                 await self._replace_token(refused)
         except Exception as problem:  # noqa: BLE001 - a mistake of ours with one login must not end the host
             self._refresh_at = min(self._now() + RETRY_PAUSE, self._expires)
+            attempt.ended, self._failed = self._now(), attempt
             is_expected = isinstance(problem, OAuthProblem | StateError)
             why, server = str(problem) if is_expected else "an internal error", self._key.server
             is_final = isinstance(problem, TokenRefused) and problem.error in _FINAL
@@ -337,7 +353,7 @@ class Credential(Authorization):
         revision = -1 if stored is None else stored.revision
         if revision == self._revision or 0 <= revision < self._revision:  # a reading from before the last change
             return
-        self._revision, self.login, self.problem, self._unsaved = revision, None, "", None
+        self._revision, self.login, self.problem, self._unsaved, self._failed = revision, None, "", None, None
         if stored is not None and not covers(self.server, stored.resource):
             stored = None  # the configuration has another url by now, and the token must not go there
         self._issuer = "" if stored is None else stored.issuer
@@ -398,7 +414,7 @@ class Credentials:
             self._used[key] = credential
         if credential.spec is not spec:
             spec.learned_secrets[:] = credential.spec.learned_secrets
-            credential.spec = spec
+            credential.take(spec)
         return credential
 
     def name_of(self, spec: ServerSpec) -> str:
