@@ -23,6 +23,7 @@ from config.problems import KeyPath, clip, did_you_mean
 from config.read import read_text
 
 NEEDS_OAUTH = "needs OAuth with a client that is not read from this file; use a file of Colonnade's own, with oauth"
+_REDIRECT = "the client for its login must permit the redirect http://127.0.0.1:PORT/oauth/callback at the issuer"
 REMOTE_TYPES = ("http", "sse", "streamable-http", "streamableHttp", "streamable_http")
 
 
@@ -324,7 +325,7 @@ def headers_helper(entry: ServerEntry, key: str, value: object) -> None:
 
 def oauth_client(**ours: str) -> Rule:
     """The client of a login: our keys by those of the host. An empty one means nothing here, since Colonnade finds the
-    issuer by itself."""
+    issuer by itself. The client is registered for the redirect of its host, which is another one than ours."""
 
     def read(entry: ServerEntry, key: str, value: object) -> None:
         client: dict[str, object] = {}
@@ -337,6 +338,8 @@ def oauth_client(**ours: str) -> Rule:
                 client[ours[name]] = str(each).split() if is_list else each
         if client:
             entry.set("oauth", client, key)
+        if "client_id" in client:
+            entry.note(_REDIRECT)
 
     return read
 

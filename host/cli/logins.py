@@ -203,6 +203,8 @@ def _show(proposed: ProposedLogin) -> None:
     print(f"Login for {proposed.key.server}")
     for name, text in proposed.purpose.items():
         print(f"  {name + ':':<10} {text}")
+    for notice in proposed.notices:
+        print(f"\n{notice}")
     if proposed.is_other_issuer:
         print(f"\nThe last login was at another issuer: {proposed.former_issuer}")
 

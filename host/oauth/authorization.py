@@ -18,6 +18,8 @@ from host.url import Url
 CALLBACK_PATH = "/oauth/callback"
 MAX_ANSWER = 8 * 1024
 """Characters of the query of an answer."""
+OFFLINE_ACCESS = "offline_access"
+"""The scope by which many issuers give a refresh token (OpenID Connect Core, 11)."""
 
 _ANSWER_MEMBERS = ("code", "state", "iss", "error")
 
@@ -61,7 +63,7 @@ class AuthorizationRequest:
         }
         if self.scopes:
             parameters["scope"] = " ".join(self.scopes)
-            if "offline_access" in self.scopes:
+            if OFFLINE_ACCESS in self.scopes:
                 parameters["prompt"] = "consent"  # without it OpenID issuers ignore the scope (Core, 11)
         query = urlencode(parameters)
         return f"{endpoint}{'?' if endpoint.query is None else '&'}{query}"
@@ -132,5 +134,5 @@ def choose_scopes(
         known: those of the present login, and those that the server found missing in it.
     """
     chosen = configured or challenged or resource or ()
-    offline = ("offline_access",) if "offline_access" in issuer and not configured else ()
+    offline = (OFFLINE_ACCESS,) if OFFLINE_ACCESS in issuer and not configured else ()
     return tuple(dict.fromkeys((*known, *chosen, *offline)))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,13 @@ import trio
 
 from config import HttpServer, OAuth
 from host.jsonrpc.messages import Request, write
-from host.oauth.authorization import CALLBACK_PATH, AuthorizationRequest, ForeignAnswer, choose_scopes
+from host.oauth.authorization import (
+    CALLBACK_PATH,
+    OFFLINE_ACCESS,
+    AuthorizationRequest,
+    ForeignAnswer,
+    choose_scopes,
+)
 from host.oauth.challenge import Challenge, bearer_challenge
 from host.oauth.documents import (
     ClientRegistration,
@@ -95,6 +101,14 @@ class ProposedLogin:
             "scopes": visible(" ".join(self.scopes)) or "those that the issuer gives by itself",
             "redirect": self.redirect_uri,
         }
+
+    @property
+    def notices(self) -> Iterator[str]:
+        """What may go wrong with this configuration, in sentences."""
+        if self.oauth.client_id is not None:
+            yield f"The client of the configuration must permit the redirect {self.redirect_uri} at the issuer."
+        if OFFLINE_ACCESS in self.issuer.scopes and OFFLINE_ACCESS not in self.scopes:
+            yield f"oauth.scopes has no {OFFLINE_ACCESS}: the login may end with its first token, without a refresh."
 
     @property
     def page_elsewhere(self) -> str:

@@ -12,6 +12,8 @@ from tests.kit.cost import assert_costs_less
 
 USER, PROJECT = "~/.cursor/mcp.json", ".cursor/mcp.json"
 
+REDIRECT = "the client for its login must permit the redirect http://127.0.0.1:PORT/oauth/callback at the issuer"
+
 
 def test_the_users_file(home: Home) -> None:
     home.environ = {"NOTES_KEY": "n", "SEARCH_TOKEN": "s"}
@@ -41,7 +43,7 @@ def test_the_users_file(home: Home) -> None:
             }
         },
     )
-    assert made.notices == ("read as a Cursor file",)
+    assert made.notices == ("read as a Cursor file", f"crm: {REDIRECT}")
     assert [state(made, id) for id in made.servers] == [ALLOW, ALLOW, ALLOW, *[PROBLEM] * 4]
     assert [word.reveal() for word in stdio(made, "notes").command[1:]] == [
         f"{home.path}/notes",

@@ -68,9 +68,9 @@ def issuers(count: int = 1) -> Iterator[list[Issuer]]:
 class Home:
     """A configuration with a server at an issuer, and its state."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, oauth: str = "{}") -> None:
         file = folder / "colonnade.yaml"
-        file.write_text(f"servers: {{notes: {{url: '{url}'}}}}\n")
+        file.write_text(f"servers: {{notes: {{url: '{url}', oauth: {oauth}}}}}\n")
         self.config: Config = load(file)
         self.state: State = open_state(folder / "state")
 
@@ -193,6 +193,16 @@ def test_a_wrong_line_is_refused_and_the_next_one_counts(tmp_path: Path, typing:
         home.log_in()
         assert home.present() is not None
         assert sum("does not belong to this login" in line for line in printed) == 2
+
+
+def test_notices_are_shown_with_what_the_login_is_for(tmp_path: Path, typing: Typing) -> None:
+    with issuers() as (issuer,):
+        issuer.tokens = [{"access_token": "t"}]
+        home = Home(tmp_path, issuer.url, oauth="{client_id: mine}")
+        printed = typing(answer_to)
+        home.log_in()
+        (notice,) = (at for at, line in enumerate(printed) if "must permit the redirect" in line)
+        assert notice < next(at for at, line in enumerate(printed) if "/authorize?" in line)
 
 
 def test_a_denied_login_changes_nothing(tmp_path: Path, typing: Typing) -> None:

@@ -251,6 +251,23 @@ async def test_a_registration_is_never_used_at_another_issuer() -> None:
             assert made.issuer == other.id
 
 
+async def test_what_a_configuration_may_lack_is_said_before_the_login() -> None:
+    async with open_issuer() as issuer:
+        metadata(issuer)["scopes_supported"] = ["a", "offline_access"]
+        async with beginning(issuer) as (pending, _):
+            assert pending.request.scopes == ("offline_access",)
+            assert list(pending.proposed.notices) == []
+        issuer.oauth = OAuth(client_id=Secret("mine"), scopes=("a",))
+        async with beginning(issuer) as (pending, _):
+            assert pending.request.scopes == ("a",)
+            redirect, refresh = pending.proposed.notices
+            assert f"must permit the redirect {pending.request.redirect_uri}" in redirect
+            assert refresh.startswith("oauth.scopes has no offline_access")
+        issuer.oauth = OAuth(scopes=("a", "offline_access"))
+        async with beginning(issuer) as (pending, _):
+            assert list(pending.proposed.notices) == []
+
+
 async def test_the_same_issuer_is_no_other_one() -> None:
     async with open_issuer() as issuer, beginning(issuer, login(issuer)) as (pending, _):
         assert not pending.proposed.is_other_issuer
