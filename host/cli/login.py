@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import click
 
 from host.cli.common import Selection, config_option, find_config, load_config, pass_selection, state_option
-from host.cli.exit_codes import DONE
+from host.cli.exit_codes import DONE, CommandFailed
 from host.cli.names import SERVER
 from host.cli.signals import allow_interrupts
 
@@ -72,4 +73,22 @@ def credentials(selection: Selection, as_json: bool) -> int:
 
 
 def _config(selection: Selection) -> str:
-    return find_config("name it with --config") if selection.config is None else str(selection.config)
+    """The configuration that is selected; else the one that is used where none is named; else, as for other commands
+    about decisions, that of the running host, or the only one that is known.
+
+    Raises:
+        CommandFailed: there is none, or there are several.
+    """
+    from host.cli.targets import only
+    from host.sanitize import visible
+
+    if selection.config is not None:
+        return str(selection.config)
+    try:
+        return find_config("name it with --config")
+    except CommandFailed:
+        if not (targets := selection.scope().all()):
+            raise
+    config = only(targets).config
+    print(f"colonnade: the configuration is {visible(config)}", file=sys.stderr)
+    return config

@@ -191,7 +191,8 @@ class Logins:
         spec = self._config.servers.get(server)
         if spec is None:
             remedy = did_you_mean(server, self._config.servers) or f"its servers are {', '.join(self._config.servers)}"
-            raise CommandFailed(f"there is no server {visible(server)!r} in the configuration; {remedy}", WRONG)
+            where = visible(str(self._config.source))
+            raise CommandFailed(f"there is no server {visible(server)!r} in {where}; {remedy}", WRONG)
         if why := why_no_login(spec):
             raise CommandFailed(why, WRONG)
         assert isinstance(spec, HttpServer)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from host.cli import targets
+from host.cli.admin_client import RunningHost
 from host.cli.command_line import run
 from host.cli.exit_codes import DONE, FAILED, WRONG
 from host.slices import run_inline
@@ -64,6 +66,39 @@ def test_without_a_login_there_is_a_sentence(file: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().out == "There are no logins. colonnade login SERVER makes one.\n"
     assert run(["logout", "notes", "--config", str(file)]) == FAILED
     assert "there is no login for notes" in capsys.readouterr().err
+
+
+def test_from_another_folder_the_known_configuration_is_used(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the running host, or of one that ran, if there is no other."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(elsewhere))
+    assert run(["credentials"]) == WRONG
+    assert "there is no configuration: name it with --config" in capsys.readouterr().err
+
+    store(file, LOGIN)
+    assert run(["credentials"]) == DONE
+    printed = capsys.readouterr()
+    assert printed.out.startswith("notes: logged in")
+    assert printed.err == f"colonnade: the configuration is {file}\n"
+    assert run(["login", "nots"]) == WRONG
+    assert f"there is no server 'nots' in {file}; did you mean notes?" in capsys.readouterr().err
+
+    other = tmp_path / "other.yaml"
+    other.write_text(CONFIG)
+    store(other, LOGIN)
+    with monkeypatch.context() as patched:
+        patched.setattr(targets, "find_hosts", lambda state: [RunningHost(Path("x.sock"), 4711, str(file))])
+        assert run(["credentials"]) == DONE
+    assert str(file) in capsys.readouterr().err
+    assert run(["logout", "notes"]) == FAILED
+    assert f"--config FILE: {file}; {other}" in capsys.readouterr().err
+    (elsewhere / "colonnade.yaml").write_text(CONFIG)
+    assert run(["credentials"]) == DONE
+    assert "There are no logins" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
