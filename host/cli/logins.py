@@ -21,6 +21,7 @@ from host.cli.suggest import did_you_mean
 from host.cli.targets import as_command_failures
 from host.errors import AuditUnavailable, first_exception
 from host.journal import Journal
+from host.oauth.authorization import ForeignAnswer
 from host.oauth.problem import OAuthProblem
 from host.policy.decision_log import DecisionLog
 from host.sanitize import visible
@@ -47,6 +48,7 @@ from host.wire.descent import this_process
 
 _BY = Channel.TERMINAL.value
 _MAX_PASTE = 16 * 1024
+_PASTE = "paste here the address at which the browser ended:"
 
 T = TypeVar("T")
 
@@ -116,9 +118,9 @@ class Logins:
             serve_http = choose_plain_server(self._config.listen)
             async with open_callback(bound, pending.request, box.take, serve_http) as callback:
                 print(f"\nOpen this in a browser on this machine:\n\n  {callback.start_url}\n")
-                print(
-                    f"Or open this in any browser, and paste the address at which it ends:\n\n  {pending.request.url}\n"
-                )
+                print(f"Or open this in any browser:\n\n  {pending.request.url}\n")
+                if sys.stdin is not None:
+                    print(f"Then {_PASTE}")
                 sys.stdout.flush()
                 with trio.move_on_after(TIME_LIMIT):
                     async with trio.open_nursery() as nursery:
@@ -230,8 +232,10 @@ async def _read_pasted(box: AnswerBox) -> None:
         for line in filter(None, map(bytes.strip, lines)):
             try:
                 box.take_address(line.decode("utf-8", "replace"))
-            except OAuthProblem as problem:
-                print(f"colonnade: {problem}", file=sys.stderr)
+            except ForeignAnswer:
+                print(f"colonnade: this is not the address of this login; {_PASTE}", file=sys.stderr)
+            except OAuthProblem:  # the login ends with it, and with its sentence
+                return
         if not data:
             return
 

@@ -192,7 +192,9 @@ def test_a_wrong_line_is_refused_and_the_next_one_counts(tmp_path: Path, typing:
         printed = typing(lambda link: f"what?\n\nhttp://127.0.0.1/?code=c&state=guess\n{answer_to(link)}")
         home.log_in()
         assert home.present() is not None
-        assert sum("does not belong to this login" in line for line in printed) == 2
+        refused = "colonnade: this is not the address of this login; paste here the address at which the browser ended:"
+        assert [line for line in printed if line.startswith("colonnade: ")] == [refused] * 2
+        assert sum(line.startswith("Then paste here the address") for line in printed) == 1
 
 
 def test_notices_are_shown_with_what_the_login_is_for(tmp_path: Path, typing: Typing) -> None:
@@ -208,9 +210,10 @@ def test_notices_are_shown_with_what_the_login_is_for(tmp_path: Path, typing: Ty
 def test_a_denied_login_changes_nothing(tmp_path: Path, typing: Typing) -> None:
     with issuers() as (issuer,):
         home = Home(tmp_path, issuer.url)
-        typing(lambda link: answer_to(link, error="access_denied"))
+        printed = typing(lambda link: answer_to(link, error="access_denied"))
         with pytest.raises(CommandFailed, match="the login was denied"):
             home.log_in()
+        assert not [line for line in printed if "denied" in line], "the command says it once, at its end"
         assert home.present() is None
         assert home.recorded("login") == []
         assert not issuer.paths("/token")
