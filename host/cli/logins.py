@@ -182,7 +182,8 @@ class Logins:
         row["scopes"], row["login"] = list(login.scopes), _iso(login.began)
         row["expires"] = None if login.expires is None else _iso(login.expires)
         if login.is_over:
-            row["state"] = f"needs login: colonnade login {key.server}"
+            because = f", because {login.ended}" if login.ended else ""
+            row["state"] = f"needs login{because}: colonnade login {key.server}"
         elif login.refresh_token is not None:
             row["state"] = "logged in, refreshed by itself"
         else:

@@ -307,10 +307,12 @@ class Credential(Authorization):
         """The login with other tokens, or without any if it is over."""
         login = self.login
         assert login is not None
-        over = msgspec.structs.replace(login, access_token=None, refresh_token=None, expires=None)
         now = self._now()
-        if login.refresh_token is None or (refused is not None and now < self._suspect_until):
-            return over
+        if login.refresh_token is None:
+            how = "its token has expired" if refused is None else "the server refused its token"
+            return login.over(f"{how}, and the issuer gave none to refresh it")
+        if refused is not None and now < self._suspect_until:
+            return login.over("the server refuses the tokens that its issuer gives")
         try:
             http = await IssuerHttp.of(self.server)
             caller = Caller(self._present_client(login.client), login.issuer, now)
@@ -319,6 +321,7 @@ class Credential(Authorization):
         except TokenRefused as problem:
             if problem.error not in _FINAL:
                 raise
+            over = login.over(f"the issuer gave no other token ({problem.error})")
             if problem.error == "invalid_client":  # the next login registers another one
                 return msgspec.structs.replace(over, client=msgspec.structs.replace(login.client, redirect_uri=""))
             return over
@@ -360,6 +363,8 @@ class Credential(Authorization):
         if stored is not None:
             try:
                 self.login = self._vault.open(self._key, stored)
+                if self.login.ended:
+                    self.problem = f"the login is over, because {self.login.ended}"
             except OAuthProblem as problem:
                 self.problem = str(problem)
         self._set_header()

@@ -32,9 +32,9 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     """A login at an issuer, for one resource.
 
     `id` names it: it stays the same while tokens are refreshed, and a new login has another one. Without an access
-    token it is over, and only its registration is good. `expires`: Unix time, None if the issuer did not say;
-    `scopes`: those that were granted, or else requested; `missing`: those that the server found missing since then;
-    `step_ups`: logins in a row that asked for missing scopes."""
+    token it is over, and only its registration is good; `ended` says why. `expires`: Unix time, None if the issuer did
+    not say; `scopes`: those that were granted, or else requested; `missing`: those that the server found missing since
+    then; `step_ups`: logins in a row that asked for missing scopes."""
 
     id: str
     resource: str
@@ -49,6 +49,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     expires: float | None = None
     missing: tuple[str, ...] = ()
     step_ups: int = 0
+    ended: str = ""
 
     def __repr__(self) -> str:
         return f"<Login {self.id} at {self.issuer}>"
@@ -56,6 +57,10 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_over(self) -> bool:
         return self.access_token is None
+
+    def over(self, why: str) -> Login:
+        """The login without tokens, for a reason in words: a part of a sentence."""
+        return msgspec.structs.replace(self, access_token=None, refresh_token=None, expires=None, ended=why)
 
     def renewed(self, tokens: Tokens, now: float) -> Login:
         """The login with the tokens that the issuer gave at this Unix time."""

@@ -294,6 +294,10 @@ def test_a_logout_says_what_the_issuer_did_not_do(
         ({"refresh_token": None}, "logged in, until it expires"),
         ({"refresh_token": None, "expires": None}, "logged in"),
         ({"refresh_token": None, "access_token": None}, "needs login: colonnade login notes"),
+        (
+            {"refresh_token": None, "access_token": None, "ended": "the issuer said no"},
+            "needs login, because the issuer said no: colonnade login notes",
+        ),
     ],
 )
 def test_a_row_says_how_a_login_is(tmp_path: Path, change: dict[str, Any], state: str) -> None:

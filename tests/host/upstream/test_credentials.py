@@ -166,6 +166,25 @@ async def test_a_refused_refresh_ends_the_login_once(error: str) -> None:
         assert stored.is_over
         assert stored.secrets() == []
         assert stored.client.client_id == "client", "the registration is good for the next login"
+        for each in (credential, other.of(issuer)):
+            assert each.problem == f"the login is over, because the issuer gave no other token ({error})"
+        put(process.store, login(issuer, id="login-2"))
+        await process.credentials.reload()
+        assert credential.problem == ""
+
+
+@pytest.mark.parametrize(
+    ("is_refused", "why"),
+    [(False, "its token has expired, and the issuer gave none"), (True, "the server refused its token, and the")],
+)
+async def test_a_login_without_a_refresh_says_how_it_ended(is_refused: bool, why: str) -> None:
+    async with open_issuer() as issuer, processes(stored=login(issuer, refresh_token=None)) as (process,):
+        credential = process.of(issuer)
+        token = credential.current()
+        process.clock.time = START + (1 if is_refused else 601)
+        assert await credential.renew(token if is_refused else None) is None
+        assert credential.problem.startswith(f"the login is over, because {why}")
+        assert issuer.asked == []
 
 
 @pytest.mark.parametrize(
@@ -266,6 +285,7 @@ async def test_a_server_that_refuses_every_token_ends_the_login() -> None:
         assert second == bearer("access-2")
         assert await credential.renew(second) is None
         assert credential.login_id == ""
+        assert "the server refuses the tokens that its issuer gives" in credential.problem
         assert len(issuer.asked) == 1
 
 

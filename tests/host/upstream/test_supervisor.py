@@ -556,11 +556,13 @@ async def test_a_connection_ends_with_its_login(autojump_clock: MockClock) -> No
             await trio.sleep(1)
             assert (server.connections, failures(world)) == (2, [])
             assert isinstance(state(world), Ready)
-            put(process.store, login(AT, access_token=None, refresh_token=None))
+            put(process.store, login(AT).over("the issuer said no"))
             await process.credentials.reload()
             await trio.sleep(60)
             assert isinstance(state(world), NeedsLogin)
-            assert (server.connections, len(needs(world)), failures(world)) == (3, 1, [])
+            why = "the login is over, because the issuer said no: colonnade login notes"
+            assert (server.connections, needs(world), failures(world)) == (3, [why], [])
+            assert describe_state(state(world)) == why
 
 
 async def test_a_stored_login_that_cannot_be_read_is_told(autojump_clock: MockClock) -> None:
