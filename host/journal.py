@@ -68,7 +68,7 @@ class SessionOpened:
     revision: str
 
     def __str__(self) -> str:
-        return f"{self.server}: clients with a session are served over a session ({self.revision})"
+        return f"{self.server}: handshake clients use a session ({self.revision})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,7 @@ class SessionFailed:
     reopens: bool = False
 
     def __str__(self) -> str:
-        instead = (
-            "it is opened again" if self.reopens else "clients with a session are served over the stateless connection"
-        )
+        instead = "it is opened again" if self.reopens else "handshake clients use the stateless connection"
         return f"{self.server}: its session failed ({self.why}); {instead}"
 
 

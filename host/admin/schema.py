@@ -71,7 +71,7 @@ class EntryCounts(TypedDict):
 
 class ServerStatus(TypedDict):
     """A server and its state, for everybody who may use the endpoint. `since` and `next_attempt_in` are seconds;
-    `session` says how clients with a session are served by a stateless server that may have one; `says` is the name
+    `session` says how handshake clients are served by a stateless server, while they need a session; `says` is the name
     that the server gives itself; `dropped` are messages that were dropped, by reason."""
 
     id: str

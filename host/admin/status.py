@@ -124,8 +124,9 @@ def server_status(upstream: Upstream, upstreams: Upstreams, catalog: Catalog, jo
         session = upstream.session.state
         if isinstance(session, Ready):
             row["session_revision"] = session.client.negotiated.revision.name
-        if isinstance(session, Ready) or isinstance(state, Ready):
-            row["session"] = visible(describe_session(session))
+        described = describe_session(session)
+        if described is not None and (isinstance(session, Ready) or isinstance(state, Ready)):
+            row["session"] = visible(described)
     if not isinstance(state, Disabled):
         row["since"] = round(now - state.since, 2)
     return row

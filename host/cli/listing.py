@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from host.cli.common import counted
 from host.cli.exit_codes import CommandFailed
+from host.cli.status import describe_connection
 from host.cli.suggest import did_you_mean
 from host.cli.terminal import Terminal, printable
 from host.jsonrpc.raw import members, value
@@ -214,7 +215,7 @@ def show(terminal: Terminal, listing: Listing, *, in_full: bool) -> None:
 def _show_server(terminal: Terminal, row: Mapping[str, Any], counts: Counts) -> None:
     offered = row["entries"]
     total = sum(offered.values())
-    details = [] if row["state"] == "ready" else [printable(row["detail"])]
+    details = describe_connection(row)
     if row["state"] == "ready" or total:
         details.append(describe_counts((kind, offered.get(each.member, 0)) for kind, each in LIST_METHODS.items()))
     if total:
@@ -222,7 +223,6 @@ def _show_server(terminal: Terminal, row: Mapping[str, Any], counts: Counts) -> 
         parts["left out"] = total - sum(parts.values()) if counts.denied is not None else 0
         said = ", ".join(f"{count} {what}" for what, count in parts.items() if count > 0 or what == "shown")
         details += ["all shown" if counts.shown == total else said, f"~{counts.tokens:,} tokens"]
-    details += [printable(row["session"])] if "session" in row else []
     before = f"{row['id']!s:<20} {terminal.state(row['state'])} {row['transport']!s:<6} "
     print(terminal.paragraph(before, "; ".join(details), indent=21))
 

@@ -69,9 +69,14 @@ def _show(terminal: Terminal, host: Mapping[str, Any], starter: str = "") -> Non
     for problem in host["problems"]:
         print(f"  problem:        {printable(problem)}")
     for server in servers:
-        details = [] if server["state"] == "ready" else [printable(server["detail"])]
-        details += [printable(server["session"])] if "session" in server else []
-        print(f"  {server['id']:<20} {terminal.state(server['state'])} {'; '.join(details)}".rstrip())
+        print(f"  {server['id']:<20} {terminal.state(server['state'])} {'; '.join(describe_connection(server))}")
+
+
+def describe_connection(server: Mapping[str, Any]) -> list[str]:
+    """The protocol revision of a server that is ready, or why it is not; then how it serves handshake clients, if that
+    is to be said."""
+    said = [server["revision"] if server["state"] == "ready" else server["detail"], server.get("session")]
+    return [printable(text) for text in said if text]
 
 
 def _duration(seconds: float) -> str:

@@ -858,12 +858,13 @@ def describe_state(state: State) -> str:
     return "it is still starting"
 
 
-def describe_session(state: State) -> str:
-    """How clients with a session are served by a stateless server, in words, from the state of its session."""
+def describe_session(state: State) -> str | None:
+    """How handshake clients are served by a stateless server, in words, from the state of its session; None if none of
+    them needs the session at the moment."""
     if isinstance(state, Ready):
-        return f"clients with a session are served over a session ({state.client.negotiated.revision.name})"
+        return f"handshake clients use a session ({state.client.negotiated.revision.name})"
     if isinstance(state, Absent):
-        return f"clients with a session are served over the stateless connection, because {state.why}"
+        return f"handshake clients use the stateless connection, because {state.why}"
     if isinstance(state, Stopped):
-        return "a session is opened when a client with a session needs it"
-    return "clients with a session wait until their session is open"
+        return None
+    return "handshake clients wait until their session is open"

@@ -302,4 +302,4 @@ async def test_a_server_behind_a_balancer_without_affinity_serves_clients_with_a
             assert "web__weather" in [tool.name for tool in (await legacy.list_tools()).tools]
             assert not (await legacy.call_tool("web__weather", {"city": "Wien"})).is_error
         assert log.read_text()
-        assert "served over the stateless connection, because its session failed" in host.status()["web"]["session"]
+        assert "use the stateless connection, because its session failed" in host.status()["web"]["session"]

@@ -74,17 +74,17 @@ async def test_how_clients_with_a_session_are_served_is_said(autojump_clock: Moc
             told = status(world.upstreams, world.catalog, world.journal, parked=0, tasks=0, memory=world.memory)
             return [row.get("session") for row in json.loads(told)["servers"]]
 
-        assert told() == ["a session is opened when a client with a session needs it", None]
+        assert told() == [None, None]
         client = await world.client()
         await trio.sleep(1)
         await client.call("a__x")
-        assert told() == ["clients with a session are served over a session (2025-11-25)", None]
+        assert told() == ["handshake clients use a session (2025-11-25)", None]
         assert server.session is not None
         server.session_revision = None
         server.session.close()
         await wait_all_tasks_blocked()
         why = "it accepts no session: it refused the handshake: Unsupported protocol version"
-        assert told() == [f"clients with a session are served over the stateless connection, because {why}", None]
+        assert told() == [f"handshake clients use the stateless connection, because {why}", None]
         world.upstreams.ready_client("a").peer.connection_lost(LinkLost("gone"))
         await wait_all_tasks_blocked()
         assert told() == [None, None]

@@ -36,7 +36,14 @@ NOW = {"name": "clock__now", "description": "What time it is"}
 
 def status(id: str, state: str = "ready", detail: str = "ready", **offered: int) -> dict[str, Any]:
     entries = {"tools": 0, "resources": 0, "resourceTemplates": 0, "prompts": 0, **offered}
-    return {"id": id, "state": state, "detail": detail, "transport": "stdio", "entries": entries}
+    return {
+        "id": id,
+        "state": state,
+        "detail": detail,
+        "revision": "2025-11-25",
+        "transport": "stdio",
+        "entries": entries,
+    }
 
 
 def listing(owner: OwnersView | None = None, **more: Any) -> Listing:
@@ -101,8 +108,9 @@ def test_the_list_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     """A line for each, however long."""
     long = listing(OWNER, servers=[status("notes", tools=4, resourceTemplates=1), status("typo", "failed", "x " * 200)])
     assert printed(listing(OWNER), io.StringIO(), capsys, in_full=False) == [
-        "notes                ready    stdio  4 tools, 1 resource, 1 template; 3 shown, 1 denied, 2 held; ~45 tokens",
-        "clock                ready    stdio  1 tool; all shown; ~14 tokens",
+        "notes                ready    stdio  2025-11-25; 4 tools, 1 resource, 1 template; "
+        "3 shown, 1 denied, 2 held; ~45 tokens",
+        "clock                ready    stdio  2025-11-25; 1 tool; all shown; ~14 tokens",
         "typo                 failed   stdio  not found; next attempt in 2.1 s",
         "notes                note: 2 definitions wait for approval (colonnade definitions)",
         "notes                note: the rule tools.deny: wipe matches nothing that it offers",
@@ -114,10 +122,9 @@ def test_the_list_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
         "resource  https://example.com/a                       A page",
         "template  notes+note:///{number}                      note",
     ]
-    one = [status("notes", tools=1) | {"session": "clients with a session are served \x1bso"}]
-    assert printed(listing(servers=one), io.StringIO(), capsys, in_full=False)[0].endswith(
-        "tokens; clients with a session are served \\x1bso"
-    )
+    one = [status("notes", tools=1) | {"session": "handshake clients use \x1bso"}]
+    line = printed(listing(servers=one), io.StringIO(), capsys, in_full=False)[0]
+    assert "2025-11-25; handshake clients use \\x1bso; 1 tool" in line
     assert max(map(len, printed(long, io.StringIO(), capsys, in_full=False))) > 400
 
 

@@ -73,14 +73,14 @@ def test_servers_have_their_state_and_its_reason(capsys: pytest.CaptureFixture[s
     _show(Terminal(io.StringIO()), HOST)
     said = capsys.readouterr().out
     assert "1 of 2 ready" in said
-    assert "  time                 ready\n" in said
+    assert "  time                 ready    2025-11-25\n" in said
     assert "  bad                  failed   it exited with status 1: \\x1b[31mno key\n" in said
     assert "colonnade ask" not in said
-    served = {"session": "clients with a session are served\x1b over a session"}
+    served = {"session": "handshake clients use\x1b a session"}
     _show(Terminal(io.StringIO()), {**HOST, "servers": [{**each, **served} for each in HOST["servers"]]})
     said_too = capsys.readouterr().out
-    assert "  time                 ready    clients with a session are served\\x1b over a session\n" in said_too
-    assert "no key; clients with a session are" in said_too
+    assert "  time                 ready    2025-11-25; handshake clients use\\x1b a session\n" in said_too
+    assert "no key; handshake clients use" in said_too
     _show(Terminal(io.StringIO()), {**HOST, "stdio": True, "endpoint": "", "process": {"memory": None}}, "code")
     said = capsys.readouterr().out
     assert "serves over standard input and output\n" in said

@@ -871,7 +871,7 @@ async def test_a_session_that_cannot_be_kept_costs_no_client_its_server(autojump
         assert 0.8 <= tried / ((trio.current_time() - began) / ABSENT_FOR + 1) <= 1
         assert set(calls(server)) == {"stateless"}
         (failed,) = (str(event) for event in world.events if isinstance(event, SessionFailed | ServerFailed))
-        assert failed.startswith("a: its session failed (the other end was closed); clients with a session are served ")
+        assert failed.startswith("a: its session failed (the other end was closed); handshake clients use ")
         await trio.sleep(3600)
         assert await call_statelessly(world, "a__x") == OK
         assert server.asked.count("initialize") == tried
