@@ -464,8 +464,10 @@ class Upstream:
                 if self.spec.start is Start.LAZY and self.listed.is_set():
                     await self._stop_until_used()
             self.attempts += 1
-            self._restarts.on_start(trio.current_time())
-            self._login_id = "" if (credential := self._credential) is None else credential.login_id
+            credential, former = self._credential, self._login_id
+            self._login_id = "" if credential is None else credential.login_id
+            if self.attempts == 1 or self._login_id == former:  # otherwise a person has logged in or out
+                self._restarts.on_start(trio.current_time())
             with trio.CancelScope() as connected:
                 await self._connect(open_link, connected)
             self._did_connect = False  # only an idle server gets here: its connection was closed
@@ -490,7 +492,9 @@ class Upstream:
         now, state = trio.current_time(), self._state
         if self._main is None and isinstance(problem, AuthNeeded) and problem.ends_connection:
             return self._state_without_login(problem)
-        may_work_at_once = isinstance(problem, LoginChanged) or self._switch_dialect(problem)
+        if isinstance(problem, LoginChanged):
+            return Connecting(now, None)
+        may_work_at_once = self._switch_dialect(problem)
         if may_work_at_once and self._restarts.may_start(now):
             return Connecting(now, why)
         if self._main is not None:
@@ -504,7 +508,8 @@ class Upstream:
             delay = 0.0  # a new one is opened at once, unless this happens often
         if _is_lasting(problem) and not isinstance(state, Ready):
             delay = max(delay, min(LASTING_DELAY * RESTART_FACTOR ** (self._restarts.failures - 1), MAX_LASTING_DELAY))
-            why = f"{why}; then colonnade restart {self.spec.id}"
+            if not (isinstance(problem, AuthNeeded) and problem.needs_login):  # a login is noticed by itself
+                why = f"{why}; then colonnade restart {self.spec.id}"
         self._runtime.journal.note(ServerFailed(self.spec.id, why, delay))
         return Failed(now, why, now + delay)
 
@@ -551,10 +556,10 @@ class Upstream:
             return
         if isinstance(state, Stopped):
             await self._used.wait()
-        elif isinstance(state, Failed):
-            await trio.sleep_until(state.next_attempt)
-        elif isinstance(state, NeedsLogin) and (credential := self._credential) is not None:
-            await credential.wait_changed(self._login_id)
+        elif isinstance(state, Failed | NeedsLogin):
+            # A person who logs in at a failed server may have mended it.
+            with trio.move_on_at(state.next_attempt if isinstance(state, Failed) else math.inf):
+                await self._wait_login_changed()
         if not isinstance(state, Connecting):
             self.state = Connecting(trio.current_time(), state.why if isinstance(state, Failed) else None)
 
@@ -566,6 +571,13 @@ class Upstream:
         self._main._is_session_due = True
         await self._used.wait()
         self._main._is_session_due = False
+
+    async def _wait_login_changed(self) -> None:
+        """Wait for another login than that of the last connection: for ever if the server has none."""
+        if (credential := self._credential) is None:
+            await trio.sleep_forever()
+        else:
+            await credential.wait_changed(self._login_id)
 
     @property
     def _credential(self) -> Credential | None:

@@ -24,7 +24,7 @@ from host.upstream.supervisor import Failed, Held, NeedsLogin, Ready, State, des
 from host.wire.http_errors import AuthNeeded
 from host.wire.link import Link
 from tests.kit.issuer import Issuer
-from tests.kit.logins import NOTES, VAULT, login, processes, put
+from tests.kit.logins import NOTES, VAULT, Process, login, processes, put
 from tests.kit.memory import MemoryLink
 from tests.kit.world import Refusal, ScriptedServer, World, open_world, tool
 
@@ -563,6 +563,72 @@ async def test_a_connection_ends_with_its_login(autojump_clock: MockClock) -> No
             why = "the login is over, because the issuer said no: colonnade login notes"
             assert (server.connections, needs(world), failures(world)) == (3, [why], [])
             assert describe_state(state(world)) == why
+
+
+async def is_stored(process: Process, name: str, **changes: Any) -> None:
+    """A person logs in, or out with `access_token=None, refresh_token=None`; a second passes."""
+    put(process.store, login(AT, id=name, **changes))
+    await process.credentials.reload()
+    await trio.sleep(1)
+
+
+OVER = {"access_token": None, "refresh_token": None}
+
+
+async def test_logins_and_logouts_are_no_restarts(autojump_clock: MockClock) -> None:
+    async with processes(stored=login(AT)) as (process,):
+        server = Protected(process.of(AT))
+        async with open_world(server, credentials=process.credentials) as world:
+            await world.settled()
+            for number in range(10):
+                await is_stored(process, f"out-{number}", **OVER)
+                assert isinstance(state(world), NeedsLogin)
+                await is_stored(process, f"in-{number}")
+                assert isinstance(state(world), Ready)
+            assert failures(world) == []
+            server.dies()
+            await trio.sleep(1)
+            assert isinstance(state(world), Ready), "its restarts are still there"
+
+
+async def test_a_server_with_a_login_that_flaps_is_limited_all_the_same(autojump_clock: MockClock) -> None:
+    async with processes(stored=login(AT)) as (process,):
+        server = Protected(process.of(AT))
+        async with open_world(server, credentials=process.credentials) as world:
+            await world.settled()
+            for _ in range(600):
+                server.dies()
+                await trio.sleep(0.1)
+            assert server.connections <= 5
+            await is_stored(process, "login-2")
+            assert isinstance(state(world), Ready)
+            before = server.connections
+            for _ in range(300):
+                server.dies()
+                await trio.sleep(0.1)
+            assert server.connections <= before + 1
+
+
+class Scanty(Protected):
+    """A server for whose first login a scope is missing."""
+
+    @asynccontextmanager
+    async def open_link(self) -> AsyncIterator[Link]:
+        if self._credential.login_id == "login-1":
+            raise AuthNeeded(403, "the login lacks a scope", self._credential.remedy, BEARER, needs_login=True)
+        async with super().open_link() as link:
+            yield link
+
+
+async def test_a_failed_server_is_tried_again_when_a_person_has_logged_in(autojump_clock: MockClock) -> None:
+    async with processes(stored=login(AT)) as (process,):
+        async with open_world(Scanty(process.of(AT)), credentials=process.credentials) as world:
+            await trio.sleep(100)
+            (why, *_) = failures(world)
+            assert why == "the login lacks a scope (HTTP 403): colonnade login notes"
+            assert "next attempt in" in describe_state(state(world))
+            await is_stored(process, "login-2")
+            assert isinstance(state(world), Ready)
 
 
 async def test_a_stored_login_that_cannot_be_read_is_told(autojump_clock: MockClock) -> None:
