@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hmac import compare_digest
 from urllib.parse import parse_qsl, urlencode
 
-from host.oauth.documents import Issuer, known_error
+from host.oauth.documents import Issuer, advice, known_error
 from host.oauth.problem import OAuthProblem
 from host.url import Url
 
@@ -82,7 +82,8 @@ class AuthorizationRequest:
         if (error := answer.get("error")) is not None:
             if error == "access_denied":
                 raise OAuthProblem("the login was denied")
-            raise OAuthProblem(f"the issuer refused the login ({known_error(error) or 'for a reason of its own'})")
+            known = known_error(error)
+            raise OAuthProblem(f"the issuer refused the login ({known or 'for a reason of its own'}){advice(known)}")
         code = answer.get("code", "")
         if not code or not code.isascii() or not code.isprintable():
             raise OAuthProblem("the answer of the issuer has no authorization code")

@@ -70,7 +70,8 @@ class Issuer:
 class ClientRegistration(msgspec.Struct, frozen=True):
     """A client as an authorization server knows it. `auth_method`: how it authenticates at the token endpoint;
     `client_secret`: its secret, or with private_key_jwt its private key; `secret_expires`: Unix time, 0 if it does not;
-    `is_dynamic`: it was registered by Colonnade."""
+    `is_dynamic`: it was registered by Colonnade; `scopes`: those of its registration, None if they were not kept. Many
+    issuers give a client no others (RFC 7591, 2)."""
 
     client_id: str
     client_secret: str | None = None
@@ -78,6 +79,7 @@ class ClientRegistration(msgspec.Struct, frozen=True):
     redirect_uri: str = ""
     secret_expires: float = 0
     is_dynamic: bool = False
+    scopes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,8 @@ class TokenRefused(OAuthProblem):
     """The token endpoint refused the request. `error`: its code, empty if it is none of the standards'."""
 
     def __init__(self, error: str) -> None:
-        super().__init__(f"the issuer refused the request ({error or 'for a reason that it did not name'})")
+        why = error or "for a reason that it did not name"
+        super().__init__(f"the issuer refused the request ({why}){advice(error)}")
         self.error = error
 
 
@@ -304,8 +307,13 @@ def choose_auth_method(supported: Sequence[str], *, has_secret: bool) -> str | N
     return "none" if "none" in supported else None
 
 
-def read_registration(data: bytes, redirect_uri: str, asked_method: str) -> ClientRegistration:
+def read_registration(
+    data: bytes, redirect_uri: str, asked_method: str, scopes: tuple[str, ...] = ()
+) -> ClientRegistration:
     """Read the answer of a registration endpoint.
+
+    Args:
+        scopes: those that were asked for. An issuer that registered fewer would do so again.
 
     Raises:
         OAuthProblem: it is invalid, or names other redirects than the one that was asked for.
@@ -324,7 +332,7 @@ def read_registration(data: bytes, redirect_uri: str, asked_method: str) -> Clie
         raise OAuthProblem("the issuer registered a client that needs a secret, and gave none")
     secret = None if method == "none" else document.client_secret
     expires = document.client_secret_expires_at or 0
-    return ClientRegistration(document.client_id, secret, method, redirect_uri, expires, is_dynamic=True)
+    return ClientRegistration(document.client_id, secret, method, redirect_uri, expires, is_dynamic=True, scopes=scopes)
 
 
 def read_tokens(status: int, data: bytes) -> Tokens:
@@ -367,6 +375,16 @@ def error_code(data: bytes) -> str:
 def known_error(code: str) -> str:
     """The code if it is one of the standards, else nothing."""
     return code if code in _ERRORS else ""
+
+
+def advice(code: str) -> str:
+    """What a person can do about an error code, as the end of a sentence; empty if that is not known."""
+    if code != "invalid_scope":
+        return ""
+    return (
+        ": it does not give the client these scopes. Permit the client to have them there; or log out, set "
+        "oauth.scopes to those that it may have, and log in"
+    )
 
 
 def _decode(data: bytes, kind: type[_T], what: str) -> _T:

@@ -230,13 +230,15 @@ def _configured_client(configured: OAuth, issuer: Issuer, redirect: str) -> Clie
 
 
 async def _registered(proposed: ProposedLogin) -> ClientRegistration:
-    """The client that Colonnade is at this issuer: the one that was registered with this redirect before, or a new
-    one."""
+    """The client that Colonnade is at this issuer: the one that was registered with this redirect and these scopes
+    before, or a new one."""
     issuer, redirect, former = proposed.issuer, proposed.redirect_uri, proposed.former
     if former is not None and former.issuer == issuer.id:
         client = former.client
         is_valid = not client.secret_expires or client.secret_expires > time.time()
-        if client.is_dynamic and is_valid and client.redirect_uri == redirect:
+        known = former.scopes if client.scopes is None else client.scopes
+        may_have_scopes = set(proposed.scopes).issubset(known)
+        if client.is_dynamic and is_valid and client.redirect_uri == redirect and may_have_scopes:
             return client
     if issuer.registration_endpoint is None:
         also = " or, since it takes one, oauth.client_metadata_url" if issuer.takes_client_urls else ""
@@ -250,7 +252,7 @@ async def _registered(proposed: ProposedLogin) -> ClientRegistration:
     if answer.status not in (200, 201):
         why = error_code(answer.body) or f"HTTP {answer.status}"
         raise OAuthProblem(f"the issuer {issuer.id} refused to register Colonnade ({why})")
-    return read_registration(answer.body, redirect, str(request["token_endpoint_auth_method"]))
+    return read_registration(answer.body, redirect, str(request["token_endpoint_auth_method"]), proposed.scopes)
 
 
 async def finish(

@@ -68,10 +68,12 @@ CONFIDENTIAL: dict[str, Any] = {
     "redirect_uris": [f"http://127.0.0.1:{REDIRECT}/oauth/callback"],
 }
 
+NARROW = {**CONFIDENTIAL, "client_id": "narrow", "scope": "notes"}
+
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[Provider]:
-    with running_provider(OWN_CLIENT, CONFIDENTIAL, SIGNING) as provider:
+    with running_provider(OWN_CLIENT, CONFIDENTIAL, SIGNING, NARROW) as provider:
         yield provider
 
 
@@ -202,6 +204,38 @@ def test_an_address_is_pasted_where_there_is_no_browser(file: Path) -> None:
         assert "does not belong to this login" in command.said
     with serving(file, "notes"):
         assert call(file) == "noted: hello"
+
+
+def test_a_login_for_more_scopes_makes_the_call_work(provider: Provider, tmp_path: Path) -> None:
+    """The issuer gives a client no scopes but those of its registration."""
+    port = free_port()
+    with ExitStack() as later:
+        with protected_server(provider.issuer, "notes", port=port) as url:
+            file = write_config(tmp_path, {"notes": {"url": url}})
+            log_in(file)
+            host = later.enter_context(serving(file, "notes"))
+            assert call(file) == "noted: hello"
+        with protected_server(provider.issuer, "notes", "files", port=port):
+            until(lambda: "lacks a scope" in call(file), "the server wants more scopes")
+            assert "with the scopes notes files." in log_in(file)
+            wait_state(host, "ready")
+            until(lambda: call(file) == "noted: hello", "the new login is used")
+
+
+def test_a_configured_client_without_the_scopes_is_told_what_to_do(
+    provider: Provider, protected: str, tmp_path: Path
+) -> None:
+    oauth = {
+        "client_id": "narrow",
+        "client_secret": CONFIDENTIAL["client_secret"],
+        "redirect_port": REDIRECT,
+        "scopes": ["notes", "files"],
+    }
+    file = write_config(tmp_path, {"notes": {"url": protected, "oauth": oauth}})
+    with login_command(file, "notes") as command:
+        Browser().log_in(command.start_link())
+        assert command.end() == 1
+        assert "(invalid_scope): it does not give the client these scopes. Permit" in command.said
 
 
 def test_a_logout_is_seen_by_the_host_and_by_the_issuer(file: Path, provider: Provider) -> None:

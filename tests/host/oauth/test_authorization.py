@@ -148,7 +148,7 @@ def test_a_long_answer_is_foreign() -> None:
     ("members", "why"),
     [
         ({"error": "access_denied", "error_description": "<b>call 555</b>"}, "the login was denied"),
-        ({"error": "invalid_scope"}, r"refused the login \(invalid_scope\)"),
+        ({"error": "invalid_scope"}, r"\(invalid_scope\): it does not give the client .* set oauth.scopes to those"),
         ({"error": "call 555 now"}, r"refused the login \(for a reason of its own\)"),
         ({"code": ""}, "no authorization code"),
         ({"code": "a\nb"}, "no authorization code"),

@@ -258,9 +258,11 @@ def test_a_registration_is_for_a_native_public_client_if_that_is_possible() -> N
 def test_a_registration_is_read() -> None:
     answer = {"client_id": "c", "client_secret": "s", "client_secret_expires_at": 5, "redirect_uris": [REDIRECT]}
     found = read_registration(dump({**answer, "token_endpoint_auth_method": "client_secret_post"}), REDIRECT, "none")
-    assert found == ClientRegistration("c", "s", "client_secret_post", REDIRECT, 5, is_dynamic=True)
+    assert found == ClientRegistration("c", "s", "client_secret_post", REDIRECT, 5, is_dynamic=True, scopes=())
     public = read_registration(dump({"client_id": "c", "client_secret": "s"}), REDIRECT, "none")
     assert (public.client_secret, public.auth_method) == (None, "none")
+    fewer = read_registration(dump({"client_id": "c", "scope": "a"}), REDIRECT, "none", ("a", "b"))
+    assert fewer.scopes == ("a", "b"), "another registration would get no more"
 
 
 @pytest.mark.parametrize(

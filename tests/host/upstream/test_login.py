@@ -219,6 +219,50 @@ async def test_a_registration_is_used_again_at_its_port() -> None:
 
 
 @pytest.mark.parametrize(
+    ("registered", "missing", "client_id"),
+    [
+        (("a",), (), "known"),
+        (("a", "b", "c"), ("b",), "known"),
+        (("a",), ("b",), "client-1"),
+        (None, (), "known"),  # the login has its scopes by it
+        (None, ("b",), "client-1"),
+    ],
+)
+async def test_a_registration_is_used_for_its_scopes_only(
+    registered: tuple[str, ...] | None, missing: tuple[str, ...], client_id: str
+) -> None:
+    """Many issuers refuse others with invalid_scope."""
+    async with open_issuer() as issuer:
+        issuer.challenge = 'Bearer scope="a"'
+        client = ClientRegistration("known", redirect_uri="here", is_dynamic=True, scopes=registered)
+        async with beginning(issuer, login(issuer, client=client, missing=missing)) as (pending, store):
+            assert (pending.client.client_id, pending.request.client_id) == (client_id, client_id)
+            for asked in issuer.paths("/register"):
+                assert json.loads(asked.body)["scope"] == "a b"
+            issuer.tokens = [{"access_token": "t"}]
+            made = await finish(pending, "c", store, VAULT)
+            assert made.client.scopes == (registered if client_id == "known" else ("a", "b"))
+
+
+async def test_scopes_that_were_configured_later_are_registered_too() -> None:
+    async with open_issuer() as issuer:
+        configure(issuer, OAuth(scopes=("a", "x")))
+        client = ClientRegistration("known", redirect_uri="here", is_dynamic=True, scopes=("a",))
+        async with beginning(issuer, login(issuer, client=client)) as (pending, _):
+            assert (pending.client.client_id, pending.client.scopes) == ("client-1", ("a", "x"))
+
+
+async def test_a_token_request_with_a_scope_too_many_says_what_to_do() -> None:
+    async with open_issuer() as issuer:
+        configure(issuer, CONFIDENTIAL)
+        metadata(issuer)["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
+        async with beginning(issuer) as (pending, store):
+            issuer.tokens = [{"error": "invalid_scope"}]
+            with pytest.raises(OAuthProblem, match=r"\(invalid_scope\): it does not give the client these scopes"):
+                await finish(pending, "c", store, VAULT)
+
+
+@pytest.mark.parametrize(
     "client",
     [
         ClientRegistration("known", redirect_uri="http://127.0.0.1:1/oauth/callback", is_dynamic=True),
