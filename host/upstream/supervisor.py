@@ -240,6 +240,8 @@ class Upstream:
         self._has_unsaved = trio.Event()
         self._used = trio.Event()
         """Set when a stopped server is to be started."""
+        self._started = trio.Event()
+        """Set while the server is not `is_starting`."""
         if main is not None:
             self._state = Stopped(self.created_at)
         elif spec.may_use_both_eras:
@@ -332,8 +334,11 @@ class Upstream:
         self._choose_for_sessions()
         if self._main is not None:
             self._main._choose_for_sessions()
-        if not isinstance(state, Connecting | Stopped):
+        if not self.is_starting:
             self.listed.set()
+            self._started.set()
+        elif self._started.is_set():
+            self._started = trio.Event()
         if not isinstance(state, Connecting):
             self.settled.set()
             self._has_unsaved.set()
@@ -419,20 +424,37 @@ class Upstream:
 
     @property
     def has_old_lists(self) -> bool:
-        """Whether a list is old whose changes the server does not announce. Never of a server that is not connected."""
-        catalog_sync = self._catalog_sync
-        return (
-            catalog_sync is not None and catalog_sync.old_at < math.inf and catalog_sync.old_at <= trio.current_time()
-        )
+        """Whether a list is old whose changes the server does not announce, or those of a session that is not open may
+        be. Never of a server that is not connected."""
+        if (catalog_sync := self._catalog_sync) is None:
+            return self._may_open_again
+        return catalog_sync.old_at < math.inf and catalog_sync.old_at <= trio.current_time()
+
+    @property
+    def _may_open_again(self) -> bool:
+        """Whether this is a session that was open, here or for a former host, and whose server is connected."""
+        main, was_open = self._main, self._negotiated is not None
+        return main is not None and was_open and self.is_starting and isinstance(main._state, Ready)
 
     def read_if_old(self, missed: Iterable[Kind] = ()) -> trio.Event | None:
-        """Have old lists read; see `CatalogSync.read_if_old`."""
-        return None if self._catalog_sync is None else self._catalog_sync.read_if_old(missed)
+        """Have old lists read; see `CatalogSync.read_if_old`. A session is opened for that."""
+        if self._catalog_sync is not None:
+            return self._catalog_sync.read_if_old(missed)
+        if not self._may_open_again:
+            return None
+        if isinstance(self._state, Stopped):
+            self._used.set()
+        return self._started
 
     def refresh(self, kind: Kind) -> None:
         """Have a list read again that may be outdated."""
         if self._catalog_sync is not None:
             self._catalog_sync.mark_changed((kind,))
+
+    def _on_lists_changed(self, catalog_sync: CatalogSync, kinds: Iterable[Kind]) -> None:
+        catalog_sync.mark_changed(kinds)
+        if self.session is not None and self.session._may_open_again:
+            self.session.read_if_old()  # a session that is not open hears nothing, but its clients are to be notified
 
     async def supervise(self, open_link: OpenLink) -> None:
         """Keep the server connected until cancelled. Never raises."""
@@ -699,7 +721,7 @@ class Upstream:
                 catalog_sync = CatalogSync(
                     client, self._runtime, self._pace, self._mark_unsaved, self._may_publish, self._is_alone
                 )
-                server_messages.on_lists_changed = catalog_sync.mark_changed
+                server_messages.on_lists_changed = partial(self._on_lists_changed, catalog_sync)
                 await catalog_sync.read_all()
                 if client.peer.ended.is_set():
                     raise client.peer.lost

@@ -781,6 +781,51 @@ async def test_a_session_that_is_not_used_is_closed_and_opened_again(autojump_cl
         assert calls(server) == ["handshake", "handshake"]
 
 
+async def test_no_client_lists_what_a_session_listed_before_it_was_closed(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A list opens it again and waits for it, for a second at most."""
+    server = at_url(both())
+    with_lists(server, stateless=[tool("late")], session=[tool("early")])
+    async with open_world(server, state=tmp_path) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        assert await client.names() == ["a__early"]
+        await trio.sleep(SESSION_IDLE + 2)
+        assert server.live == 1
+        with_lists(server, stateless=[tool("late")], session=[tool("new")])
+        asked = [later(nursery, client.names) for _ in range(3)]
+        assert [await each.comes() for each in asked] == [["a__new"]] * 3
+        await trio.sleep(SESSION_IDLE + 2)
+        assert (server.live, server.asked.count("initialize")) == (1, 2)
+        with_lists(server, stateless=[tool("late")], session=[tool("newer")])
+        server.answers |= accepting_after(5)
+        began = trio.current_time()
+        assert await client.names() == ["a__new"]
+        assert trio.current_time() == began + REREAD_WAIT
+        await trio.sleep(5)
+        assert await client.names() == ["a__newer"]
+    with_lists(server, stateless=[tool("late")], session=[tool("newest")])
+    del server.answers["initialize"]
+    async with open_world(server, state=tmp_path) as world:
+        await world.settled()  # the session was open, but for the former host
+        assert await (await world.client()).names() == ["a__newest"]
+
+
+async def test_changes_announced_while_a_session_is_closed_reach_its_clients(autojump_clock: MockClock) -> None:
+    server = at_url(both())
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        nursery.start_soon(client.listen_changes)
+        assert await client.names() == ["a__x"]
+        await trio.sleep(SESSION_IDLE + 2)
+        assert server.live == 1
+        with_lists(server, stateless=[tool("x"), tool("y")], session=[tool("x"), tool("y")])
+        await server.tells("notifications/tools/list_changed")
+        await trio.sleep(1)
+        assert client.notifications_of("notifications/tools/list_changed") == [{}]
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_server_without_sessions_serves_all_clients_over_one_connection(autojump_clock: MockClock) -> None:
     """It is asked once, and the next client after a while makes it be asked again, without waiting."""
     server = both(session_revision=None)
