@@ -1,7 +1,7 @@
 """The return of a browser from a login: a listener on loopback that is open only while a person logs in.
 
     GET /oauth/login/NONCE    shows what the login is for, where the person has not seen that elsewhere
-    GET /oauth/start/NONCE    sets a cookie and leads to the issuer
+    GET /oauth/start/NONCE    sets a cookie and leads to the issuer; later only the browser with the cookie
     GET /oauth/callback       takes the issuer's answer, from the browser with the cookie alone
 
 The cookie binds the answer to the browser in which the login began, so that nobody can have a person's browser finish a
@@ -27,6 +27,7 @@ from host.wire.asgi import Headers, Receive, Scope, Send, respond
 LOGIN_PATH = "/oauth/login/"
 START_PATH = "/oauth/start/"
 _COOKIE = "colonnade_login"
+_COOKIE_PATH = "/oauth/"
 
 _HEADERS = {
     "cache-control": "no-store",
@@ -75,6 +76,7 @@ class Callback:
         self._login = login
         self._nonce = secrets.token_urlsafe(24)
         self._cookie: str | None = None
+        self._issuer_page: str | None = None
         self.finished = trio.Event()
         """Set when the answer was taken, and the browser was told."""
 
@@ -102,7 +104,7 @@ class Callback:
         if (headers.one("host") or "").lower() != self.origin.removeprefix("http://") or scope["method"] != "GET":
             await _say(send, 403, "This address is for the end of a login only.")
         elif self._is_link(path, START_PATH):
-            await self._start(send)
+            await self._start(headers, send)
         elif self._is_link(path, LOGIN_PATH) and self._login is not None:
             await self._show(self._login, send)
         elif path == CALLBACK_PATH:
@@ -126,25 +128,36 @@ class Callback:
         await _say(send, 400, text)
         self.finished.set()
 
-    async def _start(self, send: Send) -> None:
-        """Only the first browser gets the cookie; so a link that leaked afterwards is worth nothing."""
+    async def _start(self, headers: Headers, send: Send) -> None:
+        """Only the first browser gets the cookie; so a link that leaked afterwards is worth nothing. That browser may
+        come again: its person may have lost the issuer's page."""
+        if self._issuer_page is not None and self._has_cookie(headers):
+            await respond(send, 303, {**_HEADERS, "location": self._issuer_page})
+            return
         if self._cookie is not None:
-            said = "This login has already begun, in this browser or in another one."
+            said = "This login has already begun in another browser."
             await _say(send, 409, f"{said} If the issuer's page is lost, begin another login: colonnade login.")
             return
         self._cookie = secrets.token_urlsafe(24)  # before the login is waited for: another browser may come meanwhile
         try:
-            url = self._authorization_url if self._login is None else await self._login.begin()
+            page = self._authorization_url if self._login is None else await self._login.begin()
         except OAuthProblem as problem:
             await self._fail(f"There can be no login: {problem}.", send)
             return
-        cookie = f"{_COOKIE}={self._cookie}; HttpOnly; SameSite=Lax; Path={CALLBACK_PATH}; Max-Age=900"
-        await respond(send, 303, {**_HEADERS, "location": url, "set-cookie": cookie})
+        self._issuer_page = page
+        cookie = f"{_COOKIE}={self._cookie}; HttpOnly; SameSite=Lax; Path={_COOKIE_PATH}; Max-Age=900"
+        await respond(send, 303, {**_HEADERS, "location": page, "set-cookie": cookie})
+
+    def _has_cookie(self, headers: Headers) -> bool:
+        """Whether the request comes from the browser in which the login began."""
+        if self._cookie is None:
+            return False
+        cookies = [each.strip() for line in headers.all("cookie") for each in line.split(";")]
+        expected = f"{_COOKIE}={self._cookie}".encode()
+        return any(compare_digest(each.encode("utf-8", "replace"), expected) for each in cookies)
 
     async def _finish(self, headers: Headers, query: bytes, send: Send) -> None:
-        cookies = [each.strip() for line in headers.all("cookie") for each in line.split(";")]
-        expected = None if self._cookie is None else f"{_COOKIE}={self._cookie}".encode()
-        if expected is None or not any(compare_digest(each.encode("utf-8", "replace"), expected) for each in cookies):
+        if not self._has_cookie(headers):
             await _say(send, 403, "This login did not begin in this browser, so its answer is not used.")
             return
         if len(query) > MAX_ANSWER:

@@ -83,11 +83,11 @@ async def test_the_browser_that_began_brings_the_answer() -> None:
         assert not re.search("c0de|st4te", seen.text + str(seen.headers))
 
 
-async def test_the_cookie_is_for_the_callback_alone() -> None:
+async def test_the_cookie_is_for_the_login_alone() -> None:
     async with opened() as page:
         seen = await page.get(page.callback.start_url.removeprefix(page.callback.origin))
         _, *attributes = seen.headers["set-cookie"].split("; ")
-        assert {"HttpOnly", "SameSite=Lax", "Path=/oauth/callback"} <= set(attributes)
+        assert {"HttpOnly", "SameSite=Lax", "Path=/oauth/"} <= set(attributes)
         assert seen.headers["referrer-policy"] == "no-referrer"
         assert seen.headers["cache-control"] == "no-store"
 
@@ -123,12 +123,15 @@ async def test_no_other_page_can_read_what_is_here() -> None:
         assert page.taken == []
 
 
-async def test_a_login_begins_once() -> None:
-    """Another program that saw the link later cannot begin in its own browser."""
+async def test_a_login_begins_in_one_browser() -> None:
+    """Another program that saw the link later cannot begin in its own browser. A person may have lost the page."""
     async with opened() as page:
-        cookie = await page.start()
-        again = await page.get(page.callback.start_url.removeprefix(page.callback.origin))
-        assert (again.status, "begin another login: colonnade login" in again.text) == (409, True)
+        cookie, link = await page.start(), page.callback.start_url.removeprefix(page.callback.origin)
+        for foreign in (None, "colonnade_login=forged"):
+            again = await page.get(link, cookie=foreign)
+            assert (again.status, "begin another login: colonnade login" in again.text) == (409, True)
+        again = await page.get(link, cookie=cookie)
+        assert (again.status, again.headers["location"], "set-cookie" in again.headers) == (303, LINK, False)
         assert (await page.get("/oauth/callback?code=c", cookie=cookie)).status == 200
 
 
