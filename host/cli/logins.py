@@ -120,7 +120,7 @@ class Logins:
                 print(f"\nOpen this in a browser on this machine:\n\n  {callback.start_url}\n")
                 print(f"Or open this in any browser:\n\n  {pending.request.url}\n")
                 if sys.stdin is not None:
-                    print(f"Then {_PASTE}")
+                    print(f"Then {_PASTE}\n")
                 sys.stdout.flush()
                 with trio.move_on_after(TIME_LIMIT):
                     async with trio.open_nursery() as nursery:

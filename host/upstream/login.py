@@ -60,6 +60,8 @@ from host.wire.port import bind
 TIME_LIMIT = 900.0
 """Seconds that a person has for a login."""
 PROBE_TIMEOUT = 15.0
+REVOKE_TIMEOUT = 5.0
+"""Seconds for the revocation of a login that another one replaced."""
 LISTEN_ADDRESS = "127.0.0.1"
 """Where browsers come back to. Not `localhost`, which another program may have at ::1 (RFC 8252, 8.3)."""
 MAX_STEP_UPS = 2
@@ -258,7 +260,9 @@ async def _registered(proposed: ProposedLogin) -> ClientRegistration:
 async def finish(
     pending: PendingLogin, code: str, store: Store, vault: Vault, record: Callable[[Login], object] | None = None
 ) -> Login:
-    """Exchange the authorization code, and store the login.
+    """Exchange the authorization code, and store the login. The one that it replaces is revoked, if it was another
+    client's or at another issuer. Otherwise it ends by itself: both may be one grant of the person, and an issuer may
+    take back the whole grant with one token of it (RFC 7009, 2.1).
 
     Args:
         record: called with the login before it is stored; raises if it must not be.
@@ -277,7 +281,11 @@ async def finish(
     login = msgspec.structs.replace(begun, step_ups=step_ups).renewed(tokens, now)
     if record is not None:
         record(login)
+    replaced = await read_login(store, vault, proposed.key)  # hosts may have refreshed it meanwhile
     await store_login(store, vault, proposed.key, login)
+    if replaced is not None and replaced.has_other_client(login):
+        with trio.move_on_after(REVOKE_TIMEOUT), suppress(OAuthProblem):
+            await revoke(replaced, Url.parse(replaced.resource))
     return login
 
 

@@ -58,6 +58,10 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     def is_over(self) -> bool:
         return self.access_token is None
 
+    def has_other_client(self, other: Login) -> bool:
+        """Whether they are of two clients, each with grants of its own: an id is one within its issuer."""
+        return (self.issuer, self.client.client_id) != (other.issuer, other.client.client_id)
+
     def over(self, why: str) -> Login:
         """The login without tokens, for a reason in words: a part of a sentence."""
         return msgspec.structs.replace(self, access_token=None, refresh_token=None, expires=None, ended=why)

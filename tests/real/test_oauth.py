@@ -201,7 +201,7 @@ def test_an_address_is_pasted_where_there_is_no_browser(file: Path) -> None:
         command.paste("what is this?")
         command.paste(page.url)
         assert command.end() == 0, command.said
-        assert "does not belong to this login" in command.said
+        assert "this is not the address of this login" in command.said
     with serving(file, "notes"):
         assert call(file) == "noted: hello"
 
@@ -513,7 +513,9 @@ def test_another_issuer_waits_for_a_person(provider: Provider, tmp_path: Path) -
             assert f"The last login was at another issuer: {provider.issuer}\n" in refused.stdout
             assert [row["issuer"] for row in credentials(file)] == [provider.issuer]
             assert other.events() == []
+            revoked = provider.count(revoked="grant")
             log_in(file, options=["--yes"])
+            assert provider.count(revoked="grant") > revoked, "the former login is revoked, and at its own issuer"
             wait_state(host, "ready")
             assert call(file) == "noted: hello"
             assert [row["issuer"] for row in credentials(file)] == [other.issuer]

@@ -21,6 +21,7 @@ from host.oauth.challenge import Challenge
 from host.oauth.documents import ClientRegistration
 from host.oauth.problem import OAuthProblem
 from host.storage.sqlite import SqliteStore
+from host.upstream import login as module
 from host.upstream.login import (
     MAX_STEP_UPS,
     AnswerBox,
@@ -310,6 +311,48 @@ async def test_what_a_configuration_may_lack_is_said_before_the_login() -> None:
         issuer.oauth = OAuth(scopes=("a", "offline_access"))
         async with beginning(issuer) as (pending, _):
             assert list(pending.proposed.notices) == []
+
+
+@pytest.mark.parametrize("reply", [(200, {}, b""), (503, {}, b"")])
+async def test_a_login_at_another_issuer_has_the_former_one_revoked(reply: Any) -> None:
+    """With the tokens that are stored then; that the issuer fails does not fail the login."""
+    async with open_issuer() as issuer, open_issuer() as other:
+        issuer.documents[RESOURCE_METADATA]["authorization_servers"] = [other.id]
+        issuer.documents["/revoke"] = reply
+        async with beginning(issuer, login(issuer)) as (pending, store):
+            put(store, login(issuer, refresh_token="refresh-2"))
+            other.tokens = [{"access_token": "new"}]
+            made = await finish(pending, "c", store, VAULT)
+            assert present(store) == made
+            tried = [each.form["token"] for each in issuer.paths("/revoke")]
+            assert tried == ["refresh-2", "access-1"][: 2 if reply[0] == 200 else 1]
+            assert not other.paths("/revoke")
+
+
+@pytest.mark.parametrize("client_id", ["client-1", "former"])
+async def test_a_login_of_the_same_client_leaves_the_former_one(client_id: str) -> None:
+    """It may be the same grant, which would end with a token of it. That of another client is another grant."""
+    async with open_issuer() as issuer:
+        former = login(issuer, client=ClientRegistration(client_id, is_dynamic=True))
+        async with beginning(issuer, former) as (pending, store):
+            issuer.tokens = [{"access_token": "new"}]
+            await finish(pending, "c", store, VAULT)
+            assert [each.form["client_id"] for each in issuer.paths("/revoke")] == ["former"] * (
+                0 if client_id == "client-1" else 2
+            )
+
+
+async def test_an_issuer_that_does_not_answer_a_revocation_delays_no_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REVOKE_TIMEOUT", 0.05)
+    async with open_issuer() as issuer, open_issuer() as former:
+        former.before_token = trio.Event()
+        stored = login(former, resource=issuer.url, revocation_endpoint=f"{former.id}/token")
+        async with beginning(issuer, stored) as (pending, store):
+            issuer.tokens = [{"access_token": "new"}]
+            made = await finish(pending, "c", store, VAULT)
+            assert present(store) == made
+            assert len(former.paths("/token")) == 1
+            former.before_token.set()
 
 
 async def test_the_same_issuer_is_no_other_one() -> None:
