@@ -7,16 +7,15 @@ import re
 from config.document import Plain
 from config.hosts.desktop_host import DesktopHost, FileContext
 from config.hosts.entry import (
-    NEEDS_OAUTH,
     ServerEntry,
     approved_tools,
     approves_all,
-    cannot,
     denied_tools,
     env_file,
     harmless,
     headers_helper,
     kind,
+    oauth_client,
     off_if,
     only_tools,
     program,
@@ -33,6 +32,10 @@ OWN_KEYS = (
     *("start", "idle", "protocol", "eras", "client", "start_timeout"),
 )
 """Keys of ours that may stand in a server's entry. In a host's own file, another could raise its own trust by them."""
+_OAUTH_KEYS = (
+    *("client_id", "client_secret", "private_key", "scopes"),
+    *("client_metadata_url", "redirect_port", "grant"),
+)
 
 
 def bare_names(text: str, context: FileContext) -> str:
@@ -79,7 +82,8 @@ GENERIC = DesktopHost(
         "description": harmless,
         "name": harmless,
         "title": harmless,
-        "oauth": cannot(NEEDS_OAUTH),
+        "oauth": oauth_client(clientId="client_id", callbackPort="redirect_port", **{key: key for key in _OAUTH_KEYS}),
+        "auth": oauth_client(CLIENT_ID="client_id", CLIENT_SECRET="client_secret", scopes="scopes"),
     },
     translate=bare_names,
     has_shape=lambda root: TOP_KEY in root,

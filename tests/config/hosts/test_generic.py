@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -18,8 +19,11 @@ from config import (
     KindConsent,
     Limits,
     Listen,
+    OAuth,
+    OAuthGrant,
     Rate,
     Rule,
+    Secret,
     StdioServer,
     Trust,
 )
@@ -177,7 +181,8 @@ def test_own_keys_beside_and_inside(tmp_path: Path) -> None:
             {"Big": {"command": "x", "disabledTools": ["a"], "consent": {"tools": "allow"}}},
             "it has both consent for tools and a key of its host that restricts tools",
         ),
-        ({"Big": {"command": "x", "oauth": {}}}, 'its key "oauth" needs OAuth with a client that is not read'),
+        ({"Big": {"url": "https://h/", "oauth": {"clientIds": "x"}}}, 'its key "oauth.clientIds" is not known here'),
+        ({"Big": {"url": "https://h/", "auth": {"client_id": "x"}}}, 'its key "auth.client_id" is not known here'),
         ({"Big": "x"}, "it is text; expected a map"),
     ],
 )
@@ -271,6 +276,34 @@ def test_null_is_what_hosts_write_for_nothing(tmp_path: Path) -> None:
     assert isinstance(made.servers["a"], StdioServer)
     assert [word.reveal() for word in made.servers["a"].command] == ["x"]
     assert made.notices == ("read as a mcpServers file",)
+
+
+def test_clients_of_logins(tmp_path: Path) -> None:
+    """In our form, and in those of Claude Code and Cursor."""
+    grant = {"client_id": "c", "client_secret": "${S}", "grant": "client_credentials", "scopes": ["a"]}
+    clients: dict[str, dict[str, object]] = {
+        "ours": {"oauth": grant},
+        "claude": {"oauth": {"clientId": "c", "callbackPort": 8080, "scopes": "a b"}},
+        "cursor": {"auth": {"CLIENT_ID": "c", "CLIENT_SECRET": "${S}"}},
+        "none": {"oauth": {}},
+    }
+    servers = {name: {"url": f"https://{name}.example/mcp", **client} for name, client in clients.items()}
+    made = load_text(tmp_path, dump(servers), {"S": "s"})
+    client, secret = Secret("c"), Secret("s")
+    assert [http(made, name).oauth for name in clients] == [
+        OAuth(client_id=client, client_secret=secret, grant=OAuthGrant.CLIENT_CREDENTIALS, scopes=("a",)),
+        OAuth(client_id=client, redirect_port=8080, scopes=("a", "b")),
+        OAuth(client_id=client, client_secret=secret),
+        None,
+    ]
+    assert "'s'" not in repr(made)
+
+
+def test_the_keys_of_a_client_are_all_of_ours(tmp_path: Path) -> None:
+    for field in dataclasses.fields(OAuth):
+        value = {"client_id": "c", field.name: "not a value"}
+        problem_of_value = problem(tmp_path, {"a": {"url": "https://h/", "oauth": value}})
+        assert "is not known here" not in problem_of_value
 
 
 @pytest.mark.parametrize("off", [True, False])
