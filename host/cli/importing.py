@@ -87,8 +87,11 @@ def import_servers(
         raise CommandFailed(
             "there is no server to import" + (" that is not there yet" if merged.present or moved else "")
         )
-    if not dry_run:
-        _confirm(file, output, len(usable), merge=merge, yes=yes)
+    can_ask = sys.stdin.isatty() and not yes
+    if file.exists and not merge and not can_ask:
+        raise CommandFailed(f"{output} is there already; --merge adds to it, --output names another file", WRONG)
+    if not dry_run and not yes:
+        _confirm(file, output, len(usable))
     store = open_secrets(file.path, secrets)
     _settle(merged, store, descriptions, dry_run=dry_run)
     if all(server.problems for server in merged.servers):
@@ -172,20 +175,15 @@ def _show(servers: list[FoundServer]) -> None:
             print(f"  {'':<20} {visible(line)}")
 
 
-def _confirm(file: OwnFile, output: str, count: int, *, merge: bool, yes: bool) -> None:
+def _confirm(file: OwnFile, output: str, count: int) -> None:
     """Ask whether to write.
 
     Raises:
         CommandFailed: the person says no, or nobody can be asked.
     """
-    servers = f"{count} server{'' if count == 1 else 's'}"
-    can_ask = sys.stdin.isatty() and not yes
-    if file.exists and not merge and not can_ask:
-        raise CommandFailed(f"{output} is there already; --merge adds to it, --output names another file", WRONG)
-    if yes:
-        return
-    if not can_ask:
+    if not sys.stdin.isatty():
         raise CommandFailed("nothing was written, since nobody can be asked here; confirm with --yes", WRONG)
+    servers = counted(count, "server")
     question = f"Add {servers} to {output}, which is there already?" if file.exists else f"Write {servers} to {output}?"
     if not is_confirmed(question):
         raise CommandFailed("nothing was written")

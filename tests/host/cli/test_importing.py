@@ -121,6 +121,20 @@ def test_a_dry_run_writes_nothing(home: Home, capsys: pytest.CaptureFixture[str]
     assert not list((home / "project").iterdir())
 
 
+@pytest.mark.parametrize("options", [[], ["--yes"]])
+def test_a_dry_run_refuses_what_would_be_refused(
+    home: Home, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    file = home / "project" / "colonnade.yaml"
+    file.write_text("servers: {}\n")
+    for dry in (["--dry-run"], []):
+        assert run(["import", *options, *dry]) == WRONG
+        assert "colonnade.yaml is there already; --merge adds to it" in capsys.readouterr().err
+    assert run(["import", "--merge", "--dry-run", *options]) == DONE
+    assert "colonnade.yaml would be:" in capsys.readouterr().out
+    assert file.read_text() == "servers: {}\n"
+
+
 def test_nobody_is_asked_without_a_terminal(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["import"]) == WRONG
     assert "confirm with --yes" in capsys.readouterr().err
