@@ -104,11 +104,18 @@ class Broken(LinkLost):
     """
 
     unwritten = False
-    """Nothing of the request was sent, because the server had closed the connection before."""
+    """Nothing of the request was sent, because the server had closed the connection before, or no more are made."""
 
     def __init__(self, why: str, *, unanswered: bool = False) -> None:
         super().__init__(why)
         self.unanswered = unanswered
+
+
+def aborted() -> Broken:
+    """The error for a request for which no connection is made any more."""
+    made = Broken(CONNECTION_BROKE)
+    made.unwritten = True
+    return made
 
 
 _MISNAMED = (62, 64)

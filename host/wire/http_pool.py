@@ -22,10 +22,10 @@ from host.url import Url
 from host.wire.http_connection import STREAM_ERRORS, Channel, Connection, PlainChannel, TlsChannel
 from host.wire.http_errors import (
     CONNECT_TIMEOUT,
-    CONNECTION_BROKE,
     Broken,
     ProxyRefused,
     Unreachable,
+    aborted,
     bad_proxy,
     connect_failure,
 )
@@ -152,11 +152,15 @@ class Pool:
         """
         head = self._rendered(method, url, headers)
         data = head + b"\r\n" if body is None else b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
-        connection = self._take_idle()
+        connection, was_written = self._take_idle(), False
         while True:
             idle = connection is not None
             if connection is None:
-                connection = await self._open(url)
+                try:
+                    connection = await self._open(url)
+                except Broken as broken:
+                    broken.unwritten = not was_written
+                    raise
             self._busy.add(connection)
             try:
                 await connection.exchange(data)
@@ -165,6 +169,7 @@ class Pool:
                 self._close(connection)
                 if not idle or not (broken.unwritten or (broken.unanswered and repeatable)):
                     raise
+                was_written = was_written or not broken.unwritten
                 connection = self._take_idle() if broken.unwritten else None
             except BaseException:
                 self._close(connection)
@@ -186,8 +191,8 @@ class Pool:
             self._idle.popleft().close()
 
     def abort(self) -> None:
-        """Close all connections, also those in use: whatever waits at one raises Broken or Unreachable, and every
-        further request Broken."""
+        """Close all connections, also those in use: whatever waits at one raises Broken, and so does every further
+        request."""
         self._is_aborted = True
         for scope in self._connecting:
             scope.cancel()
@@ -219,7 +224,7 @@ class Pool:
 
     async def _open(self, url: Url) -> Connection:
         if self._is_aborted:
-            raise Broken(CONNECTION_BROKE)
+            raise aborted()
         try:
             with trio.fail_after(CONNECT_TIMEOUT) as timeout:
                 self._connecting.add(timeout)
@@ -228,6 +233,8 @@ class Pool:
                 finally:
                     self._connecting.discard(timeout)
         except (*STREAM_ERRORS, trio.TooSlowError, UnicodeError) as problem:
+            if self._is_aborted:
+                raise aborted() from None
             why, remedy = connect_failure(problem)
             raise Unreachable(f"it cannot be reached: {why}", remedy) from problem
 

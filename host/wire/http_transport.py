@@ -554,6 +554,8 @@ class HttpExchanges:
         self._count -= 1
         if self.lost is not None:
             self._left.unpark_all()
+            if isinstance(problem, Broken) and problem.unwritten:
+                raise unsent(self.lost) from None
             if isinstance(problem, LinkLost) and not problem.nothing_begun:
                 raise copy_of(self.lost) from None
 

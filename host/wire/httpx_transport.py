@@ -26,6 +26,7 @@ from host.wire.http_errors import (
     Broken,
     ProxyRefused,
     Unreachable,
+    aborted,
     bad_proxy,
     connect_failure,
 )
@@ -61,7 +62,7 @@ class HttpxTransport:
         """Send a request once; see `http_transport.Transport`. httpx does not tell whether a connection that broke was
         a new one, so nothing is repeated."""
         if self._waits.is_ended:
-            raise Broken(CONNECTION_BROKE)
+            raise aborted()
         if self._transport is None:
             self._transport = _Pool(url, self._turns)
         request = httpx.Request(method, str(url), headers=headers, content=body, extensions=_TIMEOUTS)

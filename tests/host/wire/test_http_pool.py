@@ -611,8 +611,9 @@ async def test_connecting_ends_when_all_connections_are_aborted(autojump_clock: 
     async with trio.open_nursery() as nursery:
 
         async def wait() -> None:
-            with pytest.raises(Unreachable):
+            with pytest.raises(Broken, match="the connection broke") as broken:  # and not that it timed out
                 await get(pool, "http://example.com/")
+            assert broken.value.unwritten
 
         nursery.start_soon(wait)
         await trio.testing.wait_all_tasks_blocked()

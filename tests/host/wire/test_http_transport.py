@@ -15,7 +15,7 @@ from trio.testing import MockClock
 from host.jsonrpc.messages import Malformed
 from host.memory import Budget, Holding, Use, client_owner, server_owner
 from host.wire import http_transport
-from host.wire.http_errors import AuthNeeded, Broken, HttpRefused
+from host.wire.http_errors import AuthNeeded, Broken, HttpRefused, aborted
 from host.wire.http_transport import (
     LINGER,
     MAX_REDIRECTS,
@@ -386,6 +386,24 @@ async def test_exchanges_end_with_their_link_for_one_reason() -> None:
         assert exchanges.connection_lost(first) is exchanges.connection_lost(LinkLost("second")) is first
     assert ended == ["first", "first"]
     assert len(exchanges) == 0
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+async def test_an_exchange_that_its_link_ends_tells_whether_anything_was_sent(is_written: bool) -> None:
+    exchanges = HttpExchanges(lambda: None)
+
+    def end() -> None:
+        exchanges.connection_lost(LinkLost("first"))
+        raise Broken("the connection was closed") if is_written else aborted()
+
+    with pytest.raises(LinkLost, match="first") as lost, exchanges:
+        end()
+    assert lost.value.nothing_begun is not is_written
+
+
+async def test_nothing_begins_on_a_link_that_has_ended() -> None:
+    exchanges = HttpExchanges(lambda: None)
+    exchanges.connection_lost(LinkLost("first"))
     with pytest.raises(LinkLost, match="first"):
         with exchanges:
             raise AssertionError("nothing begins any more")
