@@ -153,7 +153,7 @@ def add(
         print(f"The variable {variable} is not set here; Colonnade needs it when it starts.")
     for notice in _of_connected_hosts(own.path, variables_in(server)):
         print(f"notice: {notice}", file=sys.stderr)
-    print("A running host serves it after: colonnade reload")
+    print("It is served after: colonnade reload, or colonnade serve if no host runs")
     return DONE
 
 

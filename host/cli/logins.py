@@ -12,7 +12,7 @@ from typing import TypedDict, TypeVar
 
 import trio
 
-from config import Channel, Config, HttpServer
+from config import Channel, Config, HttpServer, OAuthGrant
 from host.audit.writer import Audit
 from host.cli.common import is_confirmed
 from host.cli.exit_codes import WRONG, CommandFailed
@@ -181,7 +181,11 @@ class Logins:
             return {**row, "state": str(problem)}
         row["scopes"], row["login"] = list(login.scopes), _iso(login.began)
         row["expires"] = None if login.expires is None else _iso(login.expires)
-        if login.is_over:
+        spec = self._config.servers.get(key.server)
+        oauth = spec.oauth if isinstance(spec, HttpServer) else None
+        if oauth is not None and oauth.grant is OAuthGrant.CLIENT_CREDENTIALS:
+            row["state"] = "gets its token by itself"
+        elif login.is_over:
             because = f", because {login.ended}" if login.ended else ""
             row["state"] = f"needs login{because}: colonnade login {key.server}"
         elif login.refresh_token is not None:
@@ -253,4 +257,6 @@ def _run(work: Callable[[], Awaitable[T]]) -> T:
         problem = first_exception(raised)
         if not isinstance(problem, OAuthProblem | StateError | AuditUnavailable | OSError):
             raise
-    raise CommandFailed(str(problem))
+    # With the name of a file, the text alone would not say what failed.
+    why = problem.strerror if isinstance(problem, OSError) and problem.filename is None else None
+    raise CommandFailed(why or str(problem))

@@ -200,7 +200,9 @@ class Credential(Authorization):
             raise copy_of(attempt.problem)
         header = self._usable(refused)
         if header is None and self._can_have_token:  # without one the server would say that nobody is logged in
-            raise LoginUnavailable("its token could not be had: the one that came is not valid any more", lasting=False)
+            raise LoginUnavailable(
+                "its token could not be obtained: the one that came is not valid any more", lasting=False
+            )
         return header
 
     def _usable(self, refused: Header | None) -> Header | None:
@@ -228,7 +230,7 @@ class Credential(Authorization):
             is_expected = isinstance(problem, OAuthProblem | StateError)
             why, server = str(problem) if is_expected else "an internal error", self._key.server
             is_final = isinstance(problem, TokenRefused) and problem.error in _FINAL
-            attempt.problem = LoginUnavailable(f"its token could not be had: {why}", lasting=is_final)
+            attempt.problem = LoginUnavailable(f"its token could not be obtained: {why}", lasting=is_final)
             self._note(
                 TokenNotRefreshed(server, why) if is_expected else InternalError(f"the token for {server}", problem)
             )

@@ -448,10 +448,13 @@ def bind_callback(configured: OAuth | None = None, former: Login | None = None) 
     it is free; else at any.
 
     Raises:
-        OSError: it cannot be had.
+        OSError: it cannot be had; the text says why.
     """
     if configured is not None and configured.redirect_port is not None:
-        return bind(LISTEN_ADDRESS, configured.redirect_port)
+        try:
+            return bind(LISTEN_ADDRESS, configured.redirect_port)
+        except OSError as problem:
+            raise OSError(problem.errno, f"{problem.strerror}; it is oauth.redirect_port of the server") from problem
     if former is not None and former.client.redirect_uri:
         with suppress(OSError):
             return bind(LISTEN_ADDRESS, Url.parse(former.client.redirect_uri).connect_port)

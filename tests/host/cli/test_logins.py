@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -306,6 +307,22 @@ def test_a_row_says_how_a_login_is(tmp_path: Path, change: dict[str, Any], state
     with Logins.open(home.state, home.config) as logins:
         (row,) = logins.rows()
     assert row["state"] == state
+
+
+def test_a_server_without_a_person_gets_its_token_by_itself(tmp_path: Path) -> None:
+    home = Home(tmp_path, LOGIN.resource, oauth="{grant: client_credentials, client_id: c, client_secret: s}")
+    home.store(msgspec.structs.replace(LOGIN, refresh_token=None))
+    with Logins.open(home.state, home.config) as logins:
+        (row,) = logins.rows()
+    assert row["state"] == "gets its token by itself"
+
+
+def test_a_port_that_is_taken_is_named_with_its_key(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port = bound.getsockname()[1]
+        home = Home(tmp_path, LOGIN.resource, oauth=f"{{redirect_port: {port}}}")
+        with pytest.raises(CommandFailed, match=rf"^cannot listen on 127\.0\.0\.1 port {port}: .*oauth\.redirect_port"):
+            home.log_in()
 
 
 def test_a_row_that_cannot_be_read_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,11 +195,11 @@ async def test_another_failure_is_tried_again_later(answer: Any) -> None:
         issuer.tokens = [answer, renewed(2)]
         credential = process.of(issuer)
         process.clock.time = START + 601
-        with pytest.raises(LoginUnavailable, match="its token could not be had"):
+        with pytest.raises(LoginUnavailable, match="its token could not be obtained"):
             await credential.renew(None)
         assert credential.login_id == "login-1"
         for _ in range(100):
-            with pytest.raises(LoginUnavailable, match="its token could not be had"):
+            with pytest.raises(LoginUnavailable, match="its token could not be obtained"):
                 await credential.renew(None)
         assert (len(process.reported), len(issuer.asked)) == (1, 1), "calls in a loop do not ask the issuer as often"
         process.clock.time += FAILURE_PAUSE

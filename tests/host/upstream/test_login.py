@@ -600,7 +600,7 @@ def test_a_port_that_is_taken_is_replaced() -> None:
         former = msgspec.structs.replace(LOGIN, client=client)
         with bind_callback(None, former) as other:
             assert other.getsockname()[1] != taken
-        with pytest.raises(OSError, match="cannot listen"):
+        with pytest.raises(OSError, match=r"cannot listen .*; it is oauth\.redirect_port of the server"):
             bind_callback(OAuth(redirect_port=taken), former)
     for configured, known in ((None, former), (OAuth(redirect_port=taken), None)):
         with bind_callback(configured, known) as same:
