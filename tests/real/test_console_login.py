@@ -60,8 +60,11 @@ def test_a_login_through_the_console(tmp_path: Path, provider: Provider, context
             console = context.new_page()
             console.goto(link(tmp_path / "state"))
             servers = console.locator("#servers")
+            servers.get_by_role("button", name="Connect notes").scroll_into_view_if_needed()
+            console.set_viewport_size({"width": 1000, "height": 420})
             servers.get_by_role("button", name="Connect notes").click()
             card = console.get_by_role("region", name="Login for notes")
+            expect(card.get_by_role("link", name="Go on to the issuer")).to_be_in_viewport()
             for shown in (provider.issuer, url, "notes", "/oauth/callback"):
                 expect(card).to_contain_text(shown)
             assert not [each for each in provider.events() if "registered" in each], "nobody has gone on yet"
@@ -75,6 +78,7 @@ def test_a_login_through_the_console(tmp_path: Path, provider: Provider, context
             expect(issuer.get_by_text("You are logged in.")).to_be_visible()
             expect(card).to_have_count(0)
             expect(servers.get_by_text("ready", exact=True)).to_be_visible()
+            expect(console.locator("#say")).to_have_text("notes needs no login any more.")
             expect(
                 console.locator("#activity").get_by_text(f"logged in at {provider.issuer} (console)")
             ).to_be_visible()

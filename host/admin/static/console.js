@@ -692,7 +692,9 @@ function showServers(servers) {
   for (const each of servers) {
     const place = $("server-list").kept.get(each.id).element;
     keep(place.firstChild, [each], () => "row", serverRow);
-    if (each.state !== "needs login" || each.login_failed) logins.delete(each.id);
+    if ((each.state !== "needs login" || each.login_failed) && logins.delete(each.id)) {
+      say(each.login_failed ? `Nobody has logged in to ${each.id}.` : `${each.id} needs no login any more.`);
+    }
     showLogin(place, each.id);
   }
 }
@@ -711,7 +713,9 @@ async function connect(id, pressed) {
   const kept = $("server-list").kept && $("server-list").kept.get(id);
   if (!kept || secret === null || !logins.has(id)) return;
   showLogin(kept.element, id);
-  kept.element.querySelector(".login h4").focus();
+  const card = kept.element.querySelector(".login");
+  card.querySelector("h4").focus({ preventScroll: true });
+  card.scrollIntoView({ block: "nearest" }); // all of it: the way on is at its end
   say(`Log in to ${id}: the page shows what it is for.`);
 }
 
