@@ -23,6 +23,7 @@
         ├── Unavailable          503  not connected; says why and when the next attempt is
         │   └── SessionLost      503  it did not process the call, because it had forgotten the session
         │   └── LoginNeeded      503  not connected until a person logs in
+        │       └── LoginLost    503  it did not execute the call, which found that the login is over
         ├── ProtocolViolation    502  it answered with something that is no answer
         ├── Interrupted          502  its connection broke during a call of a tool, which may have run
         └── TimedOut             504
@@ -177,6 +178,10 @@ class SessionLost(Unavailable):
 
 class LoginNeeded(Unavailable):
     pass
+
+
+class LoginLost(LoginNeeded):
+    """The call may be sent once more, after another login."""
 
 
 class ProtocolViolation(UpstreamError):

@@ -94,15 +94,15 @@ class Authorizer:
                 self.grants.release(grant)
             raise stale_approval(access.server, access.kind, access.name)
 
-    def renew_for_retry(self, access: AccessRequest, grant: Grant) -> None:
-        """Renew the grant of a call whose server needs input: the caller will repeat the request, and it is the same
-        call that a person confirmed. Each such response renews it once, MAX_RENEWALS times in all."""
+    def renew(self, access: AccessRequest, grant: Grant, *, retry: bool) -> None:
+        """Renew the grant of a call that is sent again, and is the same call that a person confirmed: once each time,
+        MAX_RENEWALS times in all. `retry`: the caller repeats the request, with the input that its server needs."""
         if grant.scope is not Scope.ONCE:
             return
         renewals = self._renewals.pop(grant.id, 0) + 1
         if renewals > MAX_RENEWALS:
             return
-        again = replace(grant, id=new_id(), expires=time.time() + RENEWED_GRANT_LIFE, retry=True)
+        again = replace(grant, id=new_id(), expires=time.time() + RENEWED_GRANT_LIFE, retry=retry)
         self._renewals[again.id] = renewals
         run_inline(self.grants.add(again))  # a grant for one call is kept in memory, so this does not wait
 

@@ -128,8 +128,14 @@ class CallPermit(_EntryPermit, frozen=True, eq=False):
         self._record.end()
         grant, access = self.admission.grant, self.admission.access
         if grant is not None and access is not None:
-            self._gate.authorizer.renew_for_retry(access, grant)
+            self._gate.authorizer.renew(access, grant, retry=True)
         return answer
+
+    def renew_unexecuted(self) -> None:
+        """Renew the grant of a call that was sent, and that its server did not execute, so that it is sent again."""
+        grant, access = self.admission.grant, self.admission.access
+        if grant is not None and access is not None:
+            self._gate.authorizer.renew(access, grant, retry=access.retry)
 
     def fail(self, problem: BaseException) -> None:
         """Write the outcome of a call that ended with this exception."""

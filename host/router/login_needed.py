@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from config import Channel, HttpServer, Verdict
-from host.errors import LoginNeeded, Unavailable
+from host.errors import LoginLost, LoginNeeded, Unavailable
 from host.exchange import Caller, Exchange
 from host.jsonrpc.raw import encode, members, string
 from host.oauth.problem import OAuthProblem
@@ -41,15 +41,25 @@ class LoginOffers:
         self._upstreams = upstreams
 
     async def wait(self, exchange: Exchange, needed: LoginNeeded) -> None:
-        """Offer the login that a call needs, and wait for it.
+        """Offer the login that a call needs, and wait for it. If the call found its login to be over, the server is
+        connected first: there may be another login by now.
 
         Raises:
-            LoginNeeded: `needed`: it cannot be offered, or nobody logged in within the time of the call.
-            Unavailable: the person declined it.
+            LoginNeeded: it cannot be offered, or nobody logged in within the time of the call.
+            Unavailable: the person declined it, or the server failed meanwhile.
+            TimedOut: the server could not be connected within the time of the call.
             TooManyRequests: too many requests of this owner wait.
             AuditUnavailable: the offer cannot be recorded.
         """
         server, caller = needed.server, exchange.caller
+        if isinstance(needed, LoginLost):
+            await self._upstreams.wait_started(server, caller)
+            try:
+                self._upstreams.ready_client(server, caller)
+            except LoginNeeded as present:
+                needed = present
+            else:
+                return
         upstream = self._upstreams.find(server, caller)
         spec = None if upstream is None else upstream.spec
         if upstream is None or not isinstance(spec, HttpServer) or self._logins is None:
@@ -62,6 +72,16 @@ class LoginOffers:
             raise needed from None
         with self._upstreams.waiting_request(caller):
             await _Offer(login, upstream, exchange, self._gate.decision_log.record_login_offer).wait(needed)
+
+    def may_come(self, upstream: Upstream, caller: Caller) -> bool:
+        """Whether a call may find the login of a server to be over, and may then be offered another one."""
+        return (
+            upstream.has_login
+            and self._logins is not None
+            and self._logins.may_offer
+            and isinstance(upstream.spec, HttpServer)
+            and self._may_offer(upstream.spec, caller)
+        )
 
     def _may_offer(self, spec: HttpServer, caller: Caller) -> bool:
         requests = self._gate.server_requests

@@ -18,6 +18,7 @@ from host.errors import (
     Forbidden,
     InvalidParams,
     InvalidRequest,
+    LoginLost,
     LoginNeeded,
     MethodNotFound,
     MissingAbility,
@@ -172,7 +173,7 @@ class Router:
         if server is not None and self._gate.client_may_confirm(server, target.kind, target.inward, caller):
             return True
         upstream = self._upstreams.by_id.get(server or "")
-        if upstream is not None and upstream.needs_login:
+        if upstream is not None and (upstream.needs_login or self._login_offers.may_come(upstream, caller)):
             return True
         negotiated = None if upstream is None else upstream.negotiated
         is_call = target.kind is Kind.TOOL
@@ -241,6 +242,9 @@ class Router:
                             answer = await lease.client.call(permit)
                         except SessionLost as lost:
                             answer = await self._call_again(target, permit, lease.client, lost)
+                    except LoginLost:
+                        permit.renew_unexecuted()
+                        raise
                     except ServerErrorResponse as refusal:
                         permit.fail(refusal)
                         if refusal.code == URL_REQUIRED:

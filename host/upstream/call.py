@@ -117,6 +117,8 @@ class UpstreamCall(Struct, eq=False):
     """If there are any, `close` must be called at the end."""
     missing_capabilities: Mapping[str, object] | None = None
     """Capabilities that the client lacks for a server request that was therefore refused."""
+    has_begun: bool = False
+    """The server has answered a request of it, so it must not be sent again as a whole."""
     listens: bool = False
     """It is a `subscriptions/listen`: the server does no work for it."""
 

@@ -15,6 +15,7 @@ from host.errors import (
     ColonnadeError,
     HeaderMismatch,
     Interrupted,
+    LoginLost,
     MissingAbility,
     ProtocolViolation,
     ServerErrorResponse,
@@ -216,6 +217,7 @@ class Client:
 
         Raises:
             SessionLost: the server did not process the call, because it does not know the session.
+            LoginLost: the server did not execute the call, because the login is over. The connection has ended.
             ServerErrorResponse, ProtocolViolation, TimedOut, Unavailable: the call failed; see host/errors.py.
             MissingAbility: the server needs a capability that this stateless caller does not declare.
             InvalidParams: the progress token or `_meta` is of the wrong type.
@@ -431,13 +433,17 @@ class Client:
             if isinstance(problem, LinkLost) and problem.nothing_begun:
                 # The call has begun if this is a request about its task. What the server sent meanwhile may have been
                 # about this request, if it knew the session then.
-                is_call = method == upstream_call.exchange.request.method
+                is_call = method == upstream_call.exchange.request.method and not upstream_call.has_begun
                 is_silent = self.peer.received_count == received or not problem.ended_session
                 problem.nothing_begun = is_call and is_silent
                 self._end_with_session(problem)
                 if problem.nothing_begun and problem.ended_session:
                     raise SessionLost(self.server, f"{self.server} did not process the request: {problem}") from None
+                if problem.nothing_begun and problem.lost_login:
+                    await self.wait_lost()
+                    raise LoginLost(self.server, f"{self.server} did not execute the request: {problem}") from None
             raise self._error(problem, method, upstream_call) from None
+        upstream_call.has_begun = True
         if not is_object(result):
             raise ProtocolViolation(self.server, f"{self.server} sent a result that is not an object")
         sanitizes = self._gate.policies.sanitizes(self.server)

@@ -157,6 +157,8 @@ State = Connecting | Ready | Failed | Disabled | Held | Stopped | NeedsLogin | A
 class LoginChanged(LinkLost):
     """The connection was for another login than the present one."""
 
+    lost_login = True
+
 
 async def end_with_login(client: Client, credential: Credential | None, login_id: str) -> None:
     """End a connection when its login is another one, or over: it may be of another account."""
@@ -277,6 +279,11 @@ class Upstream:
         self._negotiated = negotiated
         self.is_stateless = negotiated is not None and negotiated.revision.stateless
         self._choose_for_sessions()
+
+    @property
+    def has_login(self) -> bool:
+        """Whether the connection is, or was at last, for a login."""
+        return self._login_id != ""
 
     def _choose_for_sessions(self) -> None:
         """Choose the connection for handshake clients: the session beside this one, while it is open, or may be opened

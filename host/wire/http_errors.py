@@ -73,7 +73,8 @@ class OverLimit(LinkLost):
 class AuthNeeded(HttpRefused):
     """The server needs credentials, or refused the present ones.
 
-    `needs_login`: a person has to log in, or to log in again with the scopes of the `challenge`."""
+    `needs_login`: a person has to log in, or to log in again with the scopes of the `challenge`. `lost_login`: this
+    request found the login to be over."""
 
     def __init__(
         self,
@@ -83,12 +84,14 @@ class AuthNeeded(HttpRefused):
         challenge: Challenge | None = None,
         *,
         needs_login: bool = False,
+        lost_login: bool = False,
     ) -> None:
         # A call that is refused is told the command for a login; the rest is for the person who runs the host.
         super().__init__(status, what, remedy if needs_login else "")
         self.remedy = "" if needs_login else remedy
         self.challenge = challenge
         self.needs_login = needs_login
+        self.lost_login = lost_login
 
     @property
     def ends_connection(self) -> bool:

@@ -142,9 +142,10 @@ class Authorization(Protocol):
 class HttpResponse:
     """A response whose body is unread. Its receiver must close it; the methods that read the body do so.
 
-    `is_redirected`: it came from another address than the one that was asked."""
+    `is_redirected`: it came from another address than the one that was asked. `lost_login`: its request found the login
+    to be over."""
 
-    __slots__ = ("_hold", "_max_body", "_response", "_turns", "is_redirected", "status")
+    __slots__ = ("_hold", "_max_body", "_response", "_turns", "is_redirected", "lost_login", "status")
 
     def __init__(
         self,
@@ -159,6 +160,7 @@ class HttpResponse:
         self._max_body = max_body or MAX_BODY
         self.status = response.status
         self.is_redirected = False
+        self.lost_login = False
 
     @property
     def is_success(self) -> bool:
@@ -445,10 +447,11 @@ class Origin:
         if login is None or (challenge is None and header):
             return AuthNeeded(401, "the server wants credentials", "set them under headers", challenge)
         if challenge is not None:
-            return AuthNeeded(401, "the server wants a login", login.remedy, challenge, needs_login=True)
+            what, lost = "the server wants a login", answer.lost_login
+            return AuthNeeded(401, what, login.remedy, challenge, needs_login=True, lost_login=lost)
         # So does a server of 2025-03-26 that wants a login, and one that wants a key of its own.
         remedy = f"{login.remedy}, or set them under headers"
-        return AuthNeeded(401, "the server wants credentials", remedy, needs_login=True)
+        return AuthNeeded(401, "the server wants credentials", remedy, needs_login=True, lost_login=answer.lost_login)
 
     def _redirect_target(self, method: str, address: Url, answer: HttpResponse) -> Url | None:
         """The address that the response redirects to, or None if it is not followed."""
@@ -495,7 +498,9 @@ class LoginOrigin(Origin):
     ) -> HttpResponse:
         token = self._login.current() or await self._login.renew(None)
         if token is None:
-            return await super().request(method, headers, body, at, repeatable=repeatable)
+            answer = await super().request(method, headers, body, at, repeatable=repeatable)
+            answer.lost_login = True
+            return answer
         address, send = at or self._url, partial(self._transport.request, repeatable=repeatable)
         answer = self._opened(await send(method, address, self._join(headers, token), body))
         if answer.status != 401:
@@ -506,6 +511,7 @@ class LoginOrigin(Origin):
             await answer.aclose()
             raise
         if token is None:
+            answer.lost_login = True
             return answer
         await answer.discard()
         return self._opened(await send(method, address, self._join(headers, token), body))

@@ -50,6 +50,8 @@ class LinkLost(Exception):
     """The peer certainly works on nothing that was sent: it received nothing, or refused at once."""
     ended_session = False
     """The peer has ended the session; a new connection opens another one."""
+    lost_login = False
+    """The login of the connection is over, or another one by now: the connection ends."""
     may_be_http_sse = False
     """The peer refused as servers do that support only HTTP+SSE (2024-11-05)."""
     answered = False

@@ -88,6 +88,30 @@ async def test_a_call_goes_on_after_the_login(mode: str, file: Path, provider: P
     assert (login["issuer"], login["scopes"], login["by"]) == (provider.issuer, ["notes"], "client")
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("end", ["it expires", "it is revoked"])
+async def test_the_call_that_loses_the_login_goes_on_after_another_one(
+    end: str, mode: str, file: Path, provider: Provider
+) -> None:
+    """The first call after the end: without a refresh token, or with one that is refused."""
+    person = Person()
+    expires = end == "it expires"
+    provider.set(lifetime=3 if expires else 3600, refresh=not expires)
+    try:
+        with serving(file) as host:
+            async with person.at(host.url, mode) as client:
+                assert await said(client, "first") == "noted: first"
+                provider.set(lifetime=3600, revoke_all=not expires)
+                if expires:
+                    await trio.sleep(5)  # by the clock of the issuer
+                assert host.status()["notes"]["state"] == "ready", "nobody has noticed"
+                assert await said(client, "second") == "noted: second"
+                assert len(person.shown) == 2
+            assert not host.state_lines("notes", "failed")
+    finally:
+        provider.set(lifetime=3600, refresh=True)
+
+
 async def test_a_call_over_stdio_goes_on_after_the_login(file: Path) -> None:
     person = Person()
     async with person.at(over_stdio(file), "legacy") as client:

@@ -87,7 +87,7 @@ def protected(provider: Provider) -> Iterator[str]:
 def file(provider: Provider, protected: str, tmp_path: Path) -> Iterator[Path]:
     """A configuration with the protected server."""
     yield write_config(tmp_path, {"notes": {"url": protected}})
-    provider.set(lifetime=3600, format="opaque", down=False, delay=0, hold=0)
+    provider.set(lifetime=3600, format="opaque", refresh=True, down=False, delay=0, hold=0)
 
 
 def log_in(file: Path, options: Sequence[str] = ()) -> str:
@@ -474,6 +474,21 @@ def test_no_browser_is_opened(file: Path, tmp_path: Path, monkeypatch: pytest.Mo
         log_in(file)
         wait_state(host, "ready")
     assert (tmp_path / "opened").read_text() == "firefox\n"
+
+
+def test_the_first_call_after_an_expiry_says_what_to_do(file: Path, provider: Provider) -> None:
+    """Without a refresh token: it does not say that the server cannot be reached, which has had no chance."""
+    provider.set(lifetime=3, refresh=False)
+    log_in(file)
+    with serving(file, "notes") as host:
+        pause(5)  # by the clock of the issuer
+        assert wait_state(host, "ready"), "nobody has noticed"
+        assert call(file) == (
+            "notes is unavailable: the login is over, because its token has expired, and the issuer gave none to refresh "
+            "it: colonnade login notes"
+        )
+        assert wait_state(host, "needs login")
+        assert not host.state_lines("notes", "failed")
 
 
 def test_a_revoked_login_is_told_once(file: Path, provider: Provider) -> None:

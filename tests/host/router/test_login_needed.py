@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,14 +14,20 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import Consent, Elicitation, Isolation, Listen, Trust
 from host.audit.read import records
 from host.journal import LoggedIn, LoginFailed
+from host.jsonrpc.messages import Request
+from host.protocol.versions import LATEST, LATEST_LEGACY
+from host.router.router import MAX_RESOLUTIONS
 from host.upstream.login import TIME_LIMIT
 from host.upstream.open_logins import OFFER_PAUSE
 from host.upstream.supervisor import NeedsLogin
 from host.upstream.upstreams import MAX_WAITING_REQUESTS
+from host.upstream.vault import Login
+from host.wire.http_errors import AuthNeeded
+from host.wire.link import Link, Parcel
 from tests.host.downstream.test_stateless import DESK, LAPTOP, TOKENS
 from tests.host.upstream.test_open_logins import NOWHERE, Desk, Person
 from tests.host.upstream.test_open_logins import opened as opened_desk
-from tests.host.upstream.test_supervisor import Protected
+from tests.host.upstream.test_supervisor import BEARER, Protected
 from tests.kit.asgi import Connection, open_http_app
 from tests.kit.gates import kind
 from tests.kit.issuer import Issuer, open_issuer
@@ -44,7 +50,8 @@ async def done(params: dict[str, Any]) -> object:
 class Hosting:
     """A host with one server, which needs a login."""
 
-    def __init__(self, desk: Desk, world: World, nursery: trio.Nursery, issuer: Issuer) -> None:
+    def __init__(self, desk: Desk, world: World, nursery: trio.Nursery, issuer: Issuer, server: Expiring) -> None:
+        self.server = server
         self.desk = desk
         self.world = world
         self.logins = desk.logins
@@ -75,15 +82,44 @@ class Hosting:
         return self.logins._open["notes"].callback.login_url
 
 
+class Expiring(Protected):
+    """A server at which so many calls (`losses`) find their login to be over. Before each answer, `follows` is stored:
+    nothing that is good, unless the test says otherwise."""
+
+    def __init__(self, desk: Desk, issuer: Issuer) -> None:
+        super().__init__(desk.process.of(issuer))
+        self._process = desk.process
+        self.losses = self.refused = 0
+        self.follows: Callable[[], Login] = lambda: login(issuer, id="over", access_token=None, refresh_token=None)
+
+    @asynccontextmanager
+    async def open_link(self) -> AsyncIterator[Link]:
+        async with super().open_link() as link:
+            whole = link.send
+
+            async def send(parcel: Parcel) -> None:
+                message = parcel.message
+                if not (self.losses and isinstance(message, Request) and message.method == "tools/call"):
+                    return await whole(parcel)
+                self.losses, self.refused = self.losses - 1, self.refused + 1
+                put(self._process.store, self.follows())
+                await self._process.credentials.reload()
+                what, remedy = "the server wants a login", self._credential.remedy
+                raise AuthNeeded(401, what, remedy, BEARER, needs_login=True, lost_login=True)
+
+            link.send = send  # type: ignore[method-assign]
+            yield link
+
+
 def text(result: Any) -> str:
     assert result["isError"], result
     found: str = result["content"][0]["text"]
     return found
 
 
-def protected(desk: Desk, issuer: Issuer, **spec: Any) -> Protected:
+def protected(desk: Desk, issuer: Issuer, **spec: Any) -> Expiring:
     """A server that needs a login."""
-    server = Protected(desk.process.of(issuer))
+    server = Expiring(desk, issuer)
     server.spec = replace(server.spec, **{"trust": Trust.TRUSTED, "timeout": 30.0, **spec})
     server.answers["tools/call"] = done
     return server
@@ -96,14 +132,16 @@ async def hosting(
     consent: Consent | None = None,
     tools: Sequence[str] = ("x",),
     isolation: Isolation = Isolation.SHARED,
+    revision: str = LATEST_LEGACY.name,
     **more: Any,
 ) -> AsyncIterator[Hosting]:
     async with opened_desk(**more) as desk, trio.open_nursery() as nursery:
         server = protected(desk, issuer, trust=trust, consent=consent or Consent(), isolation=isolation)
         server.lists["tools"] = [tool(name) for name in tools]
+        server.revision, server.stateless = revision, revision == LATEST.name
         async with open_world(server, credentials=desk.process.credentials, logins=desk.logins) as world:
             await world.settled()
-            yield Hosting(desk, world, nursery, issuer)
+            yield Hosting(desk, world, nursery, issuer, server)
         nursery.cancel_scope.cancel()
 
 
@@ -375,13 +413,95 @@ async def test_a_login_that_is_over_again_is_not_waited_for_without_end(autojump
         assert text(await call.comes()) == TODAY
 
 
+# The call that finds its login to be over
+
+
+@pytest.mark.parametrize("isolation", list(Isolation))
+async def test_the_call_that_loses_its_login_is_offered_one_and_is_executed_once(
+    isolation: Isolation, autojump_clock: MockClock
+) -> None:
+    async with hosting(isolation=isolation, stored=login(NOWHERE)) as host:
+        executed: list[dict[str, Any]] = []
+
+        async def execute(params: dict[str, Any]) -> object:
+            executed.append(params)
+            return OK
+
+        host.server.answers["tools/call"] = execute
+        client = await host.client()
+        host.server.losses = 1
+        call = host.begins(client)
+        await client.is_asked(ELICIT)
+        assert executed == []
+        await host.logs_in()
+        assert await call.comes() == OK
+        assert (len(executed), host.server.refused, len(client.server_requests)) == (1, 1, 1)
+
+
+async def test_the_call_that_loses_its_login_says_what_to_do(autojump_clock: MockClock) -> None:
+    async with hosting(stored=login(NOWHERE)) as host:
+        client = await host.client(capabilities={})
+        host.server.losses = 1
+        assert text(await client.call("notes__x")) == TODAY
+        assert host.world.upstreams.by_id["notes"].needs_login
+
+
+async def test_the_call_that_loses_its_login_goes_on_with_another_one(autojump_clock: MockClock) -> None:
+    """Somebody has logged in at the same moment. It does so a few times only, if each login is over at once."""
+    async with hosting(stored=login(NOWHERE)) as host:
+        client, server = await host.client(), host.server
+        server.losses, server.follows = 1, lambda: login(NOWHERE, id=f"login-{server.refused + 1}")
+        assert await client.call("notes__x") == OK
+        assert (server.refused, client.server_requests) == (1, [])
+        server.losses = 100
+        assert text(await client.call("notes__x")) == "notes keeps changing; the call was not sent"
+        assert (server.refused, client.server_requests) == (1 + MAX_RESOLUTIONS, [])
+
+
+async def test_a_confirmation_is_good_for_the_call_that_loses_its_login(autojump_clock: MockClock) -> None:
+    consent = Consent(tools=kind(ask=["x"]), elicitation=Elicitation(url=kind(allow=["http://**"])))
+    async with hosting(consent=consent, stored=login(NOWHERE)) as host:
+        client = await host.client()
+        with host.world.auto_answering() as confirmed:
+            host.server.losses = 1
+            call = host.begins(client)
+            await client.is_asked(ELICIT)
+            await host.logs_in()
+            assert await call.comes() == OK
+            assert len(confirmed) == 1
+            assert await client.call("notes__x") == OK
+            assert len(confirmed) == 2, "it is good for one call"
+
+
+async def test_a_call_that_has_begun_is_not_sent_anew(autojump_clock: MockClock) -> None:
+    """Its second round finds the login to be over; what the first one did is not known."""
+    async with hosting(revision=LATEST.name, stored=login(NOWHERE)) as host:
+        executed: list[dict[str, Any]] = []
+
+        async def execute(params: dict[str, Any]) -> object:
+            executed.append(params)
+            host.server.losses = 1
+            return {"resultType": "input_required", "requestState": "s"}
+
+        host.server.answers["tools/call"] = execute
+        client = await host.client()
+        lost = (
+            "the connection to notes was lost during the request: the server wants a login (HTTP 401): colonnade login"
+        )
+        assert text(await client.call("notes__x")) == f"{lost} notes; the tool may have run"
+        assert (len(executed), host.server.refused, client.server_requests) == (1, 1, [])
+
+
 # Stateless clients
 
 
 @asynccontextmanager
-async def stateless(listen: Listen | None = None, **more: Any) -> AsyncIterator[tuple[Desk, Connection]]:
+async def stateless(
+    listen: Listen | None = None, *, losses: int = 0, revision: str = LATEST_LEGACY.name, **more: Any
+) -> AsyncIterator[tuple[Desk, Connection]]:
     async with opened_desk(**more) as desk:
         credentials, server = desk.process.credentials, protected(desk, NOWHERE)
+        server.losses, server.revision, server.stateless = losses, revision, revision == LATEST.name
         async with open_http_app(server, listen=listen, credentials=credentials, logins=desk.logins) as (_, connection):
             yield desk, connection
 
@@ -411,6 +531,22 @@ async def test_a_stateless_client_gets_the_link_as_input_that_is_required(
         call = connection.another().start("tools/call", {**CALL, **more}, capabilities=URL)
         await wait_all_tasks_blocked()
         assert not call.complete.is_set()
+        await log_in_elsewhere(desk)
+        with trio.fail_after(5):
+            await call.complete.wait()
+        assert call.outcome("tools/call")["content"] == OK["content"]
+
+
+@pytest.mark.parametrize("revision", [LATEST_LEGACY.name, LATEST.name])
+async def test_a_stateless_client_whose_call_loses_the_login_gets_the_link(
+    revision: str, autojump_clock: MockClock
+) -> None:
+    async with stateless(stored=login(NOWHERE), losses=1, revision=revision) as (desk, connection):
+        result = await connection.result("tools/call", CALL, capabilities=URL)
+        assert result["resultType"] == "input_required"
+        answers = {key: {"action": "accept"} for key in result["inputRequests"]}
+        again = {**CALL, "inputResponses": answers, "requestState": result["requestState"]}
+        call = connection.another().start("tools/call", again, capabilities=URL)
         await log_in_elsewhere(desk)
         with trio.fail_after(5):
             await call.complete.wait()

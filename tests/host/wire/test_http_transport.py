@@ -516,6 +516,24 @@ async def test_without_a_token_the_request_is_sent_without_one() -> None:
         assert heard == [None]
 
 
+@pytest.mark.parametrize(
+    ("tokens", "is_lost"),
+    [
+        ([None], True),  # no other one, after an expiry
+        (["a", None], True),  # nor after the first one was refused
+        (["a", "b"], False),  # the server may refuse this request only
+    ],
+)
+@pytest.mark.parametrize("challenge", ["Bearer", ""])
+async def test_a_request_that_finds_the_login_to_be_over_tells_so(
+    tokens: list[str | None], is_lost: bool, challenge: str
+) -> None:
+    async with logged_in(Tokens(*tokens), challenge=challenge) as (origin, _):
+        refusal = origin.refusal(await ask(origin))
+        assert isinstance(refusal, AuthNeeded)
+        assert refusal.lost_login is is_lost
+
+
 async def test_nobody_waits_for_a_login_that_is_absent() -> None:
     class Absent(Tokens):
         is_absent = True

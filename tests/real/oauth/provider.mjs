@@ -9,7 +9,7 @@ import { createServer } from 'node:http';
 import Provider from 'oidc-provider';
 
 const options = JSON.parse(process.argv[2] ?? '{}');
-const settings = { lifetime: options.lifetime ?? 3600, format: options.format ?? 'opaque', down: false, delay: 0, hold: 0 };
+const settings = { lifetime: options.lifetime ?? 3600, format: options.format ?? 'opaque', refresh: true, down: false, delay: 0, hold: 0 };
 const events = [];
 
 const server = createServer();
@@ -38,7 +38,7 @@ const provider = new Provider(issuer, {
       }),
     },
   },
-  issueRefreshToken: (ctx, client) => client.grantTypeAllowed('refresh_token'),
+  issueRefreshToken: (ctx, client) => settings.refresh && client.grantTypeAllowed('refresh_token'),
   rotateRefreshToken: true,
   ttl: { AccessToken: () => settings.lifetime, ClientCredentials: () => settings.lifetime, RefreshToken: 86400, Grant: 86400, Session: 86400, Interaction: 3600 },
   pkce: { required: () => true },
