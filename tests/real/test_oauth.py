@@ -483,10 +483,8 @@ def test_the_first_call_after_an_expiry_says_what_to_do(file: Path, provider: Pr
     with serving(file, "notes") as host:
         pause(5)  # by the clock of the issuer
         assert wait_state(host, "ready"), "nobody has noticed"
-        assert call(file) == (
-            "notes is unavailable: the login is over, because its token has expired, and the issuer gave none to refresh "
-            "it: colonnade login notes"
-        )
+        over = "the login is over, because its token has expired, and the issuer gave none to refresh it"
+        assert call(file) == f"notes is unavailable: {over}: colonnade login notes"
         assert wait_state(host, "needs login")
         assert not host.state_lines("notes", "failed")
 
