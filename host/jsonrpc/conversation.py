@@ -7,7 +7,7 @@ type: `1` and `"1"` are different ids (`true` is refused by `messages.read`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from msgspec import Raw
@@ -55,11 +55,12 @@ class Outgoing(Generic[T]):
             return None
         return cancel_notification(id, reason)
 
-    def drain(self) -> Iterator[T]:
-        """Remove and return all waiters, because no further response can come."""
+    def drain(self, may_end: Callable[[T], bool] = lambda waiter: True) -> Iterator[T]:
+        """Remove and return all waiters for which no further response can come."""
         # Emptied first: a waiter may send its next request while the others are being woken.
-        waiting, self._waiting = self._waiting, {}
-        yield from waiting.values()
+        waiting = self._waiting
+        self._waiting = {id: waiter for id, waiter in waiting.items() if not may_end(waiter)}
+        yield from (waiter for id, waiter in waiting.items() if id not in self._waiting)
 
 
 class Incoming(Generic[T]):

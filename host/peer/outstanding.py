@@ -64,6 +64,9 @@ class _Waiter(Generic[T]):
         if task is not None:
             trio.lowlevel.reschedule(task)
 
+    def is_waiting(self) -> bool:
+        return self._task is not None
+
     async def wait(self) -> None:
         """Wait until the outcome is set."""
         self._task = trio.lowlevel.current_task()
@@ -114,7 +117,7 @@ class OutstandingRequests(Generic[T]):
         assert isinstance(request.id, int)
         try:
             await send(request)
-            if waiter.outcome is None:  # over HTTP it comes before the exchange ends
+            if waiter.outcome is None and self._lost is None:  # over HTTP it comes before the exchange ends
                 await waiter.wait()
         except trio.Cancelled as cancelled:
             notice = self._abandon(
@@ -127,18 +130,18 @@ class OutstandingRequests(Generic[T]):
                     await send_cancel(request.id, notice)
             raise
         except LinkLost as lost:
-            # The response may have come before the connection broke; then it counts. An error of this request says
-            # more than that of the connection.
-            if waiter.outcome is None or (lost.nothing_begun and isinstance(waiter.outcome, LinkLost)):
+            # The response may have come before the connection broke; then it counts. An error that says that nothing
+            # has begun says more than that of the connection.
+            if waiter.outcome is None:
                 if lost.nothing_begun:
                     self._requests.abandon(request.id, None)
-                else:
+                    raise
+                if self._lost is None:
                     self._abandon(request.id, subject, None)
-                raise
-        outcome = waiter.outcome
+                    raise
+        outcome = self._end_sent(request.id) if waiter.outcome is None else waiter.outcome
         if isinstance(outcome, Exception):
             raise outcome
-        assert outcome is not None
         return outcome
 
     def on_response(self, message: Success | Failure | Malformed) -> bool:
@@ -207,17 +210,24 @@ class OutstandingRequests(Generic[T]):
         return None
 
     def fail_all(self, lost: LinkLost) -> None:
-        """End all requests, because the connection is gone."""
+        """End all requests, because the connection is gone; those whose sending is in progress only when that ends,
+        because over HTTP it may still bring their response."""
         if self._lost is None:
             self._lost = lost
-            for waiter in self._requests.drain():
+            for waiter in self._requests.drain(_Waiter.is_waiting):
                 waiter.set_outcome(copy_of(lost))
+
+    def _end_sent(self, id: Id) -> LinkLost:
+        """End a request whose sending went on after the connection was lost, and brought no response."""
+        assert self._lost is not None
+        self._requests.abandon(id, None)
+        return copy_of(self._lost)
 
     def _abandon(
         self, id: int, subject: T | None, reason: str | None, on_late_result: LateResultCallback | None = None
     ) -> Notification | None:
         notice = self._requests.abandon(id, reason)
-        if notice is not None:
+        if notice is not None and self._lost is None:
             self._prune_abandoned()
             owner = None if subject is None else self._owner_of(subject)
             self._abandoned[id] = owner, trio.current_time() + ABANDONED_SECONDS, on_late_result

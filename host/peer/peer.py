@@ -119,8 +119,13 @@ class Peer(Generic[T]):
         self._refusal_count = 0
         self.ended = trio.Event()
         self.lost = LinkLost("the connection was closed")
-        self.received_count = 0
-        """Number of messages of the other side."""
+        self.received_count = self.response_count = 0
+        """Numbers of all messages of the other side, and of the responses among them."""
+
+    @property
+    def unasked_count(self) -> int:
+        """Number of requests and notifications of the other side, and of what it sent that is no message."""
+        return self.received_count - self.response_count
 
     @property
     def hears_unasked(self) -> bool:
@@ -182,14 +187,15 @@ class Peer(Generic[T]):
             self._outstanding.fail_all(lost)
 
     def _on_message(self, received: ReceivedMessage) -> None:
-        if self.ended.is_set():
-            return
         self.received_count += 1
         message = received.message
+        # A response counts when the connection is over, too: over HTTP its exchange may still have been in progress.
         if isinstance(message, Success):
             self._on_response(message)
         elif isinstance(message, Failure):
             self._on_response(_bounded(message))
+        elif self.ended.is_set():
+            return
         elif isinstance(message, Notification):
             self._on_notification(message, received.about)
         elif isinstance(message, Request):
@@ -198,6 +204,7 @@ class Peer(Generic[T]):
             self._on_malformed(message)
 
     def _on_response(self, message: Success | Failure) -> None:
+        self.response_count += 1
         if not self._outstanding.on_response(message):
             self._handler.on_dropped("unknown id", f"an answer to {message.id!r:.80}, which nobody waits for")
 

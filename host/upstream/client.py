@@ -425,16 +425,16 @@ class Client:
         upstream_call: UpstreamCall,
         headers: tuple[tuple[str, str], ...] = (),
     ) -> Raw:
-        received = self.peer.received_count
+        unasked = self.peer.unasked_count
         try:
             on_late_result = self._take_orphan if method == TOOLS_CALL.name and self.negotiated.runs_tasks else None
             result = await self.peer.request(method, encode_object(params), upstream_call, headers, on_late_result)
         except (PeerError, BrokenAnswer, LinkLost) as problem:
             if isinstance(problem, LinkLost) and problem.nothing_begun:
-                # The call has begun if this is a request about its task. What the server sent meanwhile may have been
-                # about this request, if it knew the session then.
+                # The call has begun if this is a request about its task. What the server sent meanwhile, but responses
+                # to others, may have been about this request, if it knew the session then.
                 is_call = method == upstream_call.exchange.request.method and not upstream_call.has_begun
-                is_silent = self.peer.received_count == received or not problem.ended_session
+                is_silent = self.peer.unasked_count == unasked or not problem.ended_session
                 problem.nothing_begun = is_call and is_silent
                 self._end_with_session(problem)
                 if problem.nothing_begun and problem.ended_session:

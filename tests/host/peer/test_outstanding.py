@@ -308,6 +308,19 @@ async def test_the_error_of_a_request_says_more_than_that_of_its_connection(answ
     assert unsent.value.nothing_begun
 
 
+async def test_an_answer_counts_that_comes_after_the_end_of_the_connection_but_before_that_of_its_exchange() -> None:
+    """Over HTTP, exchanges go on for a moment when another one has shown that the session is over."""
+    asking = OutstandingRequests[str](str)
+
+    def goes_on(request: Request) -> None:
+        asking.fail_all(LinkLost("the session is over"))
+        assert asking.on_response(result(request.id))
+        raise LinkLost("the session is over")
+
+    assert bytes(await ask(asking, Broken(goes_on))) == b'{"n":1.50}'
+    assert (len(asking), asking.subjects()) == (0, [])
+
+
 class Subject:
     pass
 

@@ -513,6 +513,7 @@ async def test_once_the_connection_is_lost_nothing_more_is_taken() -> None:
         far.says(method="b")
         await wait_all_tasks_blocked()
         assert listener.notices == ["a"]
+        assert (peer.received_count, peer.unasked_count) == (2, 2)
 
 
 # What would take long to open

@@ -1327,6 +1327,30 @@ async def test_a_call_is_sent_once_more_only_once(autojump_clock: MockClock) -> 
         assert (server.refused, server.asked.count("tools/call")) == (["tools/call"] * 2, 0)
 
 
+async def test_a_call_is_sent_once_more_although_others_were_answered_meanwhile(autojump_clock: MockClock) -> None:
+    """A response to another request is not about this one."""
+
+    class Busy(Forgetful):
+        async def before_refusal(self, request: Request) -> None:
+            self.says((await self.hears("tools/call"))["id"], {"content": []})
+            await wait_all_tasks_blocked()
+
+    server = Busy(answers={})
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        await trio.sleep(20)
+        first = later(nursery, client.call, "a__x")
+        await wait_all_tasks_blocked()
+        server.forgets = 1
+        second = later(nursery, client.call, "a__x", {"n": 2})
+        assert await first.comes() == {"content": []}
+        again = await server.hears("tools/call")
+        assert again["arguments"] == {"n": 2}
+        server.says(again["id"], {"content": []})
+        assert await second.comes() == {"content": []}
+        server.hears_nothing_more()
+
+
 async def test_a_call_is_not_sent_again_if_anything_was_heard_meanwhile(autojump_clock: MockClock) -> None:
     """It may be about the call, which then may have run (rule 38)."""
 
