@@ -18,6 +18,7 @@ import random
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeGuard
 
 import trio
 
@@ -519,7 +520,7 @@ class Upstream:
 
     def _state_after(self, problem: BaseException, why: str) -> State:
         now, state = trio.current_time(), self._state
-        if self._main is None and isinstance(problem, AuthNeeded) and problem.ends_connection:
+        if self._main is None and _lacks_login(problem):
             return self._state_without_login(problem)
         if isinstance(problem, LoginChanged):
             return Connecting(now, None)
@@ -553,7 +554,8 @@ class Upstream:
 
     def _state_without_session(self, main: Upstream, problem: BaseException, why: str) -> State:
         """The state of a session that failed. One that was used is opened again at once, unless the one before failed
-        early, too."""
+        early, too. One that lacks a login is opened when it is needed after the login, for which the first connection
+        waits."""
         now, state, journal, restarts = trio.current_time(), self._state, self._runtime.journal, self._restarts
         is_refused = _is_refusal(problem)
         if isinstance(state, Ready) and not is_refused:
@@ -563,7 +565,8 @@ class Upstream:
                 journal.note(SessionFailed(self.spec.id, why, reopens=True))
                 was_used = state.client.idle_seconds < ready_for or len(self.watches)
                 return Connecting(now, why) if was_used else self._stopped()
-        if not isinstance(state, Absent):
+        lacks_login = _lacks_login(problem) and not isinstance(main.state, Ready)
+        if not isinstance(state, Absent) and not lacks_login:
             journal.note(SessionAbsent(self.spec.id, why) if is_refused else SessionFailed(self.spec.id, why))
         is_reached = not (
             isinstance(problem, Unreachable) or (isinstance(problem, HttpRefused) and problem.status >= 500)
@@ -575,6 +578,8 @@ class Upstream:
         if self._may_publish():
             self._runtime.catalog.withdraw_session(self.spec.id)
         self.watches.move_to(main.watches)
+        if lacks_login:
+            return self._stopped()
         return Absent(now, f"it accepts no session: {why}" if is_refused else f"its session failed: {why}", is_reached)
 
     async def _wait_for_next(self) -> None:
@@ -856,6 +861,10 @@ def _is_refusal(problem: BaseException) -> bool:
     if isinstance(problem, LinkLost):
         return problem.answered
     return isinstance(problem, PeerError | BrokenAnswer | UnsupportedRevision)
+
+
+def _lacks_login(problem: BaseException) -> TypeGuard[AuthNeeded]:
+    return isinstance(problem, AuthNeeded) and problem.ends_connection
 
 
 def _is_lasting(problem: BaseException) -> bool:

@@ -12,15 +12,16 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import HttpServer, Secret, Trust
+from config import Eras, HttpServer, Secret, Trust
 from host.errors import Unavailable
-from host.journal import InternalError, ServerFailed, ServerNeedsLogin, ServerReady
+from host.journal import InternalError, ServerFailed, ServerNeedsLogin, ServerReady, SessionAbsent, SessionFailed
 from host.oauth.challenge import Challenge
+from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.slices import run_inline
 from host.storage.store import CredentialKey
 from host.upstream.connection import PING_INTERVAL, PING_TIMEOUT
 from host.upstream.credentials import Credential
-from host.upstream.supervisor import Failed, Held, NeedsLogin, Ready, State, describe_state
+from host.upstream.supervisor import Failed, Held, NeedsLogin, Ready, State, Stopped, describe_session, describe_state
 from host.wire.http_errors import AuthNeeded
 from host.wire.link import Link
 from tests.kit.issuer import Issuer
@@ -488,6 +489,10 @@ async def test_whatever_a_trusted_servers_command_is_is_started(tmp_path: Path, 
 BEARER = Challenge()
 
 
+async def done(params: dict[str, Any]) -> object:
+    return {"resultType": "complete", "content": []} if "_meta" in params else {"content": []}
+
+
 class Protected(ScriptedServer):
     """A server that takes no connection without a login."""
 
@@ -508,6 +513,23 @@ class Protected(ScriptedServer):
             raise AuthNeeded(401, "the server wants a login", self._credential.remedy, BEARER, needs_login=True)
         async with super().open_link() as link:
             yield link
+
+
+class OneSided(Protected):
+    """A server of both eras that wants a login for a session only."""
+
+    def __init__(self, credential: Credential) -> None:
+        super().__init__(credential)
+        self.spec = replace(self.spec, eras=Eras.BOTH)
+        self.revision, self.stateless, self.session_revision = LATEST.name, True, LATEST_LEGACY.name
+        self.answers["tools/call"] = done
+
+    @asynccontextmanager
+    async def open_link(self) -> AsyncIterator[Link]:
+        if self.link is None:
+            async with ScriptedServer.open_link(self) as link:
+                yield link
+        raise AuthNeeded(401, "the server wants a login", self._credential.remedy, BEARER, needs_login=True)
 
 
 def needs(world: World) -> list[str]:
@@ -607,6 +629,47 @@ async def test_a_server_with_a_login_that_flaps_is_limited_all_the_same(autojump
                 server.dies()
                 await trio.sleep(0.1)
             assert server.connections <= before + 1
+
+
+async def test_a_session_without_a_login_is_stopped_until_it_is_needed_after_one(autojump_clock: MockClock) -> None:
+    """It is not told of a server that is ready again that its session failed."""
+    async with processes(stored=login(AT)) as (process,):
+        server = Protected(process.of(AT))
+        server.spec = replace(server.spec, eras=Eras.BOTH)
+        server.revision, server.stateless, server.session_revision = LATEST.name, True, LATEST_LEGACY.name
+        server.answers["tools/call"] = done
+        async with open_world(server, credentials=process.credentials) as world:
+            client = await world.client()
+            assert await client.call("notes__x") == {"content": []}
+            main = world.upstreams.by_id["notes"]
+            assert main.session is not None
+
+            def states() -> list[type[State]]:
+                return [type(each.state) for each in main.connections]
+
+            for number in range(3):
+                assert states() == [Ready, Ready]
+                await is_stored(process, f"out-{number}", **OVER)
+                assert states() == [NeedsLogin, Stopped]
+                await is_stored(process, f"in-{number}")
+                assert states() == [Ready, Stopped]
+                assert describe_session(main.session.state) is None
+                assert await client.call("notes__x") == {"content": []}
+            assert not [event for event in world.events if isinstance(event, SessionFailed | SessionAbsent)]
+
+
+async def test_a_session_that_alone_wants_a_login_is_absent(autojump_clock: MockClock) -> None:
+    async with processes() as (process,):
+        server = OneSided(process.of(AT))
+        async with open_world(server, credentials=process.credentials) as world:
+            client = await world.client()
+            assert await client.call("notes__x") == {"content": []}
+            session = world.upstreams.by_id["notes"].session
+            assert session is not None
+            assert describe_session(session.state) == (
+                "handshake clients use the stateless connection, because its session failed: the server wants a login "
+                "(HTTP 401): colonnade login notes"
+            )
 
 
 class Scanty(Protected):
