@@ -558,6 +558,9 @@ class Upstream:
         waits."""
         now, state, journal, restarts = trio.current_time(), self._state, self._runtime.journal, self._restarts
         is_refused = _is_refusal(problem)
+        if isinstance(problem, trio.TooSlowError) and isinstance(self.spec, HttpServer):
+            # A longer start_timeout would not help, because of SESSION_START_TIMEOUT.
+            why = f"it was not open within {self.spec.start_timeout:g} s; with eras: one, none is opened"
         if isinstance(state, Ready) and not is_refused:
             ready_for = now - state.since
             restarts.on_failure(ready_for, random.random(), now)

@@ -37,6 +37,7 @@ from host.upstream.supervisor import (
     Disabled,
     Ready,
     Stopped,
+    describe_session,
 )
 from host.upstream.upstreams import DRAIN_TIMEOUT, MAX_WAITING_REQUESTS, REREAD_WAIT
 from host.wire.http_errors import Unreachable
@@ -779,6 +780,19 @@ async def test_a_session_that_is_not_used_is_closed_and_opened_again(autojump_cl
         assert await client.call("a__x") == OK
         assert (server.connections, server.live) == (3, 2)
         assert calls(server) == ["handshake", "handshake"]
+
+
+async def test_a_session_that_does_not_open_in_time_names_a_remedy_that_helps(autojump_clock: MockClock) -> None:
+    """Not `start_timeout`, which cannot give it more time."""
+    server = at_url(both())
+    server.answers["initialize"] = hang
+    async with open_world(server, start_grace=20.0) as world:
+        assert await (await world.client()).names() == ["a__x"]
+        session = world.upstreams.by_id["a"].session
+        assert session is not None
+        assert describe_session(session.state).endswith(
+            "because its session failed: it was not open within 10 s; with eras: one, none is opened"
+        )
 
 
 async def test_no_client_lists_what_a_session_listed_before_it_was_closed(
