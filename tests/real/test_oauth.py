@@ -504,7 +504,9 @@ def test_a_revoked_login_is_told_once(file: Path, provider: Provider) -> None:
         assert provider.count(grant="refresh_token", error="invalid_grant") - before == 1
         assert not host.state_lines("notes", "failed")
         (row,) = credentials(file)
-        assert row["state"] == "needs login: colonnade login notes"
+        why = "the issuer gave no other token (invalid_grant)"
+        assert row["state"] == f"needs login, because {why}: colonnade login notes"
+        assert any(f"because {why}" in line for line in host.state_lines("notes", "needs"))
 
 
 def test_another_issuer_waits_for_a_person(provider: Provider, tmp_path: Path) -> None:
@@ -681,7 +683,7 @@ def test_no_secret_of_a_login_is_seen_anywhere(
         ("cookie", str(each.value))
         for browser in browsers
         for each in browser.cookies
-        if each.path == "/oauth/callback"
+        if each.name == "colonnade_login"
     }
     planted |= {("client_secret", client_secret), ("key", sealing), ("private_key", key.splitlines()[1])}
     kinds = Counter(kind for kind, _ in planted)
