@@ -121,6 +121,12 @@ def credentials(file: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def expiry(file: Path) -> int:
+    """Unix time at which the token of the only login expires."""
+    (row,) = credentials(file)
+    return calendar.timegm(time.strptime(row["expires"], "%Y-%m-%dT%H:%M:%SZ"))
+
+
 def test_a_login_makes_the_server_work(file: Path, provider: Provider) -> None:
     with serving(file) as host:
         row = wait_state(host, "needs login")
@@ -371,8 +377,7 @@ def test_an_issuer_that_is_down_does_not_stop_valid_tokens(file: Path, provider:
     endpoint is down."""
     provider.set(lifetime=20)
     log_in(file)
-    (row,) = credentials(file)
-    expires = calendar.timegm(time.strptime(row["expires"], "%Y-%m-%dT%H:%M:%SZ"))
+    expires = expiry(file)
     with serving(file, "notes") as host:
         pause(expires - 3.8 - time.time())  # a fifth of its lifetime is left
         with calling(host) as results:
@@ -478,10 +483,10 @@ def test_no_browser_is_opened(file: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_the_first_call_after_an_expiry_says_what_to_do(file: Path, provider: Provider) -> None:
     """Without a refresh token: it does not say that the server cannot be reached, which has had no chance."""
-    provider.set(lifetime=3, refresh=False)
+    provider.set(lifetime=12, refresh=False)
     log_in(file)
     with serving(file, "notes") as host:
-        pause(5)  # by the clock of the issuer
+        pause(expiry(file) + 2 - time.time())
         assert wait_state(host, "ready"), "nobody has noticed"
         over = "the login is over, because its token has expired, and the issuer gave none to refresh it"
         assert call(file) == f"notes is unavailable: {over}: colonnade login notes"
