@@ -487,6 +487,7 @@ class LoginOrigin(Origin):
         names may be somebody else's.
 
         Raises:
+            AuthNeeded: the login was found to be over; nothing was sent.
             LinkLost: as in `Origin.request`, or the token cannot be had now.
         """
         if self._login.is_absent:  # in no coroutine of its own: nearly every server is such a one
@@ -498,9 +499,8 @@ class LoginOrigin(Origin):
     ) -> HttpResponse:
         token = self._login.current() or await self._login.renew(None)
         if token is None:
-            answer = await super().request(method, headers, body, at, repeatable=repeatable)
-            answer.lost_login = True
-            return answer
+            # The connection is about to end with its login: what was sent now could be lost on the way.
+            raise AuthNeeded(401, "the login is over", self._login.remedy, needs_login=True, lost_login=True)
         address, send = at or self._url, partial(self._transport.request, repeatable=repeatable)
         answer = self._opened(await send(method, address, self._join(headers, token), body))
         if answer.status != 401:

@@ -455,7 +455,7 @@ class Tokens(Authorization):
 
     @property
     def is_absent(self) -> bool:
-        return False
+        return self._tokens == [None]
 
     def current(self) -> Header | None:
         return self._tokens[0]
@@ -510,17 +510,23 @@ async def test_there_is_no_third_attempt() -> None:
         assert heard == ["Bearer a", "Bearer b"]
 
 
-async def test_without_a_token_the_request_is_sent_without_one() -> None:
-    async with logged_in(Tokens(None)) as (origin, heard):
-        assert (await ask(origin)).status == 401
-        assert heard == [None]
+async def test_a_request_that_finds_the_login_to_be_over_is_not_sent() -> None:
+    """The end of the login ends the connection, and could hit it on the way."""
+
+    class Over(Tokens):
+        is_absent = False
+
+    async with logged_in(Over(None)) as (origin, heard):
+        with pytest.raises(AuthNeeded, match="the login is over") as lost:
+            await ask(origin)
+        assert (lost.value.lost_login, lost.value.nothing_begun, lost.value.ends_connection) == (True, True, True)
+        assert heard == []
 
 
 @pytest.mark.parametrize(
     ("tokens", "is_lost"),
     [
-        ([None], True),  # no other one, after an expiry
-        (["a", None], True),  # nor after the first one was refused
+        (["a", None], True),  # there is no other one
         (["a", "b"], False),  # the server may refuse this request only
     ],
 )
@@ -546,6 +552,8 @@ async def test_nobody_waits_for_a_login_that_is_absent() -> None:
 
 async def test_a_token_that_cannot_be_had_fails_the_request() -> None:
     class Unavailable(Tokens):
+        is_absent = False
+
         async def renew(self, refused: Header | None) -> Header | None:
             raise LinkLost("the issuer gave no answer")
 
