@@ -15,10 +15,11 @@ from config.problems import KeyPath
 from config.types import Json
 
 
-class ConfigFile(RootModel[Config]):
+class ConfigFile(RootModel[Any]):
     """The model as the validator of a whole file."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
+    root: Config  # `RootModel[Config]` would build the validator of the whole file twice
 
 
 class _Generator(GenerateJsonSchema):
