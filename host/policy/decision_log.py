@@ -62,7 +62,7 @@ class AuditRecord(Struct, frozen=True):
 
 
 class LoginFacts(Protocol):
-    """What of a login is recorded: never a token."""
+    """The recorded part of a login: never a token."""
 
     @property
     def issuer(self) -> str: ...
@@ -329,10 +329,7 @@ class DecisionLog:
             by: where the login was begun: a `Channel`.
             who: more about the person, such as the `peer`.
         """
-        scopes = list(login.scopes)
-        self.record_or_fail(
-            "login", server=server, issuer=login.issuer, resource=login.resource, scopes=scopes, by=by, **who
-        )
+        self.record_or_fail("login", server=server, **_facts_of(login), by=by, **who)
 
     def record_login_offer(self, server: str, caller: Caller) -> None:
         """Record that a client is shown the link of a login; raises as `record_or_fail` does."""
@@ -341,9 +338,7 @@ class DecisionLog:
     def record_logout(self, login: LoginFacts | None, server: str, *, revoked: bool, by: str, **who: object) -> None:
         """Record that a login was forgotten, and whether the issuer has revoked it. `login`: None if it could not be
         read."""
-        facts: dict[str, object] = {}
-        if login is not None:
-            facts = {"issuer": login.issuer, "resource": login.resource, "scopes": list(login.scopes)}
+        facts = {} if login is None else _facts_of(login)
         self.record("logout", server=server, **facts, revoked="yes" if revoked else "no", by=by, **who)
 
     def record_lost_definitions(self, why: str) -> None:
@@ -398,6 +393,10 @@ class DecisionLog:
         if not self.problem:
             self.problem = problem.message
             self._journal.note(AuditFailed(problem.message))
+
+
+def _facts_of(login: LoginFacts) -> dict[str, object]:
+    return {"issuer": login.issuer, "resource": login.resource, "scopes": list(login.scopes)}
 
 
 class RequestRecord:

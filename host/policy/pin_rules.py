@@ -70,6 +70,10 @@ class PinStatus(Enum):
     """Not offered and never seen."""
 
 
+# For speed; see RESOURCE in protocol/methods.py.
+_TRUSTED, _UNTRUSTED, _APPROVED = Trust.TRUSTED, Trust.UNTRUSTED, PinStatus.APPROVED
+
+
 class Offer(msgspec.Struct, frozen=True, gc=False):
     raw: bytes
     fingerprint: str
@@ -146,7 +150,7 @@ def _passes(kind: str, item: StoredItem, offer: Offer, trust: Trust, other: Stor
 
 
 def _approved_as(other: StoredItem | None, offer: Offer) -> str | None:
-    """Who approved this definition on the other side; None if nobody did."""
+    """The approver of this definition on the other side; None if it has none."""
     if other is None or other.approved is None or other.approved.fingerprint != offer.fingerprint:
         return None
     return other.approved.by
@@ -215,13 +219,6 @@ def _is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-_TRUSTED, _UNTRUSTED, _APPROVED = (
-    Trust.TRUSTED,
-    Trust.UNTRUSTED,
-    PinStatus.APPROVED,
-)  # for speed; see RESOURCE in protocol/methods.py
 
 
 def status_of(item: StoredItem | None, offer: Offer | None, trust: Trust, *, lost: bool) -> PinStatus:

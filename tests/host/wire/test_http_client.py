@@ -230,6 +230,14 @@ async def test_a_session_id_of_other_characters_is_refused(session: str) -> None
             await found.link.send(ask(1, "initialize"))
 
 
+async def send_until_lost(link: HttpLink, parcel: Parcel, outcomes: list[LinkLost]) -> None:
+    """Send, and keep the error if the link ends meanwhile."""
+    try:
+        await link.send(parcel)
+    except LinkLost as lost:
+        outcomes.append(lost)
+
+
 async def test_a_server_that_has_forgotten_a_session_may_say_so_of_each_request() -> None:
     """Also of those that were sent before it said so of the first (rule 32)."""
 
@@ -238,18 +246,11 @@ async def test_a_server_that_has_forgotten_a_session_may_say_so_of_each_request(
         await wire.say(404)
 
     outcomes: list[LinkLost] = []
-
-    async def send(link: HttpLink, parcel: Parcel) -> None:
-        try:
-            await link.send(parcel)
-        except LinkLost as lost:
-            outcomes.append(lost)
-
     async with serving(scripted(post, session="s-1")) as server, linked(server.url) as found:
         await found.link.send(ask(1, "initialize"))
         async with trio.open_nursery() as nursery:
             for id in (1, 2, 3):
-                nursery.start_soon(send, found.link, ask(id))
+                nursery.start_soon(send_until_lost, found.link, ask(id), outcomes)
         assert [(type(each), each.nothing_begun) for each in outcomes] == [(SessionEnded, True)] * 3
 
 
@@ -262,19 +263,12 @@ async def test_a_404_with_a_session_ends_the_link_and_every_exchange_on_it() -> 
         await wire.say(404, b'{"jsonrpc":"2.0","id":3,"error":{"code":-32001,"message":"Session not found"}}')
 
     outcomes: list[LinkLost] = []
-
-    async def send(link: HttpLink, parcel: Parcel) -> None:
-        try:
-            await link.send(parcel)
-        except LinkLost as lost:
-            outcomes.append(lost)
-
     async with serving(scripted(post, session="s-1")) as server, linked(server.url) as found:
         await found.link.send(ask(1, "initialize"))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(send, found.link, ask(2))
+            nursery.start_soon(send_until_lost, found.link, ask(2), outcomes)
             await until(lambda: len(server.heard) == 2)
-            nursery.start_soon(send, found.link, ask(3))
+            nursery.start_soon(send_until_lost, found.link, ask(3), outcomes)
         with trio.fail_after(5):
             await found.over.wait()
         assert isinstance(found.lost, SessionEnded)
