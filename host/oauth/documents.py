@@ -378,7 +378,7 @@ def known_error(code: str) -> str:
 
 
 def advice(code: str) -> str:
-    """What a person can do about an error code, as the end of a sentence; empty if that is not known."""
+    """The remedy of a person for an error code, as the end of a sentence; empty if none is known."""
     if code != "invalid_scope":
         return ""
     return (

@@ -146,7 +146,7 @@ class _Offer:
         raise Unavailable(server, f"{server} needs a login, which was declined; {later}")
 
     async def _show_link(self) -> str | None:
-        """What the person at the client did; None if the client cannot show the link."""
+        """The action of the person at the client; None if the client cannot show the link."""
         name = self._upstream.spec.title or self._upstream.spec.id
         params = {
             "mode": encode("url"),

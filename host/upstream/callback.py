@@ -43,7 +43,7 @@ class LinkedLogin(Protocol):
     """A login that a person begins in the browser."""
 
     async def show(self) -> Mapping[str, str]:
-        """What the login is for, in words; raises OAuthProblem if there can be none."""
+        """The purpose of the login, in words; raises OAuthProblem if there can be none."""
 
     async def begin(self) -> str:
         """The address of the issuer's page; raises OAuthProblem if there is none, or nobody was shown what the login

@@ -295,7 +295,7 @@ class Credential(Authorization):
         return False
 
     def _take_lease(self, transaction: Transaction, *, revision: int) -> tuple[StoredCredential | None, bool]:
-        """What is stored, and whether that is this revision and may be changed now."""
+        """The stored login, and whether it is of this revision and may be changed now."""
         stored = transaction.credential(self._key)
         if stored is None or stored.revision != revision:
             return stored, False

@@ -75,7 +75,7 @@ class TooManyStepUps(OAuthProblem):
 
 @dataclass(frozen=True, slots=True)
 class ProposedLogin:
-    """What a login will be for. `former`: the login that it takes the place of; `former_issuer`: the issuer of that
+    """The purpose of a login. `former`: the login that it takes the place of; `former_issuer`: the issuer of that
     one, also if the rest of it cannot be read any more; empty without one."""
 
     key: CredentialKey
@@ -95,7 +95,7 @@ class ProposedLogin:
 
     @property
     def purpose(self) -> dict[str, str]:
-        """What the person is about to permit, in words, to be shown before anything leaves for the issuer."""
+        """The things that a person permits by it, in words: shown before anything leaves for the issuer."""
         return {
             "issuer": visible(self.issuer.id),
             **({"page": page} if (page := self.page_elsewhere) else {}),
@@ -106,7 +106,7 @@ class ProposedLogin:
 
     @property
     def notices(self) -> Iterator[str]:
-        """What may go wrong with this configuration, in sentences."""
+        """Possible problems of this configuration, in sentences."""
         if self.oauth.client_id is not None:
             yield f"The client of the configuration must permit the redirect {self.redirect_uri} at the issuer."
         if OFFLINE_ACCESS in self.issuer.scopes and OFFLINE_ACCESS not in self.scopes:

@@ -49,7 +49,7 @@ PAGE_TIMEOUT = 1.0
 """Seconds in which a browser must take the page about the end of its login."""
 
 _EXPECTED = (OAuthProblem, StateError, ColonnadeError, OSError)
-"""What can go wrong with a login without a mistake of ours."""
+"""Failures of a login without a mistake of ours."""
 
 
 class RecordLogin(Protocol):

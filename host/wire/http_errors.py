@@ -107,7 +107,7 @@ class Broken(LinkLost):
     """
 
     unwritten = False
-    """Nothing of the request was sent, because the server had closed the connection before, or no more are made."""
+    """The request was not sent, because the server had closed the connection before, or no more are made."""
 
     def __init__(self, why: str, *, unanswered: bool = False) -> None:
         super().__init__(why)

@@ -74,7 +74,7 @@ class Process:
     credentials: Credentials
     clock: Clock
     reported: list[Event]
-    """What became known of tokens that could not be refreshed."""
+    """Reports of tokens that could not be refreshed."""
 
     def of(self, issuer: Issuer) -> Credential:
         return self.credentials.of(issuer.spec)

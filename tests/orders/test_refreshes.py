@@ -105,7 +105,7 @@ def change(sealed: StoredCredential | None, transaction: Transaction) -> None:
 
 
 def stored(process: Process) -> str:
-    """What is stored, in the words of `decide`."""
+    """The stored login, in the words of `decide`."""
     try:
         found = present(process.store)
     except OAuthProblem:

@@ -149,7 +149,7 @@ def test_a_login_makes_the_server_work(file: Path, provider: Provider) -> None:
 
 
 def documented(block: str, protected: str, issuer: str) -> re.Pattern[str]:
-    """What a block of the page stands for: with the addresses of the test, any numbers, and anything for `…`."""
+    """The pattern of a block of the page: with the addresses of the test, any numbers, and anything for `…`."""
     text = re.escape(block.replace("https://notes.example/mcp", protected).replace("https://login.example", issuer))
     return re.compile(re.sub(r"\d+", r"\\d+", text).replace("…", ".+"))
 

@@ -255,7 +255,7 @@ async def test_a_link_that_nobody_answers_ends_with_its_login(autojump_clock: Mo
 
 
 async def test_many_calls_are_one_login(autojump_clock: MockClock) -> None:
-    """Of one client, one call asks the person; each client asks its own."""
+    """One call of a client asks the person; each client asks its own."""
     async with hosting() as host:
         clients = [await host.client() for _ in range(3)]
         calls = [host.begins(client) for client in clients for _ in range(20)]

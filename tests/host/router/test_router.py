@@ -1371,7 +1371,7 @@ async def test_a_call_is_not_sent_again_if_anything_was_heard_meanwhile(autojump
 
 
 async def test_other_calls_of_the_forgotten_session_are_not_sent_again(autojump_clock: MockClock) -> None:
-    """Nothing says whether the server processed them (rule 38)."""
+    """It is not known whether the server processed them (rule 38)."""
     server = Forgetful(answers={})
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()

@@ -42,7 +42,7 @@ class Verifier:
         return {"active": True, **claims}
 
     def _ask(self, token: str) -> dict[str, Any]:
-        """What the issuer says of a token (RFC 7662)."""
+        """The issuer's introspection of a token (RFC 7662)."""
         form = urllib.parse.urlencode({"token": token, "client_id": "resource", "client_secret": "resource-secret"})
         with urllib.request.urlopen(f"{ISSUER}/token/introspection", form.encode(), timeout=5) as answer:
             found: dict[str, Any] = json.load(answer)
