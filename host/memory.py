@@ -103,6 +103,7 @@ class Holding:
             OverBudget: they do not fit; the size stays as it was.
         """
         self._budget._charge(self, size - self.size)
+        self.touched_at = self._budget.now()
 
     def grow(self, more: int) -> None:
         """Change the size by so many bytes, which counts as movement.
@@ -111,6 +112,7 @@ class Holding:
             OverBudget: they do not fit; the size stays as it was.
         """
         self._budget._charge(self, more)
+        self.touched_at = self._budget.now()
 
     def touch(self) -> None:
         """Record movement: its reader took a part of it."""
@@ -218,7 +220,6 @@ class Budget:
         holding.size += more
         account.used += more
         self.used += more
-        holding.touched_at = self.now()
         if holding.firm:
             account.firm += more
             self._firm += more

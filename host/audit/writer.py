@@ -30,6 +30,8 @@ ROTATE_AT = 64 * 1024 * 1024
 """Bytes; a file that has become larger is followed by another one."""
 PRESENCE_INTERVAL = 60.0
 """Seconds between two looks whether the file is still where it was made."""
+REMOVED_INTERVAL = 0.01
+"""Seconds between two looks whether the file was removed. What is written meanwhile is lost with what was in it."""
 SYNC_INTERVAL = 1.0
 """Seconds after which what was written is put on the disk."""
 
@@ -319,7 +321,7 @@ class _File:
         self.seal: FileSeal | None = None
         self.size = 0
         self._torn = False
-        self._seen_at = time.monotonic()
+        self._linked_at = self._seen_at = time.monotonic()
         try:
             fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -358,10 +360,13 @@ class _File:
         self._torn = False
 
     def was_removed(self) -> bool:
-        """Whether the file is not where it was made; looked at closely every PRESENCE_INTERVAL only."""
+        """Whether the file is not where it was made; see REMOVED_INTERVAL and PRESENCE_INTERVAL."""
+        now = time.monotonic()
+        if now - self._linked_at < REMOVED_INTERVAL:
+            return False
         if os.fstat(self.descriptor).st_nlink == 0:
             return True
-        now = time.monotonic()
+        self._linked_at = now
         if now - self._seen_at < PRESENCE_INTERVAL:
             return False
         self._seen_at = now

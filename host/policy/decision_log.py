@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -151,6 +152,11 @@ class DecisionLog:
         self._audit = audit
         self._journal = journal
         self._peer: Mapping[str, object] | None = None
+
+    @cached_property
+    def now(self) -> Callable[[], float]:
+        """The clock of trio, kept: `trio.current_time` looks it up each time."""
+        return trio.lowlevel.current_clock().current_time
 
     @property
     def full_arguments(self) -> bool:
@@ -403,7 +409,7 @@ class RequestRecord:
     """The records of one request: its decision before it is sent, and its outcome, once. A request that is never sent
     gets neither."""
 
-    __slots__ = ("_began", "_log", "_now", "_record", "_seq")
+    __slots__ = ("_began", "_log", "_record", "_seq")
 
     def __init__(self, log: DecisionLog) -> None:
         self._log = log
@@ -424,8 +430,7 @@ class RequestRecord:
         """
         assert self._record is None, "a request is sent once for each record"
         self._seq = self._log.record_decision(record)
-        self._now = trio.lowlevel.current_clock().current_time  # kept, as `trio.current_time` looks it up
-        self._record, self._began = record, self._now()
+        self._record, self._began = record, self._log.now()
         self._log.in_flight[record.server] += 1
 
     def end(self, outcome: str = "answered", size: int = 0) -> None:
@@ -434,7 +439,7 @@ class RequestRecord:
         record, self._record = self._record, None
         if record is not None:
             self._log.in_flight[record.server] -= 1
-            self._log.record_outcome(record, self._seq, outcome, self._now() - self._began, size)
+            self._log.record_outcome(record, self._seq, outcome, self._log.now() - self._began, size)
 
     def fail(self, problem: BaseException) -> None:
         """Write the outcome of a request that ended with this exception."""

@@ -40,6 +40,8 @@ class EraHeaders:
 
     def __init__(self, versions: Iterable[str], *, session: bool, names_method: bool) -> None:
         self.versions = frozenset(version.strip(" \t") for version in versions)
+        self.legacy = bool(self.versions) and self.versions <= LEGACY.keys()
+        """Whether they name revisions with sessions only."""
         self.session = session
         self.names_method = names_method
 
@@ -59,7 +61,7 @@ def era_over_http(method: str | None, headers: EraHeaders, envelope: Callable[[]
     named = headers.versions
     if not named:
         return _era_without_version(method, headers, envelope)
-    if named <= LEGACY.keys():
+    if headers.legacy:
         _check_same(envelope(), named)
         return _SESSION  # the session refuses a second, different header
     if len(named) > 1:

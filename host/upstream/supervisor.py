@@ -436,7 +436,7 @@ class Upstream:
         be. Never of a server that is not connected."""
         if (catalog_sync := self._catalog_sync) is None:
             return self._may_open_again
-        return catalog_sync.old_at < math.inf and catalog_sync.old_at <= trio.current_time()
+        return catalog_sync.has_old_lists
 
     @property
     def _may_open_again(self) -> bool:

@@ -277,11 +277,11 @@ class StreamableHttp:
             )
             why = f"expected one Mcp-Session-Id header: send initialize first, or {stateless}"
             raise Rejected(Refusal(400, why), id=id)
-        if not session_id.isascii() or not session_id.isprintable() or len(session_id) > MAX_SESSION_ID:
-            why = f"malformed Mcp-Session-Id header: expected 1 to {MAX_SESSION_ID} visible ASCII characters"
-            raise Rejected(Refusal(400, why), id=id)
         session = self._sessions.find(session_id, http_request.endpoint, http_request.identity)
         if session is None or session.opening is None:
+            if not session_id.isascii() or not session_id.isprintable() or len(session_id) > MAX_SESSION_ID:
+                why = f"malformed Mcp-Session-Id header: expected 1 to {MAX_SESSION_ID} visible ASCII characters"
+                raise Rejected(Refusal(400, why), id=id)
             why = "Session not found; it may have expired. Send initialize to open a new session"
             raise Rejected(Refusal(404, why), id=id)
         _check_version(http_request.headers, session.opening.revision.name, id)
