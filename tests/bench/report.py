@@ -38,17 +38,17 @@ class Report:
             Check(
                 f"{start.name}: at most {start.most:.0f} ms of processor time",
                 start.most,
-                spread(start.milliseconds).median,
+                spread(start.milliseconds),
             )
             for start in self.starts
         ]
-        return [Check("wrong answers: none", 0, wrong), *self._limits(), *starts]
+        return [Check("wrong answers: none", 0, spread([wrong])), *self._limits(), *starts]
 
     def _limits(self) -> Iterator[Check]:
         for results in self.sections:
             for limit in results.section.limits:
                 one, other = (results.samples.get(lane) for lane in (limit.lane, limit.base))
-                measured = spread(ratios(one, other)).median if one and other else None
+                measured = spread(ratios(one, other)) if one and other else None
                 yield Check(f"{limit.sentence} ({results.section.title})", limit.most, measured)
 
     def text(self) -> str:

@@ -33,13 +33,21 @@ def test_ratios_end_with_the_rounds_that_both_have() -> None:
 
 
 def test_a_check_holds_up_to_its_limit() -> None:
-    assert Check("cheap", 7.0, 7.0).holds
-    assert not Check("cheap", 7.0, 7.01).holds
-    assert Check("cheap", 7.0, 45.678).line.split() == ["FAILS", "45.7", "cheap"]
-    assert Check("cheaper", 0.1, 0.5).line.split() == ["FAILS", "1/2", "cheaper"]
+    assert Check("cheap", 7.0, spread([7.0])).holds
+    assert not Check("cheap", 7.0, spread([7.01])).holds
+    assert Check("cheap", 7.0, spread([45.678])).line.split() == ["FAILS", "45.7", "cheap"]
+    assert Check("cheaper", 0.1, spread([0.5])).line.split() == ["FAILS", "1/2", "cheaper"]
+
+
+def test_a_check_fails_if_the_better_quartile_is_over_its_limit() -> None:
+    close = Check("cheap", 7.0, Spread(7.1, 7.0, 7.2))
+    assert (close.holds, close.fails, close.line.split()[0]) == (False, False, "close")
+    missed = Check("cheap", 7.0, Spread(7.1, 7.01, 7.2))
+    assert (missed.holds, missed.fails, missed.line.split()[0]) == (False, True, "FAILS")
 
 
 def test_a_check_without_a_measurement_fails() -> None:
     check = Check("cheap", 7.0, None)
     assert not check.holds
+    assert check.fails
     assert "not measured" in check.line

@@ -4,7 +4,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from tests.bench.build import fixed_hash
-from tests.bench.figures import Sample, Start
+from tests.bench.figures import Sample, Spread, Start
 from tests.bench.lanes import SECTIONS
 from tests.bench.report import BEGIN, END, PAGE, PLOT, Report, picture, table, with_block
 from tests.bench.rounds import SectionResults
@@ -36,7 +36,7 @@ def test_a_row_has_the_cost_and_its_ratio_to_the_first() -> None:
 def test_wrong_answers_are_seen_and_fail() -> None:
     report = Report([results(errors=1)], [], "hash", 1.0)
     assert "wrong answers" in table(results(errors=1))
-    assert not report.checks()[0].holds
+    assert report.checks()[0].fails
     assert Report([results()], [], "hash", 1.0).checks()[0].holds
 
 
@@ -44,8 +44,8 @@ def test_every_limit_is_checked_and_so_are_the_starts() -> None:
     checks = Report([results()], [Start("--help", 100.0, [40.0, 120.0, 130.0])], "hash", 1.0).checks()
     assert len(checks) == 1 + len(SECTION.limits) + 1
     first, *_, last = checks[1:]
-    assert (first.measured, first.holds) == (2.0, True)
-    assert (last.measured, last.holds) == (120.0, False)
+    assert (first.measured, first.holds) == (Spread(2.0, 2.0, 2.0), True)
+    assert (last.measured, last.holds) == (Spread(120.0, 80.0, 125.0), False)
 
 
 def test_the_plot_has_a_bar_for_each_proxy_that_was_measured() -> None:
