@@ -77,7 +77,8 @@ from host.slices import Steps, Waiting, map_in_steps
 from host.storage.store import StateError
 from host.upstream.connect import why_no_login
 from host.upstream.runtime import Runtime
-from host.upstream.supervisor import Ready, Upstream
+from host.upstream.state import Ready
+from host.upstream.supervisor import Upstream
 from host.upstream.upstreams import Upstreams
 from host.version import VERSION
 

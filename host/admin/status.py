@@ -20,7 +20,7 @@ from host.jsonrpc.raw import encode
 from host.memory import Budget
 from host.protocol.methods import Kind
 from host.sanitize import visible, without_directories
-from host.upstream.supervisor import (
+from host.upstream.state import (
     Connecting,
     Disabled,
     Failed,
@@ -28,10 +28,10 @@ from host.upstream.supervisor import (
     NeedsLogin,
     Ready,
     Stopped,
-    Upstream,
     describe_session,
     describe_state,
 )
+from host.upstream.supervisor import Upstream
 from host.upstream.upstreams import Upstreams
 from host.version import VERSION
 

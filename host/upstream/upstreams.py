@@ -25,7 +25,8 @@ from host.upstream.negotiate import Dialect
 from host.upstream.remembered import is_same_server
 from host.upstream.resource_watches import NotifyWatcher
 from host.upstream.runtime import Runtime
-from host.upstream.supervisor import Disabled, Ready, Upstream
+from host.upstream.state import Disabled, Ready
+from host.upstream.supervisor import Upstream
 from host.wire.link import Link, LinkLost
 
 DRAIN_TIMEOUT = 10.0

@@ -41,7 +41,7 @@ from host.jsonrpc.messages import Notification, Request, read, write
 from host.jsonrpc.raw import encode, members
 from host.policy.fingerprint import Launch, launch_of
 from host.slices import run_inline
-from host.upstream.supervisor import Ready
+from host.upstream.state import Ready
 from host.wire.link import Link, LinkLost
 from tests.kit.memory import MemoryLink
 from tests.kit.scripts import Step, scripts

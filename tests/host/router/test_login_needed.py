@@ -19,7 +19,7 @@ from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.router.router import MAX_RESOLUTIONS
 from host.upstream.login import TIME_LIMIT
 from host.upstream.open_logins import OFFER_PAUSE
-from host.upstream.supervisor import NeedsLogin
+from host.upstream.state import NeedsLogin
 from host.upstream.upstreams import MAX_WAITING_REQUESTS
 from host.upstream.vault import Login
 from host.wire.http_errors import AuthNeeded

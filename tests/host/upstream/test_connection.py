@@ -24,7 +24,7 @@ from host.protocol.stateless import STALE
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.upstream.connection import PING_INTERVAL, PING_TIMEOUT, failure_reason, keep_alive
 from host.upstream.runtime import Runtime
-from host.upstream.supervisor import Ready
+from host.upstream.state import Ready
 from host.upstream.upstreams import Upstreams, open_upstreams
 from host.wire.http_errors import AuthNeeded, HttpRefused, Unreachable
 from host.wire.link import Link, LinkLost, Parcel

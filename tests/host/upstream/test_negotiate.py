@@ -34,7 +34,7 @@ from host.upstream.negotiate import (
     StatelessOnly,
     negotiate,
 )
-from host.upstream.supervisor import Failed, Ready
+from host.upstream.state import Failed, Ready
 from host.wire.http_client import open_http
 from host.wire.http_errors import AuthNeeded, HttpRefused, Unreachable
 from host.wire.link import LinkLost, Parcel, ReceivedMessage

@@ -25,7 +25,8 @@ from host.protocol.methods import Kind
 from host.router.lists import MISSING_SERVERS
 from host.slices import run_inline
 from host.upstream.remembered import _is_of_unknown_owner
-from host.upstream.supervisor import SAVE_INTERVAL, Ready, Stopped
+from host.upstream.state import Ready, Stopped
+from host.upstream.supervisor import SAVE_INTERVAL
 from tests.kit.asgi import open_stateless
 from tests.kit.gates import kind
 from tests.kit.world import Refusal, ScriptedServer, World, open_world

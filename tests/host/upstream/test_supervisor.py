@@ -21,7 +21,7 @@ from host.slices import run_inline
 from host.storage.store import CredentialKey
 from host.upstream.connection import PING_INTERVAL, PING_TIMEOUT
 from host.upstream.credentials import Credential
-from host.upstream.supervisor import Failed, Held, NeedsLogin, Ready, State, Stopped, describe_session, describe_state
+from host.upstream.state import Failed, Held, NeedsLogin, Ready, State, Stopped, describe_session, describe_state
 from host.wire.http_errors import AuthNeeded
 from host.wire.link import Link
 from tests.kit.issuer import Issuer
@@ -340,25 +340,6 @@ async def test_the_revision_is_named_over_http_only_where_it_has_a_header(revisi
         link = world.upstreams.ready_client("a").peer._link
         assert isinstance(link, MemoryLink)
         assert link.protocol_header == header
-
-
-async def test_states_in_words(autojump_clock: MockClock) -> None:
-    async def slow(params: dict[str, Any]) -> object:
-        await trio.sleep(10)
-        return {}
-
-    async with open_world(
-        ScriptedServer("slow", answers={"initialize": slow}), ScriptedServer("off", disabled=True)
-    ) as world:
-        upstreams = world.upstreams.by_id
-        assert describe_state(upstreams["slow"].state) == "it is still starting"
-        assert describe_state(upstreams["off"].state) == "it is disabled, in the file or by colonnade disable"
-        with pytest.raises(Unavailable, match="off is unavailable: it is disabled"):
-            world.upstreams.ready_client("off")
-        await upstreams["slow"].settled.wait()
-        assert "next attempt in" in describe_state(upstreams["slow"].state)
-        await trio.sleep(1)
-        assert "it is reconnecting after a failure" in describe_state(upstreams["slow"].state)
 
 
 async def test_dropped_messages_are_counted_and_fatal_to_nobody(autojump_clock: MockClock) -> None:

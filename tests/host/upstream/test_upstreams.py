@@ -30,15 +30,8 @@ from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.slices import Steps, run_inline
 from host.upstream.catalog_sync import MAX_AGE
-from host.upstream.supervisor import (
-    ABSENT_FOR,
-    SESSION_IDLE,
-    SESSION_START_TIMEOUT,
-    Disabled,
-    Ready,
-    Stopped,
-    describe_session,
-)
+from host.upstream.state import Disabled, Ready, Stopped, describe_session
+from host.upstream.supervisor import ABSENT_FOR, SESSION_IDLE, SESSION_START_TIMEOUT
 from host.upstream.upstreams import DRAIN_TIMEOUT, MAX_WAITING_REQUESTS, REREAD_WAIT
 from host.wire.http_errors import Unreachable
 from host.wire.link import Link, LinkLost

@@ -21,7 +21,7 @@ from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Suc
 from host.jsonrpc.raw import EMPTY_OBJECT, encode
 from host.peer.peer import MAX_TOKENS
 from host.upstream.connect import open_link
-from host.upstream.supervisor import Failed, Ready
+from host.upstream.state import Failed, Ready
 from host.wire.link import Link
 from host.wire.noise import MAX_USELESS_PER_SECOND, UselessMessages
 from host.wire.process import Keeper, open_keeper

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from host.errors import Unavailable
+from host.upstream.state import Absent, Connecting, Failed, Held, Stopped, describe_session, describe_state
+from tests.kit.world import ScriptedServer, open_world
+
+
+async def test_states_in_words(autojump_clock: MockClock) -> None:
+    async def slow(params: dict[str, Any]) -> object:
+        await trio.sleep(10)
+        return {}
+
+    async with open_world(
+        ScriptedServer("slow", answers={"initialize": slow}), ScriptedServer("off", disabled=True)
+    ) as world:
+        upstreams = world.upstreams.by_id
+        assert describe_state(upstreams["slow"].state) == "it is still starting"
+        assert describe_state(upstreams["off"].state) == "it is disabled, in the file or by colonnade disable"
+        with pytest.raises(Unavailable, match="off is unavailable: it is disabled"):
+            world.upstreams.ready_client("off")
+        await upstreams["slow"].settled.wait()
+        assert "next attempt in" in describe_state(upstreams["slow"].state)
+        await trio.sleep(1)
+        assert "it is reconnecting after a failure" in describe_state(upstreams["slow"].state)
+
+
+async def test_each_state_without_a_connection_has_its_words(autojump_clock: MockClock) -> None:
+    await trio.sleep(5)
+    now = trio.current_time()
+    assert describe_state(Stopped(0.0)) == "it is stopped; its first use starts it"
+    assert "another program" in describe_state(Held(0.0))
+    assert describe_state(Failed(now, "it ended", now + 2.5)) == "it ended; next attempt in 2.5 s"
+    assert describe_state(Failed(now, "it ended", now - 1)) == "it ended; next attempt in 0.0 s"
+    assert describe_state(Failed(now, "it cannot be read", math.inf)) == "it cannot be read"
+    assert describe_state(Absent(now, "it was refused", is_reached=True)) == "it was refused"
+
+
+def test_a_session_is_told_while_it_matters_to_clients() -> None:
+    assert describe_session(Stopped(0.0)) is None
+    assert describe_session(Connecting(0.0, None)) == "handshake clients wait until their session is open"
+    absent = Absent(0.0, "its session was refused", is_reached=True)
+    assert describe_session(absent) == (
+        "handshake clients use the stateless connection, because its session was refused"
+    )
