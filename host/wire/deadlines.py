@@ -37,8 +37,10 @@ class Timed(ABC):
             self._alarm = deadline
             self._clock.wake_at(deadline, self)
 
-    def ring(self, now: float) -> None:
-        """Called by the clock at a time that was a deadline, and may still be."""
+    def ring(self, alarm: float, now: float) -> None:
+        """Called by the clock at the time of an alarm, which was a deadline, and may still be."""
+        if alarm != self._alarm:  # an earlier one was set after it, and rang: setting this one again would add to them
+            return
         self._alarm = math.inf
         if self._deadline <= now:
             self._deadline = math.inf
@@ -71,7 +73,7 @@ class Clock:
                 await trio.sleep_forever()
             now = trio.current_time()
             while self._alarms and self._alarms[0][0] <= now:
-                _, _, found = heappop(self._alarms)
+                alarm, _, found = heappop(self._alarms)
                 timed = found()
                 if timed is not None:
-                    timed.ring(now)
+                    timed.ring(alarm, now)

@@ -67,6 +67,22 @@ async def test_a_deadline_that_moves_often_has_one_alarm(
         assert len(waiter.rang) == 1
 
 
+async def test_deadlines_that_move_to_and_fro_leave_few_alarms_behind(autojump_clock: MockClock) -> None:
+    """As those of a connection whose client sends each head in two parts."""
+    async with open_clock() as clock:
+        waiter = Waiter(clock, trio.current_time() + 5)
+        for _ in range(1000):
+            waiter.deadline = trio.current_time() + 75
+            await trio.sleep(1)
+            waiter.deadline = trio.current_time() + 5
+            await trio.sleep(0.1)
+        assert len(clock._alarms) < 50
+        last = trio.current_time() + 75
+        waiter.deadline = last
+        await trio.sleep(100)
+        assert (waiter.rang, clock._alarms) == ([last], [])
+
+
 async def test_the_clock_keeps_nobody_alive(autojump_clock: MockClock) -> None:
     async with open_clock() as clock:
         waiter = Waiter(clock, trio.current_time() + 5)
