@@ -134,6 +134,12 @@ def bad_proxy() -> Unreachable:
     return Unreachable("it cannot be reached: HTTPS_PROXY is not the URL of an HTTP proxy", "correct HTTPS_PROXY")
 
 
+def bad_authorities() -> Unreachable:
+    """The error for certificates of authorities that the environment names and that cannot be used."""
+    why = "SSL_CERT_FILE is not a file with certificates in PEM format that can be read"
+    return Unreachable(f"it cannot be reached: {why}", "correct SSL_CERT_FILE")
+
+
 def connect_failure(problem: BaseException) -> tuple[str, str]:
     """The reason why a connection could not be made, and what to do, in fixed words, so that they contain no
     address."""

@@ -26,6 +26,7 @@ from host.wire.http_errors import (
     ProxyRefused,
     Unreachable,
     aborted,
+    bad_authorities,
     bad_proxy,
     connect_failure,
 )
@@ -57,11 +58,18 @@ _FIELDS = re.compile(rb"(?:[A-Za-z0-9!#$%&'*+.^_`|~-]+: [^\x00-\x08\x0a-\x1f\x7f
 def tls_context() -> ssl.SSLContext:
     """Settings that trust the certificates that `SSL_CERT_FILE` or `SSL_CERT_DIR` name, otherwise those of Mozilla.
 
-    Made once, because reading the certificates takes some twenty milliseconds."""
+    Made once, because reading the certificates takes some twenty milliseconds.
+
+    Raises:
+        Unreachable: the file cannot be used.
+    """
     file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-    context = ssl.create_default_context(
-        cafile=file or (None if folder else certifi.where()), capath=None if file else folder
-    )
+    try:
+        context = ssl.create_default_context(
+            cafile=file or (None if folder else certifi.where()), capath=None if file else folder
+        )
+    except OSError:  # OpenSSL's about what is in it, too
+        raise bad_authorities() from None
     context.set_alpn_protocols(["http/1.1"])
     return context
 
@@ -262,7 +270,7 @@ async def open_channel(url: Url, address: str | None = None) -> Channel:
 
     Raises:
         OSError, trio.BrokenResourceError, UnicodeError: that failed; `http_errors.connect_failure` says why.
-        Unreachable: the proxy cannot be used.
+        Unreachable: the proxy, or SSL_CERT_FILE, cannot be used.
     """
     if url.scheme not in ("http", "https"):
         raise OSError("only http and https are supported")

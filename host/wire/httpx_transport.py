@@ -168,7 +168,7 @@ class _Pool(httpx.AsyncHTTPTransport):
         except InvalidProxy:
             raise bad_proxy() from None
         self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=tls_context(),
+            ssl_context=tls_context() if url.scheme == "https" else None,
             proxy=None if proxy is None else _proxy(proxy),
             max_connections=None,
             max_keepalive_connections=MAX_IDLE,

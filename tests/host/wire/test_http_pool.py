@@ -644,6 +644,27 @@ async def test_a_certificate_is_checked(trusts: bool, tmp_path: Path, trusting: 
 
 
 @BOTH_CLIENTS
+@pytest.mark.parametrize("content", [None, b"", b"no certificate"])
+async def test_authorities_that_cannot_be_read_are_named(
+    content: bytes | None, tmp_path: Path, trusting: Callable[[Path], None]
+) -> None:
+    file = tmp_path / "authorities.pem"
+    if content is not None:
+        file.write_bytes(content)
+    trusting(file)
+
+    async def serve(stream: trio.SocketStream) -> None:
+        await trio.sleep_forever()
+
+    async with serving_tcp(serve) as port:
+        pool = transport()
+        with pytest.raises(Unreachable, match="SSL_CERT_FILE is not a file with certificates") as caught:
+            await get(pool, f"https://127.0.0.1:{port}/")
+        assert caught.value.remedy == "correct SSL_CERT_FILE"
+        await pool.aclose()
+
+
+@BOTH_CLIENTS
 @pytest.mark.parametrize("how", ["politely", "abruptly"])
 async def test_a_tls_connection_that_the_server_closed_is_replaced(
     how: str, tmp_path: Path, trusting: Callable[[Path], None]
