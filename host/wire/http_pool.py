@@ -166,6 +166,9 @@ class Pool:
             if connection is None:
                 try:
                     connection = await self._open(url)
+                    if self._is_aborted:  # since it was made, when there was no wait to cancel any more
+                        connection.close()
+                        raise aborted()
                 except Broken as broken:
                     broken.unwritten = not was_written
                     raise

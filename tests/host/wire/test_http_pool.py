@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -22,7 +23,7 @@ from trio.testing import MockClock
 from host.url import Url
 from host.wire import http_pool
 from host.wire.http_client import open_http
-from host.wire.http_connection import Channel
+from host.wire.http_connection import Channel, PlainChannel
 from host.wire.http_errors import Broken, Unreachable
 from host.wire.http_pool import BURST_EXPIRY, MAX_HEADS, MAX_IDLE, Pool, tls_context
 from host.wire.http_transport import HttpResponse, Transport
@@ -620,6 +621,22 @@ async def test_connecting_ends_when_all_connections_are_aborted(autojump_clock: 
         began = trio.current_time()
         pool.abort()
     assert trio.current_time() == began
+
+
+@only("built-in")
+async def test_a_connection_that_is_made_as_all_are_aborted_is_not_used() -> None:
+    ours, theirs = socket.socketpair()
+
+    async def connect(url: Url) -> Channel:
+        await trio.lowlevel.checkpoint()
+        pool.abort()  # another task that runs between the end of the wait and this one
+        return PlainChannel(ours)
+
+    pool = Pool(Turns(), connect)
+    with theirs, pytest.raises(Broken) as broken:
+        await get(pool, "http://example.com/")
+    assert broken.value.unwritten
+    assert ours.fileno() == -1
 
 
 @BOTH_CLIENTS
