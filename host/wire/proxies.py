@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from urllib.parse import unquote_to_bytes
 
 from host.url import Url
 
 _PORT = re.compile(r":([0-9]{1,5})$")
+_NUMBERS = re.compile(r"[0-9a-fx.]+")
 
 
 class InvalidProxy(ValueError):
@@ -52,9 +55,13 @@ def _variable(environ: Mapping[str, str], name: str) -> str:
 
 
 def _is_loopback(host: str) -> bool:
+    host = host.removesuffix(".")  # the root of all names
     if host == "localhost" or host.endswith(".localhost"):
         return True
     address = _address(host)
+    if address is None and _NUMBERS.fullmatch(host):  # connecting takes all of these for addresses, such as 127.1
+        with suppress(OSError):
+            address = ipaddress.IPv4Address(socket.inet_aton(host))
     return address is not None and (address.is_loopback or address.is_unspecified)
 
 

@@ -26,9 +26,16 @@ def test_only_https_goes_through_a_proxy() -> None:
     [
         "localhost",
         "LOCALHOST",
+        "localhost.",
         "a.localhost",
+        "a.localhost.",
         "127.0.0.1",
         "127.9.9.9",
+        "127.0.0.1.",
+        "127.1",
+        "0x7f.1",
+        "2130706433",
+        "0",
         "[::1]",
         "[::ffff:127.0.0.1]",
         "0.0.0.0",
@@ -39,7 +46,7 @@ def test_this_machine_is_never_reached_through_a_proxy(host: str) -> None:
     assert goes_through(f"https://{host}:8443/mcp") is None
 
 
-@pytest.mark.parametrize("host", ["localhost.example", "notlocalhost", "128.0.0.1", "10.0.0.1"])
+@pytest.mark.parametrize("host", ["localhost.example", "notlocalhost", "128.0.0.1", "128.1", "10.0.0.1", "127", "face"])
 def test_what_only_looks_like_this_machine_is(host: str) -> None:
     assert goes_through(f"https://{host}/") is not None
 
