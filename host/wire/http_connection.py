@@ -21,6 +21,8 @@ from host.wire.turns import Turn
 LINE_ENDS = 128
 """Line ends in the bytes that are handled in one piece: 32 chunks, or two heads."""
 MAX_READ = 64 * 1024
+MAX_WRITE = 64 * 1024
+"""Bytes for which a server has WRITE_TIMEOUT: a long request may take as long as its caller waits."""
 STREAM_ERRORS = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 _LINES = re.compile(rb"(?:[^\r\n]*+[\r\n]){1,%d}+" % LINE_ENDS)
@@ -70,14 +72,14 @@ class PlainChannel:
             raise NothingSent from problem
         if sent == len(data):
             return
-        with trio.fail_after(WRITE_TIMEOUT):
-            rest = memoryview(data)[sent:]
-            while rest:
+        rest = memoryview(data)[sent:]
+        while rest:
+            with trio.fail_after(WRITE_TIMEOUT):
                 await trio.lowlevel.wait_writable(self._socket)
-                try:
-                    rest = rest[self._socket.send(rest) :]
-                except BlockingIOError:
-                    continue
+            try:
+                rest = rest[self._socket.send(rest) :]
+            except BlockingIOError:
+                continue
 
     async def receive(self) -> bytes:
         while True:
@@ -107,8 +109,9 @@ class TlsChannel:
         self._socket = sock
 
     async def send(self, data: bytes) -> None:
-        with trio.fail_after(WRITE_TIMEOUT):
-            await self._stream.send_all(data)
+        for at in range(0, len(data), MAX_WRITE):
+            with trio.fail_after(WRITE_TIMEOUT):
+                await self._stream.send_all(data[at : at + MAX_WRITE])
 
     async def receive(self) -> bytes:
         return bytes(await self._stream.receive_some(MAX_READ))

@@ -17,7 +17,7 @@ from typing import Any
 import httpcore
 import trio
 
-from host.wire.http_connection import some_lines
+from host.wire.http_connection import MAX_WRITE, some_lines
 from host.wire.http_parser import MAX_INTERIM, MAX_INTERIM_HEAD
 from host.wire.turns import Turns
 
@@ -77,7 +77,8 @@ class Stream(httpcore.AsyncNetworkStream):
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         # Another request begins: the time since the last response was not spent on its bytes.
         self._working, self._head, self._interim = False, b"", 0
-        await self._inner.write(buffer, timeout)
+        for at in range(0, len(buffer), MAX_WRITE):  # the timeout is for each, not for a long request
+            await self._inner.write(buffer[at : at + MAX_WRITE], timeout)
 
     async def aclose(self) -> None:
         await self._inner.aclose()

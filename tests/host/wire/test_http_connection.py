@@ -101,6 +101,17 @@ async def test_a_server_that_does_not_read_is_given_up(autojump_clock: MockClock
     assert not errors[0].unanswered
 
 
+async def test_a_server_that_reads_slowly_is_given_the_time_it_needs(autojump_clock: MockClock) -> None:
+    got = 0
+    with pair() as (connection, server):
+        async with exchanging(connection, b"x" * 5_000_000) as errors:
+            while got < 5_000_000:
+                await trio.sleep(9)
+                got += len(server.recv(1_000_000))
+            server.send(OK)
+        assert errors == []
+
+
 async def test_a_server_that_refuses_before_it_has_read_all_is_heard() -> None:
     with pair() as (connection, server):
         async with exchanging(connection, b"x" * 5_000_000) as errors:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import httpcore
 import pytest
 import trio
 
 from host.wire.http_client import HttpLink, open_http
-from host.wire.http_connection import LINE_ENDS
+from host.wire.http_connection import LINE_ENDS, MAX_WRITE
+from host.wire.http_network import Stream
 from host.wire.http_parser import MAX_INTERIM, MAX_INTERIM_HEAD
 from host.wire.link import LinkLost, ReceivedMessage
 from host.wire.noise import MAX_USELESS_PER_SECOND
 from host.wire.turns import PASS_BUDGET, Turns
-from tests.host.wire.http_servers import BOTH_CLIENTS, Heard, Script, Wire, answer, ask, serving, transport
+from tests.host.wire.http_servers import BOTH_CLIENTS, Heard, Script, Wire, answer, ask, only, serving, transport
 
 pytestmark = BOTH_CLIENTS
 
@@ -59,6 +61,18 @@ def sending(data: bytes) -> Script:
             await wire.say(405)
 
     return script
+
+
+@only("httpx")
+async def test_the_limit_of_time_for_writing_is_for_each_piece_of_a_long_request() -> None:
+    written: list[tuple[int, float | None]] = []
+
+    class Inner(httpcore.AsyncNetworkStream):
+        async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+            written.append((len(buffer), timeout))
+
+    await Stream(Inner(), Turns()).write(b"x" * (2 * MAX_WRITE + 1), 10.0)
+    assert written == [(MAX_WRITE, 10.0), (MAX_WRITE, 10.0), (1, 10.0)]
 
 
 @pytest.mark.parametrize(("count", "fits"), [(0, True), (1, True), (MAX_INTERIM, True), (MAX_INTERIM + 1, False)])
