@@ -228,5 +228,6 @@ async def respond(
     moves: Callable[[], None] | None = None,
 ) -> None:
     """One whole HTTP answer."""
-    await start_response(send, status, {**headers, "content-length": str(len(data))})
+    length = {} if status == 204 else {"content-length": str(len(data))}  # RFC 9110, 8.6 forbids it with 204
+    await start_response(send, status, {**headers, **length})
     await send_body(send, data, more=False, moves=moves)

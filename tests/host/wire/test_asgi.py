@@ -22,6 +22,7 @@ from host.wire.asgi import (
     immediate,
     of_head,
     read_body_untimed,
+    respond,
     until_disconnect,
 )
 from host.wire.descent import this_process
@@ -115,6 +116,21 @@ async def test_each_part_of_a_body_is_counted_as_it_comes_up_to_a_limit() -> Non
     assert await read(5) == (b"abcde", [2, 0, 3])
     with pytest.raises(BodyTooLarge):
         await read(4)
+
+
+@pytest.mark.parametrize(("status", "headers"), [(200, [(b"content-length", b"0")]), (204, [])])
+async def test_a_whole_answer_has_a_length_unless_it_must_not(status: int, headers: list[tuple[bytes, bytes]]) -> None:
+    """RFC 9110, 8.6."""
+    sent: list[Event] = []
+
+    async def send(event: Event) -> None:
+        sent.append(event)
+
+    await respond(send, status, {})
+    assert sent == [
+        {"type": "http.response.start", "status": status, "headers": headers},
+        {"type": "http.response.body", "body": b"", "more_body": False},
+    ]
 
 
 def test_a_header_is_found_by_its_name_in_any_case() -> None:
