@@ -176,7 +176,7 @@ class ResponseParser:
         if not self._framed:
             raise BadResponse("two parsers read the end of the head in different places")
         if interim:
-            if b"transfer-encoding" in self.fields:
+            if b"transfer-encoding" in self.fields or not self.complete:  # httptools expects a body of some of them
                 raise BadResponse("an interim response with a body")
             self.complete = False
             self.fields = {}

@@ -92,6 +92,8 @@ REFUSED = {
     "an empty coding": OK + b"Transfer-Encoding: \r\n\r\nabc",
     "chunks in HTTP/1.0": b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
     "chunks of an interim response": b"HTTP/1.1 103 X\r\nTransfer-Encoding: chunked\r\n\r\n" + OK + b"\r\n",
+    "the length of an interim response": b"HTTP/1.1 199 X\r\nContent-Length: 5\r\n\r\n"
+    + (OK + b"Content-Length: 3\r\n\r\nabc"),
     "a chunk size with a sign": CHUNKED + b"+3\r\nabc\r\n0\r\n\r\n",
     "a chunk size with 0x": CHUNKED + b"0x3\r\nabc\r\n0\r\n\r\n",
     "a chunk size after a space": CHUNKED + b" 3\r\nabc\r\n0\r\n\r\n",
