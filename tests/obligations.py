@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -32,6 +33,7 @@ def written(page: str, held: dict[int, list[str]]) -> str:
     return "".join(parts)
 
 
+@cache
 def held_by_tests() -> dict[int, list[str]]:
     """For each number the lines of the page: one for each file, with the functions that name the number."""
     found: dict[int, dict[str, list[str]]] = {}

@@ -270,7 +270,7 @@ async def test_a_server_over_http_that_is_restarted_comes_back(tmp_path: Path, e
             assert "web__weather" in await client.names()
 
 
-@pytest.mark.parametrize("eras", ["one", "both"])
+@pytest.mark.parametrize("eras", [pytest.param("one", marks=pytest.mark.slow), "both"])
 @pytest.mark.parametrize("client", ["built-in", pytest.param("httpx", marks=pytest.mark.slow)])
 async def test_a_call_whose_session_the_server_has_forgotten_is_sent_once_more(
     tmp_path: Path, eras: str, client: str
