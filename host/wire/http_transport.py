@@ -306,10 +306,12 @@ class HttpResponse:
 
     async def discard(self) -> None:
         """Read the rest for at most LINGER seconds, so that the connection can be used again; then close."""
-        with trio.move_on_after(LINGER), suppress(Broken):
-            while await self._response.read():
-                pass
-        await self._response.aclose()
+        try:
+            with trio.move_on_after(LINGER), suppress(Broken):
+                while await self._response.read():
+                    pass
+        finally:
+            await self._response.aclose()
 
     async def aclose(self) -> None:
         await self._response.aclose()

@@ -602,6 +602,24 @@ async def test_what_waits_at_a_connection_ends_when_all_are_aborted(waits_for: s
         assert len(server.heard) <= 1
 
 
+@BOTH_CLIENTS
+async def test_a_connection_ends_if_it_is_cancelled_to_discard_its_response() -> None:
+    ended = trio.Event()
+
+    async def script(heard: Heard, wire: Wire) -> None:
+        await wire.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbegun")
+        await wire.wait_closed()
+        ended.set()
+
+    async with opened(script) as (pool, server):
+        response = HttpResponse(await pool.request("GET", Url.parse(server.url), [], None))
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await response.discard()
+        with trio.fail_after(5):
+            await ended.wait()
+
+
 @only("built-in")
 async def test_connecting_ends_when_all_connections_are_aborted(autojump_clock: MockClock) -> None:
     async def connect(url: Url) -> Channel:
