@@ -37,7 +37,7 @@ from host.wire.turns import Turns
 
 MAX_IDLE = 100
 """Idle connections that are kept for `IDLE_EXPIRY` seconds at most; those beyond, which many calls at once have opened,
-are closed after `BURST_EXPIRY` seconds without use."""
+are closed after `BURST_EXPIRY` seconds without use. No timer does so: they are closed when a later request ends."""
 IDLE_EXPIRY = 60.0
 BURST_EXPIRY = 2.0
 MAX_HEADS = 64
