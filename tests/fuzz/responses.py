@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -17,6 +18,27 @@ from host.wire.http_parser import BadResponse, ResponseParser
 from tests.fuzz.explore import seeds
 from tests.fuzz.mutations import mutate
 
+FRAMING = (
+    b"HTTP/1.1 200 OK\r\n",
+    b"HTTP/1.1 199 X\r\n",
+    b"HTTP/1.1 204 X\r\n",
+    b"HTTP/1.1 304 X\r\n",
+    b"HTTP/1.0 ",
+    b"Content-Length: 0\r\n",
+    b"Content-Length: 5\r\n",
+    b"Transfer-Encoding: chunked\r\n",
+    b"Connection: close\r\n",
+    b"Connection: Upgrade\r\nUpgrade: x\r\n",
+    b"\r\n",
+    b"5\r\nhello\r\n",
+    b"5;a=b\r\nhello\r\n",
+    b"0\r\n\r\n",
+    b"\x0b",
+    b"\x7f",
+)
+"""Bytes that decide where a response ends, for mutations beside those of `mutate`."""
+
+_LINE_END = re.compile(rb"\r\n")
 _LEADING_ZEROS = re.compile(r"illegal chunk header: bytearray\(b'0{5}[0-9a-fA-F]{16,}")
 """The one exception: h11 refuses a chunk size of more than 20 digits. httptools refuses only sizes that are too large,
 so those with many zeros before them pass. Both know the same size."""
@@ -115,6 +137,18 @@ def compare(data: bytes) -> None:
         assert ours.body.startswith(theirs.body) or theirs.body.startswith(ours.body)
 
 
+def _mutated(random: Random, corpus: Sequence[bytes]) -> bytes:
+    data = random.choice(corpus)
+    if random.random() < 0.7:
+        data = mutate(data, random, corpus)
+    for _ in range(random.randrange(4)):
+        # Between two lines more often than elsewhere: within one, most of them only spoil it.
+        lines = [0, *(found.end() for found in _LINE_END.finditer(data))]
+        at = random.choice(lines) if random.random() < 0.8 else random.randrange(len(data) + 1)
+        data = data[:at] + random.choice(FRAMING) + data[at:]
+    return data
+
+
 @dataclass
 class Compared:
     """The result of many comparisons; `faults` is empty if none contradicted."""
@@ -129,8 +163,7 @@ def compare_many(cases: int, seed: int, first: int = 0) -> Compared:
     """Compare so many mutated responses, up to the first contradiction."""
     outcome, corpus, began = Compared(), seeds("responses"), time.monotonic()
     for number in range(first, first + cases):
-        random = Random(f"{seed}/{number}")
-        data = mutate(random.choice(corpus), random, corpus)
+        data = _mutated(Random(f"{seed}/{number}"), corpus)
         outcome.tried += 1
         try:
             compare(data)
