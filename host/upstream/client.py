@@ -71,6 +71,7 @@ from host.upstream.results import is_heavy_result, prepare_result
 from host.upstream.server_requests import ServerMessages
 from host.upstream.tasks import TASK_TTL, SendTaskRequest, TaskCall
 from host.version import VERSION
+from host.wire.http_errors import HttpRefused
 from host.wire.link import LinkLost, NoMemory
 from host.worker import WorkerTimeout, run_in_worker
 
@@ -519,6 +520,8 @@ def as_upstream_error(
     if problem.nothing_begun:
         return Unavailable(server, f"{server} could not be reached: {why}")
     lost = f"the connection to {server} was lost during the request: {why}"
+    if isinstance(problem, HttpRefused):
+        lost = f"{server} failed during the request: {why}"
     if method == TOOLS_CALL.name:
         return Interrupted(server, f"{lost}; the tool may have run")
     return Unavailable(server, lost)
@@ -535,7 +538,9 @@ def _suggests_era_change(problem: PeerError | BrokenAnswer | LinkLost, *, statel
         return isinstance(problem, PeerError) and era_change_in(problem) is not None
     if isinstance(problem, PeerError):
         return problem.error.code in ERA_DOUBT_CODES
-    return isinstance(problem, LinkLost) and (problem.answered or problem.nothing_begun)
+    return isinstance(problem, HttpRefused) or (
+        isinstance(problem, LinkLost) and (problem.answered or problem.nothing_begun)
+    )
 
 
 def _missing_capability(server: str, missing: Mapping[str, object]) -> ColonnadeError:

@@ -41,11 +41,11 @@ class Unreachable(LinkLost):
 class HttpRefused(LinkLost):
     """The server returned an error status. `retry_after`: seconds from its header, at most MAX_RETRY_PAUSE, or None."""
 
-    nothing_begun = True
-
     def __init__(self, status: int, what: str, remedy: str = "", retry_after: float | None = None) -> None:
         super().__init__(f"{what} (HTTP {status}): {remedy}" if remedy else f"{what} (HTTP {status})")
         self.status = status
+        # A server that fails, or a gateway that gets no response from it (502, 504), may have executed the request.
+        self.nothing_begun = status < 500 or status in (501, 503, 505)
         self.retry_after = retry_after
         # 2025-11-25, "Transports / Backwards Compatibility" names 400, 404 and 405; the revisions before it, any 4xx.
         self.may_be_http_sse = 400 <= status < 500 and status not in (401, 403, 429)

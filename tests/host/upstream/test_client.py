@@ -544,6 +544,18 @@ def test_a_tool_whose_connection_broke_may_have_run_and_its_caller_is_told() -> 
     assert "may have run" not in refused.message
 
 
+@pytest.mark.parametrize(
+    ("status", "may_have_run"),
+    [(400, False), (404, False), (429, False), (500, True), (501, False), (502, True), (503, False), (504, True)],
+)
+def test_a_status_of_a_failure_in_the_middle_says_that_the_tool_may_have_run(status: int, may_have_run: bool) -> None:
+    problem = HttpRefused(status, "the server failed")
+    error = as_upstream_error("a", problem, "tools/call")
+    assert ("may have run" in error.message) is may_have_run
+    assert type(error) is (Interrupted if may_have_run else Unavailable)
+    assert type(as_upstream_error("a", problem, "resources/read")) is Unavailable
+
+
 def test_an_answer_without_memory_fails_its_call_and_says_that_it_was_carried_out() -> None:
     error = as_upstream_error("a", NoMemory())
     assert (type(error), error.code) == (TooLarge, 413)
