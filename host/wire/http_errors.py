@@ -28,6 +28,10 @@ class ProxyRefused(OSError):
     """The proxy opened no tunnel."""
 
 
+class ProxyUnreachable(OSError):
+    """No connection to the proxy could be made, because of the exception that it is raised from."""
+
+
 class Unreachable(LinkLost):
     """A connection to the server could not be made; nothing was sent."""
 
@@ -143,10 +147,13 @@ def bad_authorities() -> Unreachable:
 def connect_failure(problem: BaseException) -> tuple[str, str]:
     """The reason why a connection could not be made, and what to do, in fixed words, so that they contain no
     address."""
-    causes = list(_causes(problem))
+    causes = list(causes_of(problem))
     for cause in causes:
         if isinstance(cause, ProxyRefused):
             return "its proxy opened no connection to it", "look at HTTPS_PROXY and NO_PROXY, and at the proxy's log"
+        if isinstance(cause, ProxyUnreachable) and cause.__cause__ is not None:
+            why, _ = connect_failure(cause.__cause__)
+            return f"its proxy cannot be reached: {why}", "start the proxy, or correct HTTPS_PROXY or NO_PROXY"
         if isinstance(cause, ssl.SSLCertVerificationError):
             if cause.verify_code in _MISNAMED:
                 return "TLS: the certificate is for another name", "correct the host in its url"
@@ -164,11 +171,11 @@ def connect_failure(problem: BaseException) -> tuple[str, str]:
     return "no connection", _START_OR_CORRECT
 
 
-def _causes(problem: BaseException) -> Iterator[BaseException]:
+def causes_of(problem: BaseException) -> Iterator[BaseException]:
     """The exception and everything it was raised from."""
     yield problem
     if isinstance(problem, BaseExceptionGroup):
         for each in problem.exceptions:
-            yield from _causes(each)
+            yield from causes_of(each)
     if (cause := problem.__cause__ or problem.__context__) is not None:
-        yield from _causes(cause)
+        yield from causes_of(cause)

@@ -24,6 +24,7 @@ from host.wire.http_errors import (
     CONNECT_TIMEOUT,
     Broken,
     ProxyRefused,
+    ProxyUnreachable,
     Unreachable,
     aborted,
     bad_authorities,
@@ -282,7 +283,12 @@ async def open_channel(url: Url, address: str | None = None) -> Channel:
     except InvalidProxy:
         raise bad_proxy() from None
     first = proxy or url
-    stream = await trio.open_tcp_stream(address or first.host, first.connect_port)
+    try:
+        stream = await trio.open_tcp_stream(address or first.host, first.connect_port)
+    except (OSError, UnicodeError) as problem:
+        if proxy is None:
+            raise
+        raise ProxyUnreachable from problem
     try:
         sock = stream.socket
         for option in SOCKET_OPTIONS:

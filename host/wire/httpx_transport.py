@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
@@ -25,9 +26,11 @@ from host.wire.http_errors import (
     WRITE_TIMEOUT,
     Broken,
     ProxyRefused,
+    ProxyUnreachable,
     Unreachable,
     aborted,
     bad_proxy,
+    causes_of,
     connect_failure,
 )
 from host.wire.http_network import Backend, TooManyInterim
@@ -73,8 +76,8 @@ class HttpxTransport:
             why, remedy = connect_failure(ProxyRefused())
             raise Unreachable(f"it cannot be reached: {why}", remedy) from problem
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, UnicodeError) as problem:
-            timed_out = isinstance(problem, httpx.ConnectTimeout)
-            why, remedy = connect_failure(trio.TooSlowError() if timed_out else problem)
+            has_proxy = isinstance(self._transport, _Pool) and self._transport.has_proxy
+            why, remedy = connect_failure(_connect_problem(problem, has_proxy=has_proxy))
             raise Unreachable(f"it cannot be reached: {why}", remedy) from problem
         except httpx.HTTPError as problem:
             raise Broken(_broken_reason(problem)) from problem
@@ -167,6 +170,7 @@ class _Pool(httpx.AsyncHTTPTransport):
             proxy = proxy_for(url, os.environ)
         except InvalidProxy:
             raise bad_proxy() from None
+        self.has_proxy = proxy is not None
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=tls_context() if url.scheme == "https" else None,
             proxy=None if proxy is None else _proxy(proxy),
@@ -182,6 +186,17 @@ class _Pool(httpx.AsyncHTTPTransport):
 def _proxy(proxy: Url) -> httpcore.Proxy:
     context = tls_context() if proxy.scheme == "https" else None
     return httpcore.Proxy(f"{proxy.scheme}://{proxy.authority}", auth=credentials_of(proxy), ssl_context=context)
+
+
+def _connect_problem(problem: Exception, *, has_proxy: bool) -> Exception:
+    """The problem for `connect_failure`, of an exception that httpx raises when no connection could be made."""
+    if isinstance(problem, httpx.ConnectTimeout):
+        return trio.TooSlowError()
+    if not has_proxy or any(isinstance(cause, ssl.SSLError) for cause in causes_of(problem)):
+        return problem  # httpx does not tell whose TLS failed: hardly ever that of a proxy
+    found = ProxyUnreachable()
+    found.__cause__ = problem
+    return found
 
 
 def _broken_reason(problem: httpx.HTTPError) -> str:

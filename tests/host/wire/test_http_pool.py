@@ -864,6 +864,22 @@ async def test_a_proxy_that_cannot_be_used_is_not_left_out(monkeypatch: pytest.M
 
 
 @BOTH_CLIENTS
+@pytest.mark.parametrize(
+    ("proxy", "why"),
+    [("http://127.0.0.1:1", "connection refused"), ("http://proxy.invalid:80", "name not found")],
+)
+async def test_a_proxy_that_is_away_is_not_taken_for_the_server(
+    proxy: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    pool = transport()
+    with pytest.raises(Unreachable, match=f"^it cannot be reached: its proxy cannot be reached: {why}") as caught:
+        await get(pool, "https://mcp.example.com/")
+    assert caught.value.remedy == "start the proxy, or correct HTTPS_PROXY or NO_PROXY"
+    await pool.aclose()
+
+
+@BOTH_CLIENTS
 async def test_this_machine_is_reached_without_a_proxy(
     tmp_path: Path, trusting: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
