@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import Generic, TypeVar
 
 import trio
@@ -26,6 +27,8 @@ CANCEL_SEND_GRACE = 2.0
 ABANDONED_SECONDS = 600.0
 """Seconds for which an abandoned request still counts as one that the other side may be working on."""
 MAX_ABANDONED = 10_000
+MAX_CANCELLED_TOKENS = 1_000
+"""Progress tokens of cancelled requests that are remembered; beyond, the oldest are forgotten."""
 
 T = TypeVar("T")
 
@@ -87,6 +90,9 @@ class OutstandingRequests(Generic[T]):
         self._requests: Outgoing[_Waiter[T]] = Outgoing()
         self._abandoned: dict[int, tuple[Hashable | None, float, LateResultCallback | None]] = {}
         self._progress: dict[int, Callable[[dict[str, Raw]], None]] = {}
+        self._cancelled_tokens: dict[int, None] = {}
+        """Progress tokens of cancelled requests, oldest first. The other side may not know of the cancellation yet, or
+        ignore it, and go on reporting progress (2025-11-25, "Cancellation")."""
         self._last_token = 0
         self._lost: LinkLost | None = None
 
@@ -191,9 +197,14 @@ class OutstandingRequests(Generic[T]):
             yield token
         finally:
             del self._progress[token]
+            if trio.current_effective_deadline() == -inf:  # the block was cancelled
+                self._cancelled_tokens[token] = None
+                if len(self._cancelled_tokens) > MAX_CANCELLED_TOKENS:
+                    del self._cancelled_tokens[next(iter(self._cancelled_tokens))]
 
     def on_progress(self, notice: Notification) -> str | None:
-        """Take a progress notification. Returns its token if no request uses that (any more).
+        """Take a progress notification. Returns its token if no request has used it, or if the request has completed:
+        progress for a cancelled request is legal, and ignored.
 
         Raises:
             ValueError: it has no token.
@@ -203,11 +214,14 @@ class OutstandingRequests(Generic[T]):
             token = value(params[PROGRESS_TOKEN])
         except (ValueError, KeyError):
             raise ValueError("a progress notification without a token") from None
-        report = self._progress.get(token) if type(token) is int else None
-        if report is None:
-            return f"{token!r:.80}"
-        report(params)
-        return None
+        if type(token) is int:  # `True == 1`
+            if token in self._cancelled_tokens:
+                return None
+            report = self._progress.get(token)
+            if report is not None:
+                report(params)
+                return None
+        return f"{token!r:.80}"
 
     def fail_all(self, lost: LinkLost) -> None:
         """End all requests, because the connection is gone; those whose sending is in progress only when that ends,

@@ -296,7 +296,7 @@ class Conversation:
             self.reported += 1
             params = json.dumps({"progressToken": waiting.token, "progress": self.reported}).encode()
             unknown = self.asking.on_progress(Notification("notifications/progress", Raw(params)))
-            assert (unknown is None) == (not waiting.ends)
+            assert (unknown is None) == (not waiting.ends or waiting.scope.cancel_called)
             assert (waiting.reports[-1:] == [self.reported]) == (not waiting.ends)
 
     def lose(self, one: int, two: int) -> None:

@@ -20,6 +20,7 @@ from host.peer.outstanding import (
     ABANDONED_SECONDS,
     CANCEL_SEND_GRACE,
     MAX_ABANDONED,
+    MAX_CANCELLED_TOKENS,
     BrokenAnswer,
     OutstandingRequests,
     PeerError,
@@ -371,7 +372,7 @@ def report(token: object, **more: object) -> Notification:
     return Notification("notifications/progress", Raw(json.dumps({"progressToken": token, **more}).encode()))
 
 
-def test_progress_goes_to_whoever_has_its_token_and_only_as_long() -> None:
+async def test_progress_goes_to_whoever_has_its_token_and_only_as_long() -> None:
     """Tokens are counted up and never used again; a late one is nobody's (rule 42)."""
     asking, one, other = OutstandingRequests[str](str), list[bytes](), list[bytes]()
     with asking.progress_token(lambda found: one.append(bytes(found["progress"]))) as first:
@@ -385,9 +386,29 @@ def test_progress_goes_to_whoever_has_its_token_and_only_as_long() -> None:
     assert (one, other) == ([b"1"], [b"2"])
 
 
+async def cancelled_token(asking: OutstandingRequests[str]) -> int:
+    """The progress token of a request that was cancelled."""
+    with trio.CancelScope() as scope, asking.progress_token(lambda found: pytest.fail("cancelled")) as token:
+        scope.cancel()
+        await trio.lowlevel.checkpoint()
+    return token
+
+
+async def test_progress_for_a_cancelled_request_is_known_and_ignored() -> None:
+    """(rule 42)"""
+    asking = OutstandingRequests[str](str)
+    first = await cancelled_token(asking)
+    for _ in range(3):
+        assert asking.on_progress(report(first, progress=1)) is None
+    later = [await cancelled_token(asking) for _ in range(MAX_CANCELLED_TOKENS)]
+    assert asking.on_progress(report(first, progress=2)) == str(first)  # only so many are remembered
+    assert [asking.on_progress(report(each, progress=3)) for each in (later[0], later[-1])] == [None, None]
+
+
 @pytest.mark.parametrize("token", ["1", True, 1.0, None, [1], {}, 10**30, "x" * 100_000])
-def test_a_token_that_was_not_given_is_nobodys(token: object) -> None:
+async def test_a_token_that_was_not_given_is_nobodys(token: object) -> None:
     asking, heard = OutstandingRequests[str](str), list[object]()
+    await cancelled_token(asking)
     with asking.progress_token(heard.append):
         unknown = asking.on_progress(report(token, progress=1))
     assert heard == []

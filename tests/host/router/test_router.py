@@ -401,6 +401,23 @@ async def test_a_server_that_does_not_answer_is_called_off_at_the_deadline(autoj
         assert (await server.hears("notifications/cancelled"))["requestId"] == asked["id"]
 
 
+async def test_a_server_that_reports_progress_after_a_cancellation_is_not_complained_about() -> None:
+    """(rule 42)"""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world:
+        client = await world.client()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(client.call, "a__x", _meta={"progressToken": 1}))
+            token = (await server.hears("tools/call"))["_meta"]["progressToken"]
+            nursery.cancel_scope.cancel()
+        for progress in (1, 2, 3):
+            await server.notifies("notifications/progress", {"progressToken": token, "progress": progress})
+        await server.notifies("notifications/progress", {"progressToken": token + 1, "progress": 1})
+        await wait_all_tasks_blocked()
+        assert client.notifications == []
+    assert world.journal.dropped["a"] == {"unknown progress token": 1}
+
+
 async def test_progress_puts_the_deadline_off_no_further_than_the_ceiling(autojump_clock: MockClock) -> None:
     """(rule 48)"""
     server = ScriptedServer("a", tools=["x"], timeout=60.0)
