@@ -404,7 +404,7 @@ def _no_object(data: bytes, problem: Exception) -> Malformed:
         return Malformed(INVALID_REQUEST, "a JSON-RPC message is one object: batches are not accepted")
     if isinstance(problem, msgspec.ValidationError):
         return Malformed(INVALID_REQUEST, "a JSON-RPC message is one object")
-    return Malformed(PARSE_ERROR, f"not JSON: {type(problem).__name__}")
+    return Malformed(PARSE_ERROR, "nested too deep" if isinstance(problem, RecursionError) else "not JSON")
 
 
 def _skim(data: bytes) -> Malformed | None:

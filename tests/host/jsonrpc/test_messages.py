@@ -179,6 +179,14 @@ def test_a_long_text_with_half_characters_that_is_no_json_is_not_read_slowly(mon
     assert found.code == PARSE_ERROR
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [(b"Server started", "not JSON"), (b'{"a": ', "not JSON"), (b'{"a":' * 100_000, "nested too deep")],
+)
+def test_a_refused_text_of_a_server_is_explained_in_plain_words(text: bytes, why: str) -> None:
+    assert read(text) == Malformed(PARSE_ERROR, why)
+
+
 # What is JSON and no message
 
 
