@@ -247,10 +247,10 @@ class _Report:
             return "expected exactly one of command and url, found both; remove one" if key == "url" else ""
         if "url" in server:
             return f"{key} belongs to a server with a command; this one has a url"
-        if "command" in server and key == "oauth":
-            return "oauth belongs to a server with a url; a program gets its credentials in env"
         if "command" in server:
-            return f"{key} belong to a server with a url; give a program its secrets in env"
+            is_secret = key in ("headers", "headers_helper", "oauth")
+            instead = "a program gets its secrets in env" if is_secret else "this one has a command"
+            return f"{key} belongs to a server with a url; {instead}"
         return ""
 
     def _note(self, mark: Mark, path: KeyPath, text: str) -> None:
@@ -309,8 +309,8 @@ def _listen_notices(listen: Listen) -> Iterator[str]:
     if not is_loopback(host) and not listen.hosts:
         own = "" if ip_address(host).is_unspecified else f" and {host}"
         yield (
-            f"listen.address: as Host only the loopback names{own} are accepted; "
-            "list the others that clients use under listen.hosts"
+            f"listen.address: clients are answered at URLs with localhost, 127.0.0.1, [::1]{own} only, and get HTTP "
+            "421 at others; list each name and IP address that they use in URLs under listen.hosts"
         )
 
 

@@ -185,7 +185,14 @@ servers:
         ("servers: {a: {trust: yes}}", "1:11: servers.a: expected exactly one of command and url, found neither"),
         ("servers: {a: {ulr: 'http://h'}}", '1:15: servers.a.ulr: unknown key; did you mean "url"?'),
         ("servers: {a: {command: x, url: 'http://h'}}", "1:27: servers.a.url: expected exactly one of"),
-        ("servers: {a: {command: x, headers: {}}}", "1:27: servers.a.headers: headers belong to a server with a url"),
+        (
+            "servers: {a: {command: x, headers: {}}}",
+            "1:27: servers.a.headers: headers belongs to a server with a url; a program gets its secrets in env",
+        ),
+        (
+            "servers: {a: {command: x, client: httpx}}",
+            "1:27: servers.a.client: client belongs to a server with a url; this one has a command",
+        ),
         ("servers: {a: {url: 'http://h', args: []}}", "1:32: servers.a.args: args belongs to a server with a command"),
         ("servers: {a: {command: [x], args: []}}", "1:24: servers.a.command: command is a list already"),
         ("servers: {a: {command: x, cwd: ~/data}}", "1:32: servers.a.cwd: a ~ is not expanded; write ${env:HOME}"),
@@ -272,6 +279,9 @@ def test_three_hundred_servers_take_no_longer_each_than_thirty(tmp_path: Path) -
     assert lines(tmp_path, f"{text}  S1: {{command: x}}\n", {"T": "t"})[0].startswith("302:3: servers.S1")
 
 
+ANSWERED_AT = "listen.address: clients are answered at URLs with localhost, 127.0.0.1, [::1]"
+
+
 @pytest.mark.parametrize(
     ("listen", "said"),
     [
@@ -283,11 +293,11 @@ def test_three_hundred_servers_take_no_longer_each_than_thirty(tmp_path: Path) -
         ),
         (
             "{auth: {tokens: {me: '${env:T}'}}, address: '192.168.1.2:1'}",
-            ["listen.address: as Host only the loopback names and 192.168.1.2 are accepted"],
+            [f"{ANSWERED_AT} and 192.168.1.2 only, and get HTTP 421 at others"],
         ),
         (
             "{auth: {tokens: {me: '${env:T}'}}, address: '[::]:1'}",
-            ["listen.address: as Host only the loopback names are accepted"],
+            [f"{ANSWERED_AT} only, and get HTTP 421 at others"],
         ),
         ("{auth: {tokens: {me: '${env:T}'}}, address: '[::]:1', hosts: [h.example]}", []),
     ],
