@@ -277,15 +277,21 @@ class RequestCompleted(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationRequested:
-    """A person is asked whether something may be done; `id` is how it is answered."""
+    """A person is asked whether something may be done; `id` is how it is answered. `refused`: the reason why it was
+    refused at once; the answer is then for the next equal call. Empty while it waits."""
 
     severity: ClassVar = Severity.WARNING
     server: str
     id: str
     what: str
+    refused: str = ""
 
     def __str__(self) -> str:
-        return f"{self.server}: {self.what} waits for a person's answer (colonnade ask {self.id})"
+        if self.refused:
+            outcome = f"was refused, because {self.refused}; a person can allow the next equal call"
+        else:
+            outcome = "waits for a person's answer"
+        return f"{self.server}: {self.what} {outcome} (colonnade ask {self.id})"
 
 
 _ANSWERS = {

@@ -73,7 +73,8 @@ class StatusLines:
         elif isinstance(event, ServerNeedsLogin):
             self._write(f"  {event.server:<20} {self._terminal.state('needs login')} {event.why}")
         elif isinstance(event, ConfirmationRequested):
-            said = f"{event.what}: colonnade ask {event.id}"
+            refused = f"refused, because {event.refused}; to allow the next equal call: " if event.refused else ""
+            said = f"{event.what}: {refused}colonnade ask {event.id}"
             self._write(f"  {event.server:<20} {self._terminal.state('asks')} {said}")
         elif isinstance(event, ConfigReloaded):
             self._write(f"  {event}")

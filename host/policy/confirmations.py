@@ -158,12 +158,13 @@ class ConfirmationQueue:
             TooManyRequests: too many confirmations are pending.
         """
         key = _key(access)
-        confirmation = self._open.get(key) or self._create(key, access, context)
         if client is not None and len(context.raw_arguments) > MAX_FORM_TEXT:
             client = None
-        if not self.can_be_answered() and client is None:
+        refused = "" if self.can_be_answered() or client is not None else "nobody was there to answer"
+        confirmation = self._open.get(key) or self._create(key, access, context, refused)
+        if refused:
             if not confirmation.waiters:  # others may have begun to wait while a channel was attached, and wait still
-                self._refuse(key, confirmation, "nobody was there to answer")
+                self._refuse(key, confirmation, refused)
             raise self._unconfirmed(access, "and nobody is there who could answer")
         waiter = _Waiter()
         confirmation.waiters.append(waiter)
@@ -316,7 +317,9 @@ class ConfirmationQueue:
         self.list_all()
         return [*self._open.items(), *self._refused.items()]
 
-    def _create(self, key: Hashable, access: AccessRequest, context: ConfirmationContext) -> PendingConfirmation:
+    def _create(
+        self, key: Hashable, access: AccessRequest, context: ConfirmationContext, refused: str
+    ) -> PendingConfirmation:
         of_server = sum(confirmation.access.server == access.server for confirmation in self._open.values())
         # Sessions of one token count as one caller; otherwise two of them could take every place of a server.
         mine = (None, access.session) if access.caller is None else access.caller
@@ -334,7 +337,7 @@ class ConfirmationQueue:
         now = time.time()
         former = self._refused.pop(key, None)  # a person may have read the former id, and can still answer with it
         id = secrets.token_hex(4) if former is None else former.id
-        confirmation = PendingConfirmation(id, access, context, now, now + self.spec.timeout)
+        confirmation = PendingConfirmation(id, access, context, now, now + self.spec.timeout, refused=refused)
         self._record("ask", confirmation, {})
         self._open[key] = confirmation
         return confirmation

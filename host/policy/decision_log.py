@@ -309,7 +309,8 @@ class DecisionLog:
             **said,
         )
         if what == "ask":
-            self._journal.note(ConfirmationRequested(access.server, confirmation.id, describe_access(access)))
+            what_for = describe_access(access)
+            self._journal.note(ConfirmationRequested(access.server, confirmation.id, what_for, confirmation.refused))
         elif "grant" not in said:
             self._announce_answer(confirmation, said)
 

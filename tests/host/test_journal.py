@@ -64,6 +64,11 @@ from host.journal import (
             ConfirmationRequested("gh", "1a2b", "The tool x of gh"),
             "gh: The tool x of gh waits for a person's answer (colonnade ask 1a2b)",
         ),
+        (
+            ConfirmationRequested("gh", "1a2b", "The tool x of gh", "nobody was there to answer"),
+            "gh: The tool x of gh was refused, because nobody was there to answer; a person can allow the next equal "
+            "call (colonnade ask 1a2b)",
+        ),
         (DecisionMade("gh", "The tool x of gh", "once", "console"), "gh: The tool x of gh: allowed once (console)"),
         (DecisionMade("gh", "The tool x of gh", "none", ""), "gh: The tool x of gh: nobody answered"),
         (

@@ -68,16 +68,20 @@ def test_what_a_person_is_wanted_for_is_told() -> None:
     """With the command that helps; what nobody has to do anything about is not."""
     lines = shown(
         ConfirmationRequested("a", "1a2b", "The tool x of a"),
+        ConfirmationRequested("a", "1a2b", "The tool x of a", "nobody was there to answer"),
         DefinitionChanged("a", "tool", "x", "held"),  # the log has it, with the others that a server may cause
         ConfigReloaded("a added", accepted=True),
         ConfigReloaded("line 1: no", accepted=False),
         DecisionMade("a", "The tool x of a", "once", "console"),
         RequestCompleted("a", "tool", "x", "desk", "ask", "answered", 0.1),
     )
-    assert len(lines) == 3
-    assert lines[0].split()[:2] == ["a", "asks"]
+    assert len(lines) == 4
+    assert [line.split()[:2] for line in lines[:2]] == [["a", "asks"]] * 2
     assert lines[0].endswith("The tool x of a: colonnade ask 1a2b")
-    assert lines[1:] == [
+    assert lines[1].endswith(
+        "The tool x of a: refused, because nobody was there to answer; to allow the next equal call: colonnade ask 1a2b"
+    )
+    assert lines[2:] == [
         "  configuration read again: a added",
         "  configuration kept: line 1: no",
     ]

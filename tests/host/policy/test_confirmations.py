@@ -310,6 +310,17 @@ async def test_where_nobody_is_there_it_is_refused_at_once_and_says_where_to_ans
         assert pending.refused == "nobody was there to answer"
 
 
+async def test_what_is_refused_at_once_is_never_said_to_wait() -> None:
+    told: list[tuple[str, str]] = []
+    with queues(EVERYBODY, lambda what, pending, said: told.append((what, pending.refused))) as queue:
+        with pytest.raises(Unconfirmed):
+            await queue.confirm(ACCESS, ABOUT, None)
+        assert told[0] == ("ask", "nobody was there to answer")
+        with trio.move_on_after(0), queue.attach(Channel.CONSOLE):
+            await queue.confirm(ACCESS, ABOUT, None)
+    assert told[2] == ("ask", "")
+
+
 @pytest.mark.parametrize("spec", [AskSpec((Channel.CONSOLE,)), AskSpec((Channel.CLIENT,))])
 async def test_whoever_the_configuration_does_not_name_is_nobody(spec: AskSpec) -> None:
     async with table(spec, attended=False) as queue:

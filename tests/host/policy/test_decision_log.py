@@ -210,6 +210,13 @@ def test_what_happens_to_a_confirmation_is_written_down_and_told(written: Writte
     assert (decided.answer, decided.by) == ("once", "console")
 
 
+def test_a_confirmation_that_is_refused_at_once_is_told_as_refused(written: Written) -> None:
+    written.decision_log.record_confirmation("ask", replace(PENDING, refused="nobody was there to answer"), {})
+    (event,) = written.events
+    assert isinstance(event, ConfirmationRequested)
+    assert event.refused == "nobody was there to answer"
+
+
 def test_nothing_is_granted_that_cannot_be_written_down(written: Written) -> None:
     written.decision_log.record_confirmation("ask", PENDING, {})
     written.breaks()
