@@ -95,7 +95,8 @@ def check_zone(zone: Zone, home: Zone) -> None:
     """
     if zone is Zone.PUBLIC or (zone is home and zone is not Zone.SPECIAL):
         return
+    if zone is Zone.SPECIAL:
+        raise OAuthProblem("an address of the issuer is link-local, reserved or the like: nothing is sent there")
     raise OAuthProblem(
-        f"an address of the issuer is {'a special' if zone is Zone.SPECIAL else f'a {zone.value}'} one, and the "
-        "server's own is not: nothing is sent there"
+        f"an address of the issuer is a {zone.value} one, and the server's own is not: nothing is sent there"
     )

@@ -441,19 +441,19 @@ class Origin:
             login.note_missing(challenge.scopes)
             return AuthNeeded(403, "the login lacks a scope", login.remedy, challenge, needs_login=True)
         if _has(self._configured, b"authorization"):
-            what = "the server refused the configured Authorization" + (" and wants OAuth" if challenge else "")
+            wants_oauth = challenge is not None and challenge.resource_metadata
+            what = "the server refused the configured Authorization" + (" and wants OAuth" if wants_oauth else "")
             return AuthNeeded(401, what, "correct it under headers", challenge)
         if login is not None and answer.is_redirected:
             what = "the server redirects to where it wants a login, and tokens go along no redirect"
             return AuthNeeded(401, what, "configure the URL that it redirects to", challenge)
         if login is None or (challenge is None and header):
             return AuthNeeded(401, "the server wants credentials", "set them under headers", challenge)
-        if challenge is not None:
-            what, lost = "the server wants a login", answer.lost_login
-            return AuthNeeded(401, what, login.remedy, challenge, needs_login=True, lost_login=lost)
-        # So does a server of 2025-03-26 that wants a login, and one that wants a key of its own.
-        remedy = f"{login.remedy}, or set them under headers"
-        return AuthNeeded(401, "the server wants credentials", remedy, needs_login=True, lost_login=answer.lost_login)
+        what, remedy = "the server wants a login", login.remedy
+        if challenge is None or not challenge.resource_metadata:
+            # So does a server of 2025-03-26 that wants a login, and one that wants a token of its own.
+            what, remedy = "the server wants credentials", f"{login.remedy}, or set them under headers"
+        return AuthNeeded(401, what, remedy, challenge, needs_login=True, lost_login=answer.lost_login)
 
     def _redirect_target(self, method: str, address: Url, answer: HttpResponse) -> Url | None:
         """The address that the response redirects to, or None if it is not followed."""

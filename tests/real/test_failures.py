@@ -228,7 +228,7 @@ KINDS = {
         state="needs login",
     ),
     "expired": Kind(
-        "the server refused the configured Authorization and wants OAuth (HTTP 401): correct it under headers",
+        "the server refused the configured Authorization (HTTP 401): correct it under headers",
         answer=(401, {"www-authenticate": 'Bearer error="invalid_token"'}),
         spec={"headers": {"Authorization": f"Bearer {SECRET}"}},
         lasting=True,

@@ -78,9 +78,9 @@ def test_urls_that_may_be_used(url: str, home: Zone) -> None:
         ("https://[::ffff:127.0.0.1]/x", Zone.PUBLIC, "loopback"),
         ("https://10.0.0.1/x", Zone.PUBLIC, "private"),
         ("https://10.0.0.1/x", Zone.LOOPBACK, "private"),
-        ("https://169.254.169.254/latest/meta-data", Zone.PUBLIC, "special"),
-        ("https://169.254.169.254/latest/meta-data", Zone.SPECIAL, "special"),
-        ("https://0.0.0.0/x", Zone.LOOPBACK, "special"),
+        ("https://169.254.169.254/latest/meta-data", Zone.PUBLIC, "link-local, reserved"),
+        ("https://169.254.169.254/latest/meta-data", Zone.SPECIAL, "link-local, reserved"),
+        ("https://0.0.0.0/x", Zone.LOOPBACK, "link-local, reserved"),
     ],
 )
 def test_urls_that_may_not_be_used(url: str, home: Zone, why: str) -> None:

@@ -226,7 +226,7 @@ def test_what_an_issuer_does_not_say(nothing: str | None) -> None:
         ({"authorization_endpoint": "https://login.example/authorize#x"}, "invalid"),
         ({"authorization_endpoint": "https://127.0.0.1/authorize"}, "loopback"),
         ({"token_endpoint": "http://login.example/token"}, "not https"),
-        ({"token_endpoint": "https://169.254.169.254/token"}, "special"),
+        ({"token_endpoint": "https://169.254.169.254/token"}, "link-local, reserved"),
         ({"token_endpoint": "https://user:x@login.example/token"}, "user name"),
         ({"registration_endpoint": "https://10.0.0.1/register"}, "private"),
         ({"revocation_endpoint": "gopher://login.example/"}, "not https"),

@@ -662,10 +662,14 @@ async def test_the_headers_with_a_token_are_made_once() -> None:
     assert sent[2] is not sent[0]
 
 
+METADATA = 'Bearer resource_metadata="https://mcp.example/.well-known/oauth-protected-resource"'
+
+
 @pytest.mark.parametrize(
     ("challenge", "said", "needs_login"),
     [
-        ("Bearer", "the server wants a login (HTTP 401): log in", True),
+        (METADATA, "the server wants a login (HTTP 401): log in", True),
+        ('Bearer realm="x"', "the server wants credentials (HTTP 401): log in, or set them under headers", True),
         ("", "the server wants credentials (HTTP 401): log in, or set them under headers", True),
         ("Basic realm=x", "the server wants credentials (HTTP 401)", False),
     ],
@@ -704,7 +708,8 @@ async def test_a_missing_scope_needs_another_login() -> None:
     [
         (401, "", "the server refused the configured Authorization (HTTP 401)"),
         (401, 'Basic realm="x"', "the server refused the configured Authorization (HTTP 401)"),
-        (401, "Bearer", "the server refused the configured Authorization and wants OAuth (HTTP 401)"),
+        (401, "Bearer", "the server refused the configured Authorization (HTTP 401)"),
+        (401, METADATA, "the server refused the configured Authorization and wants OAuth (HTTP 401)"),
         (403, "", "the server refuses access (HTTP 403)"),
         (403, 'Bearer error="insufficient_scope"', "the token under headers lacks a scope (HTTP 403)"),
     ],
