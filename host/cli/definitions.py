@@ -58,7 +58,9 @@ def definitions(context: click.Context, selection: Selection, show: bool) -> int
     if is_empty:
         print("Nothing is held back.")
     else:
-        print("\nThe differences in full: colonnade definitions --show")
+        print()
+        if not show:
+            print("To see them in full: colonnade definitions --show")
         print("To decide: colonnade definitions approve ID... (or reject, revoke)")
     return DONE
 

@@ -72,6 +72,18 @@ def test_a_definition_is_approved_by_the_id_that_was_shown_and_the_next_host_kno
     assert status(stopped, "create") is PinStatus.NEW
 
 
+def test_the_way_to_see_them_in_full_is_named_where_they_are_not_shown_so(
+    stopped: Stopped, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped.run("definitions")
+    short = capsys.readouterr().out
+    stopped.run("definitions", "--show")
+    full = capsys.readouterr().out
+    ways = ["To see them in full: colonnade definitions --show", "To decide: "]
+    assert [way in short for way in ways] == [True, True]
+    assert [way in full for way in ways] == [False, True]
+
+
 def test_a_rejected_definition_stays_held(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
     assert stopped.run("definitions", "reject", "--server", "gh", "--yes") == DONE
     assert stopped.run("definitions") == DONE
