@@ -208,6 +208,7 @@ class Host:
         self._apply(config, diff.restart)
         with suppress(StateError):  # a problem of the grants, which the status shows; storing is repeated
             await complete(self.runtime.gate.authorizer.grants.store_revocations())
+        about_certificate, is_usable = await self._renew_certificate()
         changes = [
             *(f"{server} added" for server in diff.added),
             *(f"{server} removed" for server in diff.removed),
@@ -215,26 +216,28 @@ class Host:
             *(f"{server} has new rules or limits" for server in diff.policy_changed if server not in diff.restart),
             *diff.applied,
             *since_start.deferred,
-            *await self._renew_certificate(),
+            *about_certificate,
         ]
         await self._let_wait(read)
         outcome = ConfigReloaded(
             "; ".join(changes) or ("nothing takes effect yet" if waiting else "nothing has changed"),
             accepted=True,
             waiting=waiting,
+            complete=is_usable,
         )
         self.runtime.journal.note(outcome)
         return outcome
 
-    async def _renew_certificate(self) -> list[str]:
-        """Read the certificate again. Returns a sentence if it is another one now, or if it cannot be used."""
+    async def _renew_certificate(self) -> tuple[list[str], bool]:
+        """Read the certificate again. Returns a sentence if it is another one now or cannot be used, and whether it
+        can be used."""
         if self.certificate is None:
-            return []
+            return [], True
         try:
             renewed = await trio.to_thread.run_sync(self.certificate.read)
         except CertificateError as problem:
-            return [f"listen.tls: {problem}; the former certificate stays"]
-        return ["listen.tls: new connections get the new certificate"] if renewed else []
+            return [f"listen.tls: {problem}; the former certificate stays"], False
+        return ["listen.tls: new connections get the new certificate"] if renewed else [], True
 
     def _is_waiting(self, read: Config) -> bool:
         """Whether this is the configuration whose changes are shown: the same text, and the same values of its

@@ -381,10 +381,17 @@ class ConfigReloaded:
     accepted: bool
     waiting: tuple[str, ...] = ()
     """Changes that widen, which wait for a person, as sentences."""
+    complete: bool = True
+    """False if the certificate of the endpoint could not be renewed, although the configuration is valid."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether something in the files is wrong and did not take effect."""
+        return not (self.accepted and self.complete)
 
     @property
     def severity(self) -> Severity:
-        return Severity.WARNING if self.waiting else Severity.INFO if self.accepted else Severity.ERROR
+        return Severity.ERROR if self.failed else Severity.WARNING if self.waiting else Severity.INFO
 
     def __str__(self) -> str:
         if not self.accepted:

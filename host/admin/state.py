@@ -412,7 +412,7 @@ class HostAdmin(PolicyAdmin):
         compare: Callable[[], Awaitable[ConfigReloaded | None]] = self.host.compare
         reading = _Waited(partial(self.host.reload, shown=shown) if apply else compare)
         yield reading
-        if reading.outcome is not None and not reading.outcome.accepted:
+        if reading.outcome is not None and reading.outcome.failed:
             raise AdminError(str(reading.outcome))
         if reading.outcome is None:
             count = len(self._waiting_changes)

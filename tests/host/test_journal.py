@@ -151,6 +151,8 @@ def test_no_sample_can_move_a_terminal(text: str | bytes) -> None:
         (DefinitionsLost("gone"), Severity.ERROR),
         (ConfigReloaded("a added", accepted=True), Severity.INFO),
         (ConfigReloaded("line 1: no", accepted=False), Severity.ERROR),
+        (ConfigReloaded("a added", accepted=True, waiting=("b added",)), Severity.WARNING),
+        (ConfigReloaded("a added", accepted=True, waiting=("b added",), complete=False), Severity.ERROR),
         (RequestCompleted("gh", "tool", "x", "desk", "ask", "answered", 0.1), Severity.INFO),
         (RequestCompleted("gh", "tool", "x", "desk", "ask", "error -32602", 0.1), Severity.INFO),
         (RequestCompleted("gh", "tool", "x", "desk", "ask", "failed", 0.1), Severity.WARNING),

@@ -17,6 +17,7 @@ import pytest
 import trio
 from mcp import Client
 
+from host.cli.exit_codes import DONE, FAILED
 from tests.kit.certificates import write_certificate
 from tests.kit.stateless import stateless_request
 
@@ -94,6 +95,15 @@ def test_a_renewed_certificate_is_served_after_a_reload_and_a_broken_one_is_not(
         (tmp_path / "key.pem").write_text("no key")
         reload(host, "are no certificate with its key", "the former certificate stays")
         assert _certificate(host) == second
+        # A program that renews certificates runs the command, and goes by its exit code.
+        state = str(tmp_path / "state")
+        done = colonnade("reload", COLONNADE_STATE=state)
+        assert (done.returncode, done.stdout) == (FAILED, "")
+        assert done.stderr.count("the former certificate stays") == 1
+        write_certificate(tmp_path)
+        done = colonnade("reload", COLONNADE_STATE=state)
+        assert (done.returncode, done.stderr) == (DONE, "")
+        assert _certificate(host) != second
 
 
 def _certificate(host: Running) -> str:

@@ -454,9 +454,10 @@ async def test_without_a_console_there_is_no_link() -> None:
 class FakeHost:
     """A `HostControl` that notes what is asked of it."""
 
-    def __init__(self, *, accepts: bool = True) -> None:
+    def __init__(self, *, accepts: bool = True, complete: bool = True) -> None:
         self.done: list[object] = []
         self._accepts = accepts
+        self._complete = complete
 
     def restart(self, server: str) -> None:
         self.done.append(("restart", server))
@@ -466,7 +467,8 @@ class FakeHost:
 
     async def reload(self, *, shown: str | None) -> ConfigReloaded:
         self.done.append(("reload", shown))
-        return ConfigReloaded("gh restarts" if self._accepts else "line 1: no", accepted=self._accepts)
+        changes = "gh restarts" if self._accepts else "line 1: no"
+        return ConfigReloaded(changes, accepted=self._accepts, complete=self._complete)
 
     async def compare(self) -> ConfigReloaded | None:
         self.done.append("compare")
@@ -496,6 +498,9 @@ async def test_a_reload_says_what_came_of_it() -> None:
         for apply in (True, False):
             with pytest.raises(AdminError, match="configuration kept: line 1: no"):
                 await host.admin.run_steps(host.admin.reload(apply=apply, shown=None))
+        host.admin.host = FakeHost(complete=False)
+        with pytest.raises(AdminError, match="configuration read again: gh restarts"):
+            await host.admin.run_steps(host.admin.reload(apply=True, shown=None))
 
 
 async def test_changes_that_wait_for_a_person_are_shown_until_they_are_applied() -> None:
