@@ -435,6 +435,10 @@ async def test_definitions_are_shown_with_their_difference_and_decided() -> None
         page.get_by_role("button", name="Approve all 2 shown").click()
         page.get_by_role("button", name="Approve them").click()
         expect(page.get_by_text("held back: not listed")).to_have_count(0)
+        expect(page.locator("#held")).to_contain_text("No definition is held back.")
+        expect(page.locator("#held")).to_contain_text(
+            "a standard or trusted server newly offers is approved automatically"
+        )
         assert [each[0] for each in host.admin.requests] == ["decide", "decide_all"]
         assert sorted(host.admin.requests[1][2]) == ["sha256:new_tool", "sha256:x"]
 

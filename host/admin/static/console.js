@@ -586,7 +586,7 @@ function showHeld() {
   const hadFocus = $("held").contains(document.activeElement);
   const servers = [...new Set(all.map((each) => each.server))].map((server) => ({ server, items: all.filter((each) => each.server === server) }));
   const moved = keep($("held"), servers, (each) => each.server, (each) => heldGroup(each, every.length <= FEW), filtered ? null :
-    nothing("Every definition in use is one you approved or took over.", "A definition that changes is held back, and stands here until you have looked at it."));
+    nothing("No definition is held back.", "What a standard or trusted server newly offers is approved automatically. What an untrusted server newly offers, and what changes at a server that is not trusted, is held back and stands here until a person approves it."));
   if (filtered && !all.length) $("held").replaceChildren(nothing("Nothing matches.")());
   const now = JSON.stringify(all);
   if (now !== heldBefore) settle();
