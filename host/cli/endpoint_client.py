@@ -127,8 +127,9 @@ def _with_host(target: Target, server: str | None, work: Work[T]) -> T:
         failure = problem
     except* UNREACHABLE as group:
         cause = first_exception(group)
-        needed = isinstance(cause, AuthNeeded)
-        remedy = "; credentials are given by --header 'Authorization: Bearer TOKEN'" if needed else ""
+        remedy = f": {cause.remedy}" if isinstance(cause, LinkLost) and cause.remedy else ""
+        if isinstance(cause, AuthNeeded):
+            remedy = "; credentials are given by --header 'Authorization: Bearer TOKEN'"
         failure = CommandFailed(f"{target.url or 'the host'}: {cause}{remedy}", UNREACHED)
     except* START_ERRORS as group:
         failure = CommandFailed(str(first_exception(group)), WRONG)

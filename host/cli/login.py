@@ -28,7 +28,7 @@ def login(selection: Selection, server: str, yes: bool) -> int:
     from host.cli.logins import Logins
 
     allow_interrupts()
-    with Logins.open(selection.open_state(), load_config(_config(selection))) as logins:
+    with Logins.open(selection.open_state(), load_config(_config(selection, server))) as logins:
         logins.log_in(server, accept_other_issuer=yes)
     return DONE
 
@@ -43,7 +43,7 @@ def logout(selection: Selection, server: str) -> int:
     from host.cli.logins import Logins
 
     allow_interrupts()
-    with Logins.open(selection.open_state(), load_config(_config(selection))) as logins:
+    with Logins.open(selection.open_state(), load_config(_config(selection, server))) as logins:
         logins.log_out(server)
     return DONE
 
@@ -72,9 +72,9 @@ def credentials(selection: Selection, as_json: bool) -> int:
     return DONE
 
 
-def _config(selection: Selection) -> str:
-    """The configuration that is selected; else the one that is used where none is named; else, as for other commands
-    about decisions, that of the running host, or the only one that is known.
+def _config(selection: Selection, server: str | None = None) -> str:
+    """The configuration that is selected; else the one that is used where none is named; else, or if that one does not
+    have the server, that of the running host, or the only one that is known, as for commands about decisions.
 
     Raises:
         CommandFailed: there is none, or there are several.
@@ -85,10 +85,24 @@ def _config(selection: Selection) -> str:
     if selection.config is not None:
         return str(selection.config)
     try:
-        return find_config("name it with --config")
+        found = find_config("name it with --config")
+        if server is None or _may_have(found, server):
+            return found
+        targets = [each for each in selection.scope().all() if server in each.servers()]
+        if not targets:
+            return found
     except CommandFailed:
         if not (targets := selection.scope().all()):
             raise
     config = only(targets).config
     print(f"colonnade: the configuration is {visible(config)}", file=sys.stderr)
     return config
+
+
+def _may_have(file: str, server: str) -> bool:
+    from config import ConfigError, load
+
+    try:
+        return server in load(file).servers
+    except ConfigError:
+        return True  # what is wrong with it is said when it is used

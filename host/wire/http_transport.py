@@ -324,6 +324,9 @@ class HttpResponse:
             return HttpRefused(status, "the server redirects", "configure the URL that it redirects to")
         if status in (404, 405):
             return HttpRefused(status, "the server does not serve MCP there", "correct the path in its url")
+        if status == 421:
+            what = "the server does not answer for the host name in its url"
+            return HttpRefused(status, what, "correct the host there, or add the name at the server")
         if status == 429:
             return HttpRefused(status, "the server has too many requests", retry_after=self._retry_after())
         what = "the server failed" if status >= 500 else "the server refused the request"

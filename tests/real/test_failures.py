@@ -253,6 +253,12 @@ KINDS = {
         answer=(404, {}),
         lasting=True,
     ),
+    "misdirected": Kind(
+        "the server does not answer for the host name in its url (HTTP 421): correct the host there, or add the name at "
+        "the server",
+        answer=(421, {}),
+        lasting=True,
+    ),
     "website": Kind(
         "it responded with a web page, and not with JSON or an event stream: correct the path in its url",
         answer=(200, {"content-type": "text/html"}),

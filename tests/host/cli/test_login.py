@@ -103,6 +103,23 @@ def test_from_another_folder_the_known_configuration_is_used(
     assert "There are no logins" in capsys.readouterr().out
 
 
+def test_a_server_of_another_known_configuration_is_found(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that runs elsewhere says `colonnade login notes`, and this folder has a configuration of its own."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    (elsewhere / "colonnade.yaml").write_text("servers: {other: {command: [true]}}")
+    assert run(["login", "notes"]) == WRONG
+    assert f"there is no server 'notes' in {elsewhere}" in capsys.readouterr().err
+    store(file, LOGIN)
+    assert run(["login", "nots"]) == WRONG
+    assert f"there is no server 'nots' in {elsewhere}" in capsys.readouterr().err
+    assert run(["logout", "program"]) == FAILED, "there is no login for it"
+    assert f"colonnade: the configuration is {file}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("server", "why"),
     [
