@@ -237,7 +237,10 @@ class Host:
             renewed = await trio.to_thread.run_sync(self.certificate.read)
         except CertificateError as problem:
             return [f"listen.tls: {problem}; the former certificate stays"], False
-        return ["listen.tls: new connections get the new certificate"] if renewed else [], True
+        if not renewed:
+            return [], True
+        notices = [notice] if (notice := self.certificate.notice) else []
+        return [": ".join(("listen.tls: new connections get the new certificate", *notices))], True
 
     def _is_waiting(self, read: Config) -> bool:
         """Whether this is the configuration whose changes are shown: the same text, and the same values of its

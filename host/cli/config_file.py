@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from host.cli.common import FILE, count_servers, find_config, load_config
-from host.cli.exit_codes import DONE, FAILED, CommandFailed
+from host.cli.exit_codes import DONE, FAILED
 from host.cli.http_servers import read_certificate
 
 if TYPE_CHECKING:
@@ -32,10 +32,7 @@ def check(file: str | None) -> int:
     from host.admin.warnings import warnings_of
     from host.sanitize import visible
 
-    try:
-        read_certificate(config.listen)
-    except CommandFailed as problem:  # a notice only: the file may be for another machine
-        print(f"notice: {problem}", file=sys.stderr)
+    read_certificate(config)
     unusable = 0
     for spec in config.servers.values():
         what = f"cannot be used: {visible(spec.problem)}" if spec.problem else spec.describe()

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from host.cli.exit_codes import WRONG, CommandFailed
+import click
+
+from host.cli.exit_codes import WRONG
 
 if TYPE_CHECKING:
-    from config import Listen
+    from config import Config, Listen
     from host.app import HttpServers
     from host.wire.acceptor import ServeHttp
     from host.wire.certificate import Certificate
 
 
-def read_certificate(listen: Listen) -> Certificate | None:
-    """The certificate that is in the files of the configuration now, if it names any.
-
-    Raises:
-        CommandFailed: it cannot be used.
+def read_certificate(config: Config) -> Certificate | None:
+    """The certificate that is in the files of the configuration now, if it names any, with a notice on standard error
+    if clients will refuse it. If it cannot be used, the problem is printed as those of the configuration are, and the
+    command ends.
     """
-    if listen.tls is None:
+    tls = config.listen.tls
+    if tls is None:
         return None
     from host.wire.certificate import Certificate, CertificateError
 
     try:
-        return Certificate(listen.tls.cert, listen.tls.key)
+        certificate = Certificate(tls.cert, tls.key)
     except CertificateError as problem:
-        raise CommandFailed(f"listen.tls: {problem}", WRONG) from None
+        from config.hosts import place_of
+        from config.load import read_file
+
+        document, _ = read_file(place_of(config.source))
+        place = document.places[("listen", "tls")]
+        document.add(place.key or place.value, str(problem), "listen.tls")
+        print(document.problems[-1], file=sys.stderr)
+        raise click.exceptions.Exit(WRONG) from None
+    if notice := certificate.notice:
+        print(f"{config.source}: listen.tls: {notice}", file=sys.stderr)
+    return certificate
 
 
 def choose_servers(listen: Listen, certificate: Certificate | None) -> HttpServers:

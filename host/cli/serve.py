@@ -50,7 +50,7 @@ def serve(selection: Selection, file: str | None, stdio: bool, ip: str | None, p
     if not stdio:
         from host.wire.port import bind
 
-        certificate = read_certificate(config.listen)
+        certificate = read_certificate(config)
         try:
             bound = bind(*config.listen.address)
         except OSError as error:

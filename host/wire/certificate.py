@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 
 PROTOCOLS = ["h2", "http/1.1"]
 """The protocols that are offered to clients, in the order of preference."""
+
+_DATE = "%Y-%m-%d %H:%M UTC"
 
 
 class CertificateError(Exception):
@@ -56,6 +59,24 @@ class Certificate:
             ) from None
         self._read, self.context = found, context
         return True
+
+    @property
+    def notice(self) -> str:
+        """A sentence if clients will refuse the certificate for its dates; otherwise empty."""
+        from cryptography import x509  # takes 20 ms, and most hosts serve no TLS
+
+        try:
+            # Of several certificates, OpenSSL too takes the first as that of the endpoint.
+            certificate = x509.load_pem_x509_certificate(self._read[0])
+        except ValueError:  # OpenSSL accepts some forms that this library does not
+            return ""
+        now = datetime.now(UTC)
+        if certificate.not_valid_after_utc < now:
+            return f"the certificate expired on {certificate.not_valid_after_utc:{_DATE}}: clients will refuse it"
+        if now < certificate.not_valid_before_utc:
+            begin = f"{certificate.not_valid_before_utc:{_DATE}}"
+            return f"the certificate is not valid before {begin}: until then clients will refuse it"
+        return ""
 
 
 def _read(file: Path) -> bytes:

@@ -12,16 +12,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def write_certificate(folder: Path, name: str = "localhost") -> tuple[Path, Path]:
-    """A new certificate and its key in the folder; the files of a former one are replaced."""
+def write_certificate(folder: Path, name: str = "localhost", *, begin: int = -1, end: int = 24) -> tuple[Path, Path]:
+    """A new certificate and its key in the folder; the files of a former one are replaced. It is valid from `begin` to
+    `end`, in hours from now."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
     names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
     certificate = (
         x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now + datetime.timedelta(hours=begin))
+        .not_valid_after(now + datetime.timedelta(hours=end))
         .add_extension(names, critical=False)
         .sign(key, hashes.SHA256())
     )

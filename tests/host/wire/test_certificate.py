@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,24 @@ def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(tmp_path: P
     )
     with pytest.raises(CertificateError, match="without a password"):
         Certificate(cert, key)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "notice"),
+    [
+        (-1, 1, ""),
+        (-2, -1, r"the certificate expired on [0-9-]{10} [0-9:]{5} UTC: clients will refuse it"),
+        (1, 2, r"the certificate is not valid before [0-9-]{10} [0-9:]{5} UTC: until then clients will refuse it"),
+    ],
+)
+def test_a_certificate_that_clients_refuse_for_its_dates_can_be_used_with_a_notice(
+    begin: int, end: int, notice: str, tmp_path: Path
+) -> None:
+    assert re.fullmatch(notice, Certificate(*write_certificate(tmp_path, begin=begin, end=end)).notice)
+
+
+def test_the_notice_is_about_the_certificate_that_was_read_last(tmp_path: Path) -> None:
+    certificate = Certificate(*write_certificate(tmp_path, begin=-2, end=-1))
+    write_certificate(tmp_path)
+    certificate.read()
+    assert certificate.notice == ""
