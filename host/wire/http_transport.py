@@ -322,7 +322,7 @@ class HttpResponse:
         status = self.status
         if 300 <= status < 400:
             return HttpRefused(status, "the server redirects", "configure the URL that it redirects to")
-        if status in (404, 405):
+        if status in (404, 405, 501):  # 501: the server has no POST at all (RFC 9110, "501 Not Implemented")
             return HttpRefused(status, "the server does not serve MCP there", "correct the path in its url")
         if status == 421:
             what = "the server does not answer for the host name in its url"

@@ -289,6 +289,7 @@ async def test_a_404_with_a_session_ends_the_link_and_every_exchange_on_it() -> 
         (404, HttpRefused, "does not serve MCP there (HTTP 404)"),
         (405, HttpRefused, "does not serve MCP there (HTTP 405)"),
         (421, HttpRefused, "does not answer for the host name in its url (HTTP 421)"),
+        (501, HttpRefused, "does not serve MCP there (HTTP 501)"),
         (400, HttpRefused, "the server refused the request (HTTP 400)"),
         (307, HttpRefused, "the server redirects (HTTP 307)"),
         (500, HttpRefused, "the server failed (HTTP 500)"),
