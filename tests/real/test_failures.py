@@ -254,8 +254,8 @@ KINDS = {
         lasting=True,
     ),
     "misdirected": Kind(
-        "the server does not answer for the host name in its url (HTTP 421): correct the host there, or add the name at "
-        "the server",
+        "the server does not answer for the host name in its url (HTTP 421): correct the host there, or add the name "
+        "at the server",
         answer=(421, {}),
         lasting=True,
     ),
