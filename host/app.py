@@ -239,8 +239,8 @@ class Host:
             return [f"listen.tls: {problem}; the former certificate stays"], False
         if not renewed:
             return [], True
-        notices = [notice] if (notice := self.certificate.notice) else []
-        return [": ".join(("listen.tls: new connections get the new certificate", *notices))], True
+        notice = f": {self.certificate.notice}" if self.certificate.notice else ""
+        return [f"listen.tls: new connections get the new certificate{notice}"], True
 
     def _is_waiting(self, read: Config) -> bool:
         """Whether this is the configuration whose changes are shown: the same text, and the same values of its

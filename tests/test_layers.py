@@ -14,7 +14,7 @@ from tests.layers import PICTURE, RANKS, picture
 
 ROOT = Path(__file__).parent.parent
 
-DEFERRED_IN = ("host.cli.", "host.seal", "host.oauth.assertion", "host.upstream.connect")
+DEFERRED_IN = ("host.cli.", "host.seal", "host.oauth.assertion", "host.upstream.connect", "host.wire.certificate")
 """Modules that import inside functions. Commands do it for what they need of the program: help and completion load none
 of it. The others do it for a package that most hosts never use: cryptography, and httpx."""
 

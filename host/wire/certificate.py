@@ -32,6 +32,8 @@ class Certificate:
         self._key = key
         self._read: tuple[bytes, bytes] = (b"", b"")
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.notice = ""
+        """A sentence if clients refused the certificate because of its dates when it was read; otherwise empty."""
         self.read()
 
     def read(self) -> bool:
@@ -57,26 +59,25 @@ class Certificate:
                 f"{self._cert} and {self._key} are no certificate with its key ({why}); expected two files in PEM "
                 "format, the key without a password"
             ) from None
-        self._read, self.context = found, context
+        self._read, self.context, self.notice = found, context, _notice(found[0])
         return True
 
-    @property
-    def notice(self) -> str:
-        """A sentence if clients will refuse the certificate for its dates; otherwise empty."""
-        from cryptography import x509  # takes 20 ms, and most hosts serve no TLS
 
-        try:
-            # Of several certificates, OpenSSL too takes the first as that of the endpoint.
-            certificate = x509.load_pem_x509_certificate(self._read[0])
-        except ValueError:  # OpenSSL accepts some forms that this library does not
-            return ""
-        now = datetime.now(UTC)
-        if certificate.not_valid_after_utc < now:
-            return f"the certificate expired on {certificate.not_valid_after_utc:{_DATE}}: clients will refuse it"
-        if now < certificate.not_valid_before_utc:
-            begin = f"{certificate.not_valid_before_utc:{_DATE}}"
-            return f"the certificate is not valid before {begin}: until then clients will refuse it"
+def _notice(pem: bytes) -> str:
+    """A sentence if clients refuse the certificate now because of its dates; otherwise empty."""
+    from cryptography import x509  # takes 20 ms, and most hosts serve no TLS
+
+    try:
+        # Of several certificates, OpenSSL too takes the first as that of the endpoint.
+        certificate = x509.load_pem_x509_certificate(pem)
+    except ValueError:  # OpenSSL accepts some forms that this library does not
         return ""
+    begin, end, now = certificate.not_valid_before_utc, certificate.not_valid_after_utc, datetime.now(UTC)
+    if end < now:
+        return f"the certificate expired on {end:{_DATE}}: clients will refuse it"
+    if now < begin:
+        return f"the certificate is not valid before {begin:{_DATE}}: until then clients will refuse it"
+    return ""
 
 
 def _read(file: Path) -> bytes:
