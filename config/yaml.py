@@ -54,7 +54,7 @@ class YamlEvents:
                     break
         except yaml.MarkedYAMLError as error:
             mark = _mark(error.problem_mark or error.context_mark)
-            self._failed = mark, _explain(error.problem or "", text, mark)
+            self._failed = mark, _explain(error, text, mark, list(zip(self._events, self._marks, strict=True)))
         except (ValueError, OverflowError):
             # The scanner hands the digits of escapes and versions to chr() and int() unchecked.
             self._failed = _mark(loader.get_mark()), "this number is no character; write another escape"
@@ -186,13 +186,73 @@ def _mark(mark: yaml.Mark | None) -> Mark:
     return Mark(1, 1) if mark is None else Mark(mark.line + 1, mark.column + 1)
 
 
-def _explain(problem: str, text: str, mark: Mark) -> str:
+def _explain(error: yaml.MarkedYAMLError, text: str, mark: Mark, events: list[tuple[yaml.Event, Mark]]) -> str:
     """The parser's complaint in words that say what to do; it quotes single characters at most."""
+    problem = error.problem or ""
     lines = text.split("\n")
     line = lines[mark.line - 1] if mark.line <= len(lines) else ""
     if line[mark.column - 1 : mark.column] == "\t":
         return "tabs are not allowed for indentation in YAML; use spaces"
     if "tag" in problem:
         return _NO_TAGS
+    usual = _usual_mistake(
+        problem, error.context or "", _mark(error.context_mark), mark, line[: mark.column - 1], events
+    )
     hint = "; inside {...} or [...] a value with ${...} needs quotes" if "${" in line else ""
-    return f"this is not YAML: {problem or 'it cannot be read'}{hint}"
+    return f"this is not YAML: {usual or problem or 'it cannot be read'}{hint}"
+
+
+def _usual_mistake(
+    problem: str, context: str, begin: Mark, place: Mark, before: str, events: list[tuple[yaml.Event, Mark]]
+) -> str | None:
+    """The words for a mistake in an indentation, a bracket, a quote or a colon; None for others.
+
+    Args:
+        problem: the parser's words, about `place`.
+        context: its words for the construct that begins at `begin`.
+        before: the line in front of `place`.
+        events: those in front of `place`.
+    """
+    found = problem.rpartition(" '")[2].removesuffix("'")
+    if context == "while scanning a quoted scalar":
+        return f"the quote in line {begin.line} is not closed"
+    opened, opened_at = _innermost_open(events)
+    if isinstance(opened, yaml.CollectionStartEvent) and opened.flow_style:
+        bracket = "[" if isinstance(opened, yaml.SequenceStartEvent) else "{"
+        if found == "<stream end>":
+            return f'the "{bracket}" in line {opened_at.line} is not closed'
+        if problem.startswith("expected ',' or ") and found != "{" and place.line > opened_at.line:
+            return f'the "{bracket}" in line {opened_at.line} is not closed, or a comma is missing before this'
+        return None
+    last, last_at = events[-1]
+    if found == "<scalar>" and isinstance(last, yaml.ScalarEvent) and last.style in ("'", '"'):
+        escape = "''" if last.style == "'" else '\\"'
+        text = f"the quoted text from line {last_at.line} ends before this"
+        return f"{text}; check its quotes (inside it, write {last.style} as {escape})"
+    if found in ("<block mapping start>", "<block sequence start>") and not before.strip():
+        if context.startswith("while parsing a block"):
+            block = f"the block that it would belong to (from line {begin.line}) by {begin.column - 1}"
+            return f"wrong indentation: this line is indented by {len(before)}, and {block}"
+        first = next((mark.column for event, mark in events if isinstance(event, yaml.NodeEvent)), 1)
+        if len(before) < first - 1:
+            return f"wrong indentation: this line is indented by {len(before)}, and the first one by {first - 1}"
+    if found == "?" and context == "while parsing a block collection":
+        return f"wrong indentation: this key stands among the items of the list that begins in line {begin.line}"
+    if problem == "mapping values are not allowed here":
+        if ": " in before:
+            return 'a value with ": " in it needs quotes'
+        return '": " is missing in the line above, or this line is indented too far'
+    if problem == "could not find expected ':'":
+        return f'": " is missing in line {begin.line}, which should be a key and its value'
+    return None
+
+
+def _innermost_open(events: list[tuple[yaml.Event, Mark]]) -> tuple[yaml.Event, Mark]:
+    """The start of the innermost list or mapping that is open after the events; the first event if none is."""
+    opened = events[:1]
+    for event, mark in events:
+        if isinstance(event, yaml.CollectionStartEvent):
+            opened.append((event, mark))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            opened.pop()
+    return opened[-1]

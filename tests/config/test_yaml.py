@@ -93,3 +93,48 @@ def test_a_hosts_file_with_mistakes_is_refused(tmp_path: Path, text: str, said: 
     file.write_text(text)
     with pytest.raises(ConfigError, match=said):
         read(file, lambda root: lambda path: path[0] == "servers")
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "said"),
+    [
+        ("a:\n  b: c\n d: e\n", "3:2", "indented by 1, and the block that it would belong to (from line 1) by 0"),
+        ("a:\n  - b\n - c\n", "3:2", "indented by 1, and the block that it would belong to (from line 1) by 0"),
+        ("  a: b\nc: d\n", "2:1", "indented by 0, and the first one by 2"),
+        ("a:\n  - b\n  c: d\n", "3:3", "this key stands among the items of the list that begins in line 2"),
+        ("a:\n  b: c\n    d: e\n", "3:6", '": " is missing in the line above, or this line is indented too far'),
+        ("a:\n  b:c\n  d: e\n", "3:4", '": " is missing in the line above, or this line is indented too far'),
+        ("a:\n  b: c\n  d\ne: f\n", "4:1", '": " is missing in line 3, which should be a key and its value'),
+        ("a: b: c\n", "1:5", 'a value with ": " in it needs quotes'),
+        ("a:\n  b: [c, d\n  e: f\n", "3:4", 'the "[" in line 2 is not closed, or a comma is missing before this'),
+        ('a: {\n  "b": "c"\n  "d": "e"\n}\n', "3:3", 'the "{" in line 1 is not closed, or a comma is missing'),
+        ("a: {b: [c, {d: e}\n", "2:1", 'the "[" in line 1 is not closed'),
+        ("a: {b: [c, d]\n\n", "3:1", 'the "{" in line 1 is not closed'),
+        ("a: [", "1:5", 'the "[" in line 1 is not closed'),
+        ('a:\n  b: "c\n  d: [e]\n', "4:1", "the quote in line 2 is not closed"),
+        ("a: ['b, c]\n", "2:1", "the quote in line 1 is not closed"),
+        (
+            'a: "b\nc: "d"\n',
+            "2:5",
+            'the quoted text from line 1 ends before this; check its quotes (inside it, write " as',
+        ),
+        (
+            "a: 'it's'\n",
+            "1:8",
+            "the quoted text from line 1 ends before this; check its quotes (inside it, write ' as '')",
+        ),
+        # The parser's own words
+        ("a: |\n  b\n c\n", "3:2", "expected <block end>, but found '<scalar>'"),
+        ("a: [b, c}\n", "1:9", "expected ',' or ']', but got '}'"),
+        ("a: [\n  @b\n]\n", "2:3", "found character '@' that cannot start any token"),
+        ("a: {\n  b: ${c}\n}\n", "2:7", "but got '{'; inside {...} or [...] a value with ${...} needs quotes"),
+    ],
+)
+def test_the_usual_mistakes_are_explained(tmp_path: Path, text: str, place: str, said: str) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read(file)
+    (problem,) = caught.value.problems
+    assert f"{problem.line}:{problem.column}" == place
+    assert said in problem.text
