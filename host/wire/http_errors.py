@@ -117,6 +117,12 @@ class Broken(LinkLost):
         super().__init__(why)
         self.unanswered = unanswered
 
+    def suspect_tls(self) -> None:
+        """Add the remedy for a server that has never responded without TLS. One that speaks TLS closes the connection,
+        with an alert or without."""
+        if str(self) in (NOT_HTTP, CONNECTION_BROKE):
+            self.remedy = "if the server speaks TLS, begin its url with https://"
+
 
 def aborted() -> Broken:
     """The error for a request for which no connection is made any more."""

@@ -366,6 +366,8 @@ class Origin:
         self._configured = configured
         self._transport = transport
         self._redirects: dict[tuple[str, Url | None], Url] = {}
+        self._may_want_tls = url.scheme == "http"
+        """Whether the URL may have the wrong scheme: nothing has responded at it yet."""
 
     def abort(self) -> None:
         """See `Transport.abort`."""
@@ -411,7 +413,14 @@ class Origin:
         address = (self._redirects.get((method, at)) if self._redirects else None) or asked
         hops = 0
         while True:
-            answer = self._opened(await self._transport.request(method, address, headers, body, repeatable=repeatable))
+            try:
+                response = await self._transport.request(method, address, headers, body, repeatable=repeatable)
+            except Broken as broken:
+                if self._may_want_tls:
+                    broken.suspect_tls()
+                raise
+            self._may_want_tls = False
+            answer = self._opened(response)
             is_redirect = 300 <= answer.status < 400
             further = self._redirect_target(method, address, answer) if is_redirect and hops < MAX_REDIRECTS else None
             if further is None:

@@ -4,8 +4,10 @@ what happens on sockets is shown by the tests of the two links."""
 from __future__ import annotations
 
 import math
+import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import httpx
 import pytest
@@ -14,8 +16,9 @@ from trio.testing import MockClock
 
 from host.jsonrpc.messages import Malformed
 from host.memory import Budget, Holding, Use, client_owner, server_owner
+from host.url import Url
 from host.wire import http_transport
-from host.wire.http_errors import AuthNeeded, Broken, HttpRefused, aborted
+from host.wire.http_errors import CONNECTION_BROKE, NOT_HTTP, READS_NOTHING, AuthNeeded, Broken, HttpRefused, aborted
 from host.wire.http_transport import (
     LINGER,
     MAX_REDIRECTS,
@@ -30,7 +33,17 @@ from host.wire.http_transport import (
 )
 from host.wire.link import LinkLost
 from host.wire.sse import MAX_EVENT, Event, EventParser
-from tests.host.wire.http_servers import BOTH_CLIENTS, answered, in_memory, streaming
+from tests.host.wire.http_servers import (
+    BOTH_CLIENTS,
+    Heard,
+    Wire,
+    answered,
+    in_memory,
+    serving,
+    streaming,
+    transport,
+)
+from tests.kit.certificates import write_certificate
 
 pytestmark = BOTH_CLIENTS
 
@@ -316,6 +329,88 @@ async def test_what_is_read_gives_way(streams: bool) -> None:
     with pytest.raises(LinkLost, match="no memory for its message"), trio.fail_after(5):
         await (answer.read_events(EventParser(), lambda event: False) if streams else answer.body())
     assert budget.used == 400
+
+
+# A server that speaks TLS, at a URL with http://
+
+TLS_ADVICE = "if the server speaks TLS, begin its url with https://"
+
+
+async def test_a_server_with_tls_is_suspected_until_it_responds_without(tmp_path: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*write_certificate(tmp_path))
+
+    async def handshake(stream: trio.SocketStream) -> None:
+        with suppress(trio.BrokenResourceError):
+            await trio.SSLStream(stream, context, server_side=True).do_handshake()
+        await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(trio.serve_tcp, handshake, 0)
+        url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}/mcp"
+        async with open_origin(url, {}, transport()) as origin:
+            with pytest.raises(Broken) as caught:
+                await ask(origin)
+        assert caught.value.remedy == TLS_ADVICE
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_server_that_sends_an_alert_of_tls_is_suspected() -> None:
+    async def script(heard: Heard, wire: Wire) -> None:
+        await wire.write(b"\x15\x03\x01\x00\x02\x02\x46")  # RFC 8446, "Alert Protocol": protocol_version
+        await wire.close()
+
+    async with serving(script) as server, open_origin(server.url, {}, transport()) as origin:
+        with pytest.raises(Broken) as caught:
+            await ask(origin)
+        assert (str(caught.value), caught.value.remedy) == (NOT_HTTP, TLS_ADVICE)
+
+
+async def test_a_server_that_has_responded_without_tls_is_not_suspected() -> None:
+    async def script(heard: Heard, wire: Wire) -> None:
+        if wire.number == 1:
+            await wire.say(200, connection="close")
+        await wire.close()
+
+    async with serving(script) as server, open_origin(server.url, {}, transport()) as origin:
+        await ask(origin)
+        with pytest.raises(Broken) as caught:
+            await ask(origin)
+        assert caught.value.remedy == ""
+
+
+class Failing:
+    """A transport whose requests all fail for this reason."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    async def request(
+        self, method: str, url: Url, headers: object, body: bytes | None, *, repeatable: bool = False
+    ) -> Response:
+        raise Broken(self._why)
+
+    def abort(self) -> None:
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("url", "why", "remedy"),
+    [
+        ("http://example.com/", NOT_HTTP, TLS_ADVICE),
+        ("http://example.com/", CONNECTION_BROKE, TLS_ADVICE),
+        ("http://example.com/", READS_NOTHING, ""),
+        ("https://example.com/", NOT_HTTP, ""),
+    ],
+)
+async def test_tls_is_suspected_where_the_url_and_the_failure_permit_it(url: str, why: str, remedy: str) -> None:
+    async with open_origin(url, {}, Failing(why)) as origin:
+        with pytest.raises(Broken) as caught:
+            await ask(origin)
+    assert (str(caught.value), caught.value.remedy) == (why, remedy)
 
 
 @pytest.mark.parametrize("broken", [True, False])
