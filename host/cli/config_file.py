@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from typing import TYPE_CHECKING
@@ -52,10 +53,16 @@ def check(file: str | None) -> int:
 
 def _check_program(spec: StdioServer) -> None:
     """Print notices only: the file may be for another machine."""
-    if shutil.which(spec.program.reveal(), path=spec.env["PATH"].reveal() if "PATH" in spec.env else None) is None:
-        print(f"{spec.id}: notice: the program {spec.program} is not found here", file=sys.stderr)
-    if not spec.cwd.is_dir():
-        print(f"{spec.id}: notice: its folder (cwd) is not found here", file=sys.stderr)
+    from host.upstream.connect import CannotStart
+    from host.upstream.output import redactor
+
+    path = spec.env["PATH"].reveal() if "PATH" in spec.env else None
+    problems = [] if spec.cwd.is_dir() else ["bad cwd"]
+    if shutil.which(spec.program.reveal(), path=path) is None:
+        exists = shutil.which(spec.program.reveal(), os.F_OK, path)
+        problems.append("not executable" if exists else "not found")
+    for problem in problems:
+        print(f"{spec.id}: notice: {redactor(spec)(str(CannotStart(spec, problem)))}", file=sys.stderr)
 
 
 @click.command()

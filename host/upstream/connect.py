@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -12,6 +13,7 @@ import trio
 from config import HttpClient, HttpServer, OAuthGrant, ServerSpec, StdioServer
 from host.journal import Journal, MessageDropped
 from host.memory import Budget, HoldingFactory, Use, server_owner, uncharged
+from host.sanitize import visible
 from host.upstream.credentials import Credential, Credentials
 from host.upstream.headers_helper import run_headers_helper
 from host.upstream.output import ProgramOutput
@@ -35,16 +37,24 @@ _START_FAILURES = {
 """Failures that only a person can mend, by the reason of the `SpawnError`."""
 
 
+_QUOTES = re.compile("['\"`]")
+
+
 class CannotStart(LinkLost):
-    """The program could not be started. `lasting`: there is no such program, or it cannot be executed."""
+    """The program could not be started. `lasting`: there is no such program, or it cannot be executed.
+
+    The text names the path of a program that was not found, in quotes, so that `without_directories` shortens it.
+    """
 
     def __init__(self, spec: StdioServer, reason: str) -> None:
         program = f'the program "{spec.program}"'
-        if reason == "not found":
-            where, absolute = (
-                ("at this path", "") if "/" in spec.program.reveal() else ("on PATH", ", or write its path")
-            )
-            super().__init__(f"{program} was not found {where}: install it, or correct the command{absolute}")
+        path = visible(spec.program.reveal())
+        if reason == "not found" and "/" in path:
+            # A path with quotes would not be shortened as a whole.
+            where = "this path" if _QUOTES.search(path) else f'"{path}"'
+            super().__init__(f"{program} was not found at {where}: install it, or correct the command")
+        elif reason == "not found":
+            super().__init__(f"{program} was not found on PATH: install it, or correct the command, or write its path")
         elif reason in _START_FAILURES:
             super().__init__(f"{program} {_START_FAILURES[reason]}")
         else:

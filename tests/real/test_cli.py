@@ -102,12 +102,22 @@ def test_check_says_what_would_be_served(here: Setting) -> None:
 def test_check_tells_of_programs_and_folders_that_are_not_there(tmp_path: Path) -> None:
     """No error of the file, which may be for another machine: exit code 0."""
     file = tmp_path / "elsewhere.yaml"
-    file.write_text("servers:\n  a: {command: [no-such-program, secret]}\n  b: {command: [python3], cwd: /no/such}\n")
+    file.write_text(
+        "servers:\n"
+        "  a: {command: [no-such-program, secret]}\n"
+        "  b: {command: [python3], cwd: /no/such}\n"
+        "  c: {command: [/no/such/program, secret]}\n"
+        "  d: {command: [./elsewhere.yaml, secret]}\n"
+    )
     done = colonnade("check", str(file))
     assert done.returncode == 0
     assert done.stderr.splitlines() == [
-        "a: notice: the program no-such-program is not found here",
-        "b: notice: its folder (cwd) is not found here",
+        'a: notice: the program "no-such-program" was not found on PATH: install it, or correct the command, or write '
+        "its path",
+        'b: notice: the program "python3" cannot be started in the folder that cwd names: make that, or correct cwd',
+        'c: notice: the program "program" was not found at "/no/such/program": install it, or correct the command',
+        'd: notice: the program "elsewhere.yaml" is not executable: make it so (chmod +x), or put its interpreter '
+        "before it in the command",
     ]
 
 

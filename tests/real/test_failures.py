@@ -77,7 +77,8 @@ KINDS = {
         lasting=True,
     ),
     "misplaced": Kind(
-        'the program "server" was not found at this path: install it, or correct the command',
+        'the program "server" was not found at "/no/such/folder/server": install it, or correct the command',
+        told='the program "server" was not found at "…/server": install it, or correct the command',
         spec={"command": ["/no/such/folder/server"]},
         lasting=True,
     ),

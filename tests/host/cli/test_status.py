@@ -105,4 +105,4 @@ def test_a_real_host(tmp_path: Path) -> None:
         assert f"serves at {host.url}\n" in done.stdout
         assert f"process {host.process.pid}, up " in done.stdout
         assert "1 of 2 ready" in done.stdout
-        assert 'the program "gone" was not found at this path' in done.stdout
+        assert f'the program "gone" was not found at "{tmp_path}/gone"' in done.stdout

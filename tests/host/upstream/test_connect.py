@@ -5,16 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from config import HttpServer, StdioServer
 from config.references import Secret
 from host.errors import first_exception
 from host.journal import Event, Journal
 from host.jsonrpc.messages import Notification, Request
+from host.sanitize import without_directories
 from host.upstream.connect import CannotStart, open_http_link, open_link, open_sse_link
 from host.upstream.output import redactor
 from host.wire.link import Link, LinkLost, Parcel, ReceivedMessage
@@ -89,7 +93,8 @@ async def test_a_grandchild_that_holds_the_output_does_not_hold_the_link() -> No
     ("program", "why"),
     [
         ("no-such-program", "was not found on PATH: install it, or correct the command, or write its path"),
-        ("{folder}/nothing", "was not found at this path: install it, or correct the command"),
+        ("{folder}/nothing", 'was not found at "{folder}/nothing": install it, or correct the command'),
+        ('{folder}/no "thing', "was not found at this path: install it, or correct the command"),
         ("{folder}/plain", "is not executable: make it so (chmod +x), or put its interpreter before it in the command"),
         (
             "{folder}/odd",
@@ -108,8 +113,17 @@ async def test_a_program_that_cannot_be_started_is_a_lasting_failure_without_its
         await run(spec)
     problem = first_exception(caught.value)
     assert isinstance(problem, CannotStart)
-    assert str(problem) == f'the program "{spec.program}" {why}'
+    assert str(problem) == f'the program "{spec.program}" {why.format(folder=tmp_path)}'
     assert problem.lasting
+
+
+@given(st.text(st.sampled_from("/ab.:'\"`~\n …()"), min_size=1, max_size=40))
+def test_clients_are_told_no_directory_of_a_program_that_was_not_found(name: str) -> None:
+    path = Path(f"/secret/folder/{name}/program")
+    spec = replace(child("x"), command=(Secret(str(path), path.name),))
+    told = without_directories(str(CannotStart(spec, "not found")))
+    assert told.startswith('the program "program" was not found at ')
+    assert told.partition(" at ")[2].partition(":")[0] in ('"…/program"', "this path")
 
 
 def test_a_start_that_lacked_resources_may_succeed_later() -> None:
