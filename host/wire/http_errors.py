@@ -17,6 +17,7 @@ WRITE_TIMEOUT = 10.0
 MAX_RETRY_PAUSE = 60.0
 
 NOT_HTTP = "it closed the connection before the end of the response, or does not speak HTTP"
+TLS_REMEDY = "if the server speaks TLS, begin its url with https://"
 CONNECTION_BROKE = "the connection broke before the end of the response"
 READS_NOTHING = f"it read no data for {WRITE_TIMEOUT:.0f} s"
 TOO_MANY_INTERIM = (
@@ -121,7 +122,7 @@ class Broken(LinkLost):
         """Add the remedy for a server that has never responded without TLS. One that speaks TLS closes the connection,
         with an alert or without."""
         if str(self) in (NOT_HTTP, CONNECTION_BROKE):
-            self.remedy = "if the server speaks TLS, begin its url with https://"
+            self.remedy = TLS_REMEDY
 
 
 def aborted() -> Broken:

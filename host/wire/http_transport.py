@@ -31,7 +31,7 @@ from host.oauth.challenge import bearer_challenge
 from host.url import Url
 from host.version import VERSION
 from host.wire.framing import DISCARD_WINDOW
-from host.wire.http_errors import MAX_RETRY_PAUSE, AuthNeeded, Broken, HttpRefused, OverLimit
+from host.wire.http_errors import MAX_RETRY_PAUSE, TLS_REMEDY, AuthNeeded, Broken, HttpRefused, OverLimit
 from host.wire.http_pool import MAX_HEADS, Headers, Pool
 from host.wire.link import LinkLost, NoMemory, unsent
 from host.wire.noise import TooManyUselessMessages, UselessMessages
@@ -367,7 +367,7 @@ class Origin:
         self._transport = transport
         self._redirects: dict[tuple[str, Url | None], Url] = {}
         self._may_want_tls = url.scheme == "http"
-        """Whether the URL may have the wrong scheme: nothing has responded at it yet."""
+        """Whether the URL may have the wrong scheme: nothing at it has responded as an MCP server yet."""
 
     def abort(self) -> None:
         """See `Transport.abort`."""
@@ -419,8 +419,10 @@ class Origin:
                 if self._may_want_tls:
                     broken.suspect_tls()
                 raise
-            self._may_want_tls = False
             answer = self._opened(response)
+            if self._may_want_tls:
+                # nginx and servers in Go respond so to plain HTTP where they expect TLS.
+                self._may_want_tls = answer.status == 400 and answer.media_type != JSON
             is_redirect = 300 <= answer.status < 400
             further = self._redirect_target(method, address, answer) if is_redirect and hops < MAX_REDIRECTS else None
             if further is None:
@@ -440,7 +442,10 @@ class Origin:
         """The error for a response with a status other than 2xx, in words for people."""
         status = answer.status
         if status not in (401, 403):
-            return answer.refusal()
+            refused = answer.refusal()
+            if self._may_want_tls:
+                refused.remedy = TLS_REMEDY
+            return refused
         header = answer.header("www-authenticate") or ""
         challenge = bearer_challenge(header)
         login = self._login

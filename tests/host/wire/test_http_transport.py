@@ -18,7 +18,16 @@ from host.jsonrpc.messages import Malformed
 from host.memory import Budget, Holding, Use, client_owner, server_owner
 from host.url import Url
 from host.wire import http_transport
-from host.wire.http_errors import CONNECTION_BROKE, NOT_HTTP, READS_NOTHING, AuthNeeded, Broken, HttpRefused, aborted
+from host.wire.http_errors import (
+    CONNECTION_BROKE,
+    NOT_HTTP,
+    READS_NOTHING,
+    TLS_REMEDY,
+    AuthNeeded,
+    Broken,
+    HttpRefused,
+    aborted,
+)
 from host.wire.http_transport import (
     LINGER,
     MAX_REDIRECTS,
@@ -333,8 +342,6 @@ async def test_what_is_read_gives_way(streams: bool) -> None:
 
 # A server that speaks TLS, at a URL with http://
 
-TLS_ADVICE = "if the server speaks TLS, begin its url with https://"
-
 
 async def test_a_server_with_tls_is_suspected_until_it_responds_without(tmp_path: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -351,7 +358,7 @@ async def test_a_server_with_tls_is_suspected_until_it_responds_without(tmp_path
         async with open_origin(url, {}, transport()) as origin:
             with pytest.raises(Broken) as caught:
                 await ask(origin)
-        assert caught.value.remedy == TLS_ADVICE
+        assert caught.value.remedy == TLS_REMEDY
         nursery.cancel_scope.cancel()
 
 
@@ -363,7 +370,7 @@ async def test_a_server_that_sends_an_alert_of_tls_is_suspected() -> None:
     async with serving(script) as server, open_origin(server.url, {}, transport()) as origin:
         with pytest.raises(Broken) as caught:
             await ask(origin)
-        assert (str(caught.value), caught.value.remedy) == (NOT_HTTP, TLS_ADVICE)
+        assert (str(caught.value), caught.value.remedy) == (NOT_HTTP, TLS_REMEDY)
 
 
 async def test_a_server_that_has_responded_without_tls_is_not_suspected() -> None:
@@ -377,6 +384,33 @@ async def test_a_server_that_has_responded_without_tls_is_not_suspected() -> Non
         with pytest.raises(Broken) as caught:
             await ask(origin)
         assert caught.value.remedy == ""
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "remedy"),
+    [
+        ("http://example.com/", "text/html", TLS_REMEDY),
+        ("http://example.com/", "application/json", ""),
+        ("https://example.com/", "text/html", ""),
+    ],
+)
+async def test_a_server_that_says_400_in_words_for_people_is_suspected(url: str, kind: str, remedy: str) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(400, headers={"content-type": kind})
+
+    async with asking(answer, url) as (origin, _):
+        assert origin.refusal(await ask(origin)).remedy == remedy
+
+
+async def test_a_server_that_has_responded_is_not_suspected_because_of_a_400() -> None:
+    statuses = [202, 400]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(statuses.pop(0))
+
+    async with asking(answer, "http://example.com/") as (origin, _):
+        await ask(origin)
+        assert origin.refusal(await ask(origin)).remedy == ""
 
 
 class Failing:
@@ -400,8 +434,8 @@ class Failing:
 @pytest.mark.parametrize(
     ("url", "why", "remedy"),
     [
-        ("http://example.com/", NOT_HTTP, TLS_ADVICE),
-        ("http://example.com/", CONNECTION_BROKE, TLS_ADVICE),
+        ("http://example.com/", NOT_HTTP, TLS_REMEDY),
+        ("http://example.com/", CONNECTION_BROKE, TLS_REMEDY),
         ("http://example.com/", READS_NOTHING, ""),
         ("https://example.com/", NOT_HTTP, ""),
     ],
