@@ -56,7 +56,7 @@ class HttpRefused(LinkLost):
         self.may_be_http_sse = 400 <= status < 500 and status not in (401, 403, 421, 429)
         self.answered = self.may_be_http_sse
         self.remedy = "its own log says more" if status >= 500 else ""
-        self.lasting = 300 <= status < 400 or status in (401, 403, 404, 405, 421)
+        self.lasting = 300 <= status < 400 or status in (401, 403, 404, 405, 421, 501)
 
     @property
     def may_hold_answer(self) -> bool:
