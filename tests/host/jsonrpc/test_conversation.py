@@ -234,13 +234,17 @@ class Waiting:
         self.notices: list[str | None] = []
         self.ends: list[str] = []
         self.answered = self.lost = False
+        self.was_cancelled = False
+        """It was cancelled before it ended."""
+        self.is_ending = False
+        """It was cancelled a moment before the link was lost: until it has ended, a response is known."""
         self.abandoned_at: float | None = None
         """Time since which the other side may work for it in vain; None if it does not."""
 
     @property
     def is_open(self) -> bool:
         """Whether a response would be the first outcome of the request."""
-        return not (self.answered or self.lost or self.ends)
+        return not (self.answered or self.ends or (self.lost and not self.is_ending))
 
 
 class Conversation:
@@ -296,13 +300,14 @@ class Conversation:
             self.reported += 1
             params = json.dumps({"progressToken": waiting.token, "progress": self.reported}).encode()
             unknown = self.asking.on_progress(Notification("notifications/progress", Raw(params)))
-            assert (unknown is None) == (not waiting.ends or waiting.scope.cancel_called)
+            assert (unknown is None) == (not waiting.ends or waiting.was_cancelled)
             assert (waiting.reports[-1:] == [self.reported]) == (not waiting.ends)
 
     def lose(self, one: int, two: int) -> None:
         self.lost = True
         for waiting in self.requests:
-            waiting.lost = waiting.lost or waiting.is_open
+            if waiting.is_open and not waiting.lost:
+                waiting.lost, waiting.is_ending = True, waiting.scope.cancel_called
         self.asking.fail_all(LinkLost("gone"))
 
     def pass_time(self, one: int, two: int) -> None:
@@ -340,6 +345,7 @@ class Conversation:
                 waiting.ends.append("result")
             except (PeerError, BrokenAnswer, LinkLost) as problem:
                 waiting.ends.append(type(problem).__name__)
+        waiting.was_cancelled = waiting.scope.cancel_called
         if not waiting.ends:
             waiting.ends.append("cancelled")
             if not waiting.answered and not waiting.lost:
