@@ -24,7 +24,7 @@ test: $(INSTALLED_DEV)  ## style, types, layers and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not browser"
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not slow and not browser"
 
 test-slow: $(INSTALLED_DEV)  ## the tests that `make test` leaves out, but those in a browser; they wait half of the time
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m "slow and not browser"
