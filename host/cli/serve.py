@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from errno import EADDRINUSE
 from typing import TYPE_CHECKING
 
 import click
@@ -25,6 +26,7 @@ from host.non_blocking import NonBlockingStream
 
 if TYPE_CHECKING:
     from config import Config
+    from host.storage.directory import State
 
 
 @click.command()
@@ -54,7 +56,8 @@ def serve(selection: Selection, file: str | None, stdio: bool, ip: str | None, p
         try:
             bound = bind(*config.listen.address)
         except OSError as error:
-            why = f"{error.strerror}; choose another port (--port, listen.address)"
+            holder = _holder(state, config.listen.address.port) if error.errno == EADDRINUSE else ""
+            why = f"{error.strerror}{holder}; choose another port (--port, listen.address)"
             raise CommandFailed(why, WRONG) from error
     # With --stdio, states and the log both go to standard error.
     out = NonBlockingStream(sys.stderr if bound is None else sys.stdout)
@@ -128,3 +131,15 @@ def _to_terminal(out: NonBlockingStream) -> Callable[[str], object] | None:
     if out.isatty():
         return lambda line: out.write(f"{line}\n")
     return lambda line: print(line, file=sys.stderr, flush=True)
+
+
+def _holder(state: State, port: int) -> str:
+    """Words about the running host of this user that listens on the port; none if there is no such host."""
+    from host.cli.admin_client import find_hosts
+    from host.sanitize import visible
+    from host.url import Url
+
+    for host in find_hosts(state.path):
+        if host.endpoint and Url.parse(host.endpoint).connect_port == port:
+            return f" by your host of {visible(host.config)} (process {host.pid})"
+    return ""

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from host.cli import admin_client
+from host.cli.admin_client import RunningHost
 from host.cli.command_line import run
 from host.cli.exit_codes import WRONG
 from tests.real.running import recorder, write_config
@@ -24,6 +26,22 @@ def test_a_port_in_use_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixt
     )
     assert capsys.readouterr() == ("", f"colonnade: {why}\n")
     assert not log.exists()
+
+
+def test_a_port_of_another_host_names_that_host(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port = bound.getsockname()[1]
+        others = [
+            RunningHost(Path("a.sock"), 4710, "/home/me/stdio.yaml", stdio=True),
+            RunningHost(Path("b.sock"), 4711, "/home/me/other.yaml", endpoint=f"http://127.0.0.1:{port}/mcp"),
+        ]
+        monkeypatch.setattr(admin_client, "find_hosts", lambda state: others)
+        file = write_config(tmp_path, {"a": recorder(tmp_path / "a.log")}, listen={"address": f"127.0.0.1:{port}"})
+        assert run(["serve", str(file), "--state", str(tmp_path / "state")]) == WRONG
+    why = "Address already in use by your host of /home/me/other.yaml (process 4711); choose another port"
+    assert why in capsys.readouterr().err
 
 
 def test_a_state_directory_of_others_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
