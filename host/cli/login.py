@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from host.cli.common import Selection, config_option, find_config, load_config, 
 from host.cli.exit_codes import DONE, CommandFailed
 from host.cli.names import SERVER
 from host.cli.signals import allow_interrupts
+
+if TYPE_CHECKING:
+    from config import Config
 
 
 @click.command()
@@ -28,7 +32,7 @@ def login(selection: Selection, server: str, yes: bool) -> int:
     from host.cli.logins import Logins
 
     allow_interrupts()
-    with Logins.open(selection.open_state(), load_config(_config(selection, server))) as logins:
+    with Logins.open(selection.open_state(), _config(selection, server)) as logins:
         logins.log_in(server, accept_other_issuer=yes)
     return DONE
 
@@ -43,7 +47,7 @@ def logout(selection: Selection, server: str) -> int:
     from host.cli.logins import Logins
 
     allow_interrupts()
-    with Logins.open(selection.open_state(), load_config(_config(selection, server))) as logins:
+    with Logins.open(selection.open_state(), _config(selection, server)) as logins:
         logins.log_out(server)
     return DONE
 
@@ -57,7 +61,7 @@ def credentials(selection: Selection, as_json: bool) -> int:
     """Show the logins at servers, without their tokens."""
     from host.cli.logins import Logins
 
-    with Logins.open(selection.open_state(), load_config(_config(selection))) as logins:
+    with Logins.open(selection.open_state(), _config(selection)) as logins:
         rows = logins.rows()
     if as_json:
         print(json.dumps(rows, indent=2))
@@ -72,7 +76,7 @@ def credentials(selection: Selection, as_json: bool) -> int:
     return DONE
 
 
-def _config(selection: Selection, server: str | None = None) -> str:
+def _config(selection: Selection, server: str | None = None) -> Config:
     """The configuration that is selected; else the one that is used where none is named; else, or if that one does not
     have the server, that of the running host, or the only one that is known, as for commands about decisions.
 
@@ -83,26 +87,17 @@ def _config(selection: Selection, server: str | None = None) -> str:
     from host.sanitize import visible
 
     if selection.config is not None:
-        return str(selection.config)
+        return load_config(str(selection.config))
     try:
-        found = find_config("name it with --config")
-        if server is None or _may_have(found, server):
-            return found
+        config = load_config(find_config("name it with --config"))
+        if server is None or server in config.servers:
+            return config
         targets = [each for each in selection.scope().all() if server in each.servers()]
         if not targets:
-            return found
+            return config
     except CommandFailed:
         if not (targets := selection.scope().all()):
             raise
-    config = only(targets).config
-    print(f"colonnade: the configuration is {visible(config)}", file=sys.stderr)
-    return config
-
-
-def _may_have(file: str, server: str) -> bool:
-    from config import ConfigError, load
-
-    try:
-        return server in load(file).servers
-    except ConfigError:
-        return True  # what is wrong with it is said when it is used
+    file = only(targets).config
+    print(f"colonnade: the configuration is {visible(file)}", file=sys.stderr)
+    return load_config(file)

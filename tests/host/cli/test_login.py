@@ -36,6 +36,15 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Another folder, in which the commands run."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
 def store(file: Path, login: Login, server: str = "notes") -> None:
     state, key = open_state(file.parent / "state"), CredentialKey(server)
     sealed = open_vault(state, {}).close(key, login)
@@ -69,12 +78,9 @@ def test_without_a_login_there_is_a_sentence(file: Path, capsys: pytest.CaptureF
 
 
 def test_from_another_folder_the_known_configuration_is_used(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    file: Path, elsewhere: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That of the running host, or of one that ran, if there is no other."""
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(elsewhere))
     assert run(["credentials"]) == WRONG
     assert "there is no configuration: name it with --config" in capsys.readouterr().err
@@ -104,12 +110,9 @@ def test_from_another_folder_the_known_configuration_is_used(
 
 
 def test_a_server_of_another_known_configuration_is_found(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    file: Path, elsewhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A host that runs elsewhere says `colonnade login notes`, and this folder has a configuration of its own."""
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
     (elsewhere / "colonnade.yaml").write_text("servers: {other: {command: [true]}}")
     assert run(["login", "notes"]) == WRONG
     assert f"there is no server 'notes' in {elsewhere}" in capsys.readouterr().err
