@@ -127,10 +127,10 @@ def _with_host(target: Target, server: str | None, work: Work[T]) -> T:
         failure = problem
     except* UNREACHABLE as group:
         cause = first_exception(group)
-        remedy = f": {cause.remedy}" if isinstance(cause, LinkLost) and cause.remedy else ""
+        why = cause.with_remedy if isinstance(cause, LinkLost) else str(cause)
         if isinstance(cause, AuthNeeded):
-            remedy = "; credentials are given by --header 'Authorization: Bearer TOKEN'"
-        failure = CommandFailed(f"{target.url or 'the host'}: {cause}{remedy}", UNREACHED)
+            why = f"{cause}; credentials are given by --header 'Authorization: Bearer TOKEN'"
+        failure = CommandFailed(f"{target.url or 'the host'}: {why}", UNREACHED)
     except* START_ERRORS as group:
         failure = CommandFailed(str(first_exception(group)), WRONG)
     except* (PeerError, ColonnadeError) as group:

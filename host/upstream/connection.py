@@ -162,5 +162,5 @@ def _reason(spec: ServerSpec, problem: BaseException, output: list[OutputRecord]
     if isinstance(problem, PeerError):
         return f"it refused the handshake: {excerpt(str(problem))}"
     if isinstance(problem, LinkLost):
-        return f"{problem}: {problem.remedy}" if problem.remedy else str(problem)
+        return problem.with_remedy
     return f"its response to the handshake is invalid: {excerpt(str(problem))}"

@@ -65,6 +65,11 @@ class LinkLost(Exception):
     misused = False
     """The peer sent too many useless messages: another connection would soon end in the same way."""
 
+    @property
+    def with_remedy(self) -> str:
+        """The text and the remedy."""
+        return f"{self}: {self.remedy}" if self.remedy else str(self)
+
 
 def unsent(lost: LinkLost) -> LinkLost:
     """The error for a message that was not sent, because the link had been lost before."""
