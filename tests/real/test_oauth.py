@@ -131,7 +131,7 @@ def test_a_login_makes_the_server_work(file: Path, provider: Provider) -> None:
     with serving(file) as host:
         row = wait_state(host, "needs login")
         assert row["detail"] == "the server wants a login (HTTP 401): colonnade login notes"
-        assert len(host.state_lines("notes", "needs")) == 1
+        until(lambda: host.state_lines("notes", "needs"), "the state is told")
         assert "colonnade login notes" in run_colonnade(file, "list").stdout
         assert "colonnade login notes" in run_colonnade(file, "status").stdout
         assert "the server wants a login (HTTP 401): colonnade login notes" in call(file)
@@ -140,6 +140,7 @@ def test_a_login_makes_the_server_work(file: Path, provider: Provider) -> None:
         assert f"Logged in at {provider.issuer}" in said
         wait_state(host, "ready")
         assert call(file) == "noted: hello"
+        assert len(host.state_lines("notes", "needs")) == 1
         (row,) = credentials(file)
         assert (row["issuer"], row["server"], row["scopes"]) == (provider.issuer, "notes", ["notes"])
     # The next host begins with the login.
