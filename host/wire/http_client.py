@@ -130,6 +130,7 @@ class HttpLink:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._listen)
+                nursery.start_soon(self._origin.close_idle)
                 await self._exchanges.closed.wait()
                 nursery.cancel_scope.cancel()
         finally:

@@ -38,7 +38,7 @@ from host.wire.turns import Turns
 
 MAX_IDLE = 100
 """Idle connections that are kept for `IDLE_EXPIRY` seconds at most; those beyond, which many calls at once have opened,
-are closed after `BURST_EXPIRY` seconds without use. No timer does so: they are closed when a later request ends."""
+are closed after `BURST_EXPIRY` seconds without use."""
 IDLE_EXPIRY = 60.0
 BURST_EXPIRY = 2.0
 MAX_HEADS = 64
@@ -143,6 +143,7 @@ class Pool:
         self._idle: deque[Connection] = deque()
         self._busy: set[Connection] = set()
         self._connecting: set[trio.CancelScope] = set()
+        self._may_expire = trio.Event()
         self._is_aborted = False
         self._heads: dict[int, tuple[Headers, Url, str, bytes]] = {}
         """By the id of their headers, which are kept with them, so that no others can have it."""
@@ -199,8 +200,20 @@ class Pool:
         connection.expires_at = now + (IDLE_EXPIRY if said is None else min(max(said - 1.0, 0.0), IDLE_EXPIRY))
         connection.idle_since = now
         self._idle.append(connection)
-        while self._idle and self._is_expired(self._idle[0], now):
-            self._idle.popleft().close()
+        if not self._may_expire.is_set():
+            self._may_expire.set()
+
+    async def close_idle(self) -> None:
+        """Close connections that have been idle for too long, until cancelled. Looks every `BURST_EXPIRY` seconds
+        while there are idle ones."""
+        while True:
+            await self._may_expire.wait()
+            await trio.sleep(BURST_EXPIRY)
+            now = self._now()
+            while self._idle and self._is_expired(self._idle[0], now):
+                self._idle.popleft().close()
+            if not self._idle:
+                self._may_expire = trio.Event()
 
     def abort(self) -> None:
         """Close all connections, also those in use: whatever waits at one raises Broken, and so does every further

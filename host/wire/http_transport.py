@@ -103,6 +103,10 @@ class Transport(Protocol):
             LinkLost: the connection broke, or a header cannot be sent.
         """
 
+    async def close_idle(self) -> None:
+        """Close connections that have been idle for too long, until cancelled. Returns if the transport does so
+        itself."""
+
     def abort(self) -> None:
         """Close all connections at once. Whatever waits at one raises LinkLost, and so does every further request."""
 
@@ -368,6 +372,10 @@ class Origin:
         self._redirects: dict[tuple[str, Url | None], Url] = {}
         self._may_want_tls = url.scheme == "http"
         """Whether the URL may have the wrong scheme: nothing at it has responded as an MCP server yet."""
+
+    async def close_idle(self) -> None:
+        """See `Transport.close_idle`."""
+        await self._transport.close_idle()
 
     def abort(self) -> None:
         """See `Transport.abort`."""

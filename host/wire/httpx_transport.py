@@ -82,6 +82,9 @@ class HttpxTransport:
         except httpx.HTTPError as problem:
             raise Broken(_broken_reason(problem)) from problem
 
+    async def close_idle(self) -> None:
+        """Return at once: httpx closes them when a later request begins."""
+
     def abort(self) -> None:
         self._waits.end()
 

@@ -63,10 +63,14 @@ class SseLink:
         """
         lost = LinkLost("the connection was closed")
         try:
-            await self._read_stream(deliver)
-            lost = LinkLost("its event stream ended, and the session with it")
-        except LinkLost as problem:
-            lost = problem
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._origin.close_idle)
+                try:
+                    await self._read_stream(deliver)
+                    lost = LinkLost("its event stream ended, and the session with it")
+                except LinkLost as problem:
+                    lost = problem
+                nursery.cancel_scope.cancel()
         finally:
             self._exchanges.connection_lost(lost)  # also if this is cancelled
         assert self._exchanges.lost is not None

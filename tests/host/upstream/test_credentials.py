@@ -735,6 +735,9 @@ class _Answering(Transport):
     async def request(self, *_: object, **__: object) -> Response:
         return _Answered()
 
+    async def close_idle(self) -> None:
+        pass
+
     def abort(self) -> None:
         pass
 

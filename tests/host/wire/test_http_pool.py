@@ -25,7 +25,7 @@ from host.wire import http_pool
 from host.wire.http_client import open_http
 from host.wire.http_connection import Channel, PlainChannel
 from host.wire.http_errors import Broken, Unreachable
-from host.wire.http_pool import BURST_EXPIRY, MAX_HEADS, MAX_IDLE, Pool, tls_context
+from host.wire.http_pool import BURST_EXPIRY, IDLE_EXPIRY, MAX_HEADS, MAX_IDLE, Pool, tls_context
 from host.wire.http_transport import HttpResponse, Transport
 from host.wire.link import LinkLost
 from host.wire.turns import Turns
@@ -182,7 +182,7 @@ async def test_a_connection_is_given_up_before_the_server_does(
 
 
 @only("built-in")
-async def test_what_many_calls_opened_is_kept_while_it_is_used_and_old_ones_are_closed_in_passing(
+async def test_what_many_calls_opened_is_kept_while_it_is_used_and_closed_afterwards(
     autojump_clock: MockClock,
 ) -> None:
     served = in_memory(lambda request: httpx.Response(200, content=b"ok"))
@@ -193,15 +193,21 @@ async def test_what_many_calls_opened_is_kept_while_it_is_used_and_old_ones_are_
         while await each.read():
             pass
     assert len(served._idle) == MAX_IDLE + 5
-    await trio.sleep(BURST_EXPIRY)
-    await get(served, "http://example.com/")
-    assert len(served._idle) == MAX_IDLE
-    await trio.sleep(50)
-    await get(served, "http://example.com/")
-    assert len(served._idle) == MAX_IDLE
-    await trio.sleep(11)
-    await get(served, "http://example.com/")
-    assert len(served._idle) == 1
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(served.close_idle)
+        await trio.sleep(BURST_EXPIRY + 0.1)
+        assert len(served._idle) == MAX_IDLE
+        await trio.sleep(50)
+        await get(served, "http://example.com/")
+        assert len(served._idle) == MAX_IDLE
+        await trio.sleep(12)
+        assert len(served._idle) == 1
+        await trio.sleep(IDLE_EXPIRY)
+        assert not served._idle
+        await get(served, "http://example.com/")
+        await trio.sleep(IDLE_EXPIRY + BURST_EXPIRY)
+        assert not served._idle
+        nursery.cancel_scope.cancel()
     await served.aclose()
 
 

@@ -424,6 +424,9 @@ class Failing:
     ) -> Response:
         raise Broken(self._why)
 
+    async def close_idle(self) -> None:
+        raise NotImplementedError
+
     def abort(self) -> None:
         raise NotImplementedError
 
@@ -771,6 +774,9 @@ async def test_the_headers_with_a_token_are_made_once() -> None:
         async def request(self, *arguments: object, **_: object) -> Response:
             sent.append(arguments[2])
             raise LinkLost("that is enough")
+
+        async def close_idle(self) -> None:
+            pass
 
         def abort(self) -> None:
             pass
