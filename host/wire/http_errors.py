@@ -55,7 +55,7 @@ class HttpRefused(LinkLost):
         # 2025-11-25, "Transports / Backwards Compatibility" names 400, 404 and 405; the revisions before it, any 4xx.
         self.may_be_http_sse = 400 <= status < 500 and status not in (401, 403, 421, 429)
         self.answered = self.may_be_http_sse
-        self.remedy = "its own log says more" if status >= 500 else ""
+        self.remedy = "its own log says more" if status >= 500 and not remedy else ""
         self.lasting = 300 <= status < 400 or status in (401, 403, 404, 405, 421, 501)
 
     @property

@@ -62,4 +62,5 @@ def test_a_copy_of_a_broken_exchange_says_the_same() -> None:
 
 def test_what_can_be_mended_says_how() -> None:
     assert bad_proxy().remedy == "correct HTTPS_PROXY"
-    assert HttpRefused(500, "the server failed").remedy == "its own log says more"
+    assert HttpRefused(500, "the server failed").with_remedy == "the server failed (HTTP 500): its own log says more"
+    assert HttpRefused(501, "it has no POST", "correct it").with_remedy == "it has no POST (HTTP 501): correct it"
