@@ -574,7 +574,7 @@ class World:
 @asynccontextmanager
 async def open_world(
     *servers: ScriptedServer,
-    start_grace: float = 3.0,
+    start_grace: float = 20.0,
     single_client: bool = False,
     ask: AskSpec | None = None,
     state: Path | None = None,

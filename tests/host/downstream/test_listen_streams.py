@@ -205,7 +205,7 @@ async def test_during_the_start_the_acknowledgement_waits_as_lists_do(path: str,
 async def test_a_server_that_starts_after_the_grace_is_added(autojump_clock: MockClock) -> None:
     """A resource that the client does not know to be watched is announced as changed."""
     server = starting(10)
-    async with open_http_app(server, settled=False) as (_, connection):
+    async with open_http_app(server, settled=False, start_grace=3.0) as (_, connection):
         answer = listens(connection, resourceSubscriptions=["a+x://y"])
         assert await acknowledged(answer) == {}
         assert trio.current_time() == pytest.approx(3 + AGREEMENT_TIMEOUT, abs=0.2)

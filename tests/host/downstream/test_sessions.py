@@ -565,7 +565,7 @@ async def test_at_its_own_endpoint_a_server_declares_what_it_has(
 
 async def test_what_is_not_known_of_a_server_is_declared_all_the_same(autojump_clock: MockClock) -> None:
     """A client gets the capabilities only once, and the server may have them when it comes."""
-    async with open_http_app(declaring("2025-11-25", 10), settled=False) as (_, connection):
+    async with open_http_app(declaring("2025-11-25", 10), settled=False, start_grace=3.0) as (_, connection):
         capabilities, info = await declared(connection, "/mcp/a", stateless=False)
         assert trio.current_time() == pytest.approx(3, abs=0.1)
         assert {name: each for name, each in capabilities.items() if name in EVERYTHING} == EVERYTHING

@@ -131,7 +131,7 @@ async def test_first_answers_wait_for_a_slow_server_but_no_longer_than_the_grace
         return {"protocolVersion": REVISION, "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
 
     server = ScriptedServer("slow", tools=["x"], answers={"initialize": slow})
-    async with open_world(ScriptedServer("quick", tools=["x"]), server) as world:
+    async with open_world(ScriptedServer("quick", tools=["x"]), server, start_grace=3.0) as world:
         began = trio.current_time()
         client = await world.client()
         assert await client.names() == expected
@@ -270,7 +270,10 @@ async def test_a_server_that_comes_late_is_announced(autojump_clock: MockClock) 
         return {"protocolVersion": REVISION, "capabilities": {"tools": {}}, "serverInfo": {}}
 
     server = ScriptedServer("late", tools=["x"], answers={"initialize": late})
-    async with open_world(ScriptedServer("a", tools=["x"]), server) as world, trio.open_nursery() as nursery:
+    async with (
+        open_world(ScriptedServer("a", tools=["x"]), server, start_grace=3.0) as world,
+        trio.open_nursery() as nursery,
+    ):
         client = await world.client()
         nursery.start_soon(client.listen_changes)
         assert await client.names() == ["a__x"]

@@ -93,7 +93,7 @@ async def test_what_is_asked_right_after_the_start_waits_for_its_server(
     """And for no other, unless any might have it (rule 111)."""
     if endpoint is not None:
         params = json.loads(json.dumps(params).replace("late__", "").replace("late+", ""))
-    async with open_world(starting(2), starting(30, "later")) as world:
+    async with open_world(starting(2), starting(30, "later"), start_grace=3.0) as world:
         began = trio.current_time()
         assert isinstance(await world.mrtr_round(method, params, endpoint=endpoint), Answered)
         waited = 3 if whose == "any" and endpoint is None else 2
@@ -108,7 +108,7 @@ async def test_a_request_waits_for_its_starting_server_as_long_as_for_its_answer
     method: str, params: dict[str, Any], whose: str, autojump_clock: MockClock
 ) -> None:
     """Beyond the grace, in which lists wait; a URI that names no server is nobody's after the grace (rule 111)."""
-    async with open_world(starting(30)) as world:
+    async with open_world(starting(30), start_grace=3.0) as world:
         if whose == "any":
             with pytest.raises(ResourceNotFound):
                 await world.mrtr_round(method, params)

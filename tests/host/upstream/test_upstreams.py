@@ -62,7 +62,7 @@ async def test_lists_wait_for_servers_that_were_never_seen_within_the_grace(
         ScriptedServer("slower", answers=starting_after(30)),
         ScriptedServer("off", disabled=True),
     )
-    async with open_world(*servers) as world:
+    async with open_world(*servers, start_grace=3.0) as world:
         began = trio.current_time()
         await world.upstreams.wait_listed(asked)
         assert trio.current_time() - began == pytest.approx(waited, abs=0.01)
@@ -106,7 +106,7 @@ async def test_requests_that_wait_follow_a_server_to_its_new_configuration(autoj
 
 
 async def test_after_the_grace_nobody_waits(autojump_clock: MockClock) -> None:
-    async with open_world(ScriptedServer("slow", answers=starting_after(30))) as world:
+    async with open_world(ScriptedServer("slow", answers=starting_after(30)), start_grace=3.0) as world:
         await trio.sleep(4)
         began = trio.current_time()
         await world.upstreams.wait_listed(None)
@@ -1276,7 +1276,7 @@ async def test_lists_wait_for_a_session_that_was_never_open(autojump_clock: Mock
     server = both()
     with_lists(server, stateless=[tool("late")], session=[tool("early")])
     server.answers |= accepting_after(5)
-    async with open_world(server) as world:
+    async with open_world(server, start_grace=3.0) as world:
         await trio.sleep(100)
         await world.upstreams.wait_listed("a")
         assert server.connections == 1
