@@ -3,9 +3,9 @@
     connecting -> ready -> failed -> connecting ...        disabled        held -> connecting
     ready -> stopped -> connecting                          needs login -> connecting
 
-A server that may be used in both eras has a second one of these, its `session`: for handshake clients, if the first
-connection is stateless. It begins stopped, and is `absent` while it cannot be had, however it failed: the stateless
-connection then serves all clients.
+A server that may be used in both eras has a `Session` beside it, for handshake clients: used if the first connection is
+stateless. It begins stopped, and is `absent` while it cannot be had, however it failed: the stateless connection then
+serves all clients.
 
 Every end of a connection becomes a state, with its reason and the time of the next attempt; no failure of a server goes
 beyond this file. Entries of a server that is away stay in the catalog, so that a restart changes no client's list.
@@ -18,7 +18,7 @@ import random
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TypeGuard
+from typing import ClassVar, TypeGuard
 
 import trio
 
@@ -128,9 +128,9 @@ class Upstream:
     Args:
         sole_caller: returns the only client, once it is there, if there is only one.
         single_client: there can be only one client.
-        main: the upstream whose `session` this is.
 
     Attributes:
+        is_session: whether this is the session beside another one.
         session: the connection for handshake clients, beside this one if that is stateless; None if all clients are
             served over this one.
         for_sessions: the connection that serves handshake clients now: `session`, or this one. Every call looks, so
@@ -138,18 +138,13 @@ class Upstream:
         is_stateless: whether the connection is, or was at last, stateless.
     """
 
+    is_session: ClassVar[bool] = False
+    _stopped_event: ClassVar[type[ServerStopped | SessionClosed]] = ServerStopped
+
     def __init__(
-        self,
-        spec: ServerSpec,
-        runtime: Runtime,
-        sole_caller: Callable[[], Caller | None],
-        *,
-        single_client: bool,
-        main: Upstream | None = None,
+        self, spec: ServerSpec, runtime: Runtime, sole_caller: Callable[[], Caller | None], *, single_client: bool
     ) -> None:
         self._spec = spec
-        self.session: Upstream | None = None
-        self._main = main
         self.attempts = 0
         self.supervision_scope = trio.CancelScope()
         """Cancel it to end the supervision; `stopped` is set when it has ended."""
@@ -170,16 +165,11 @@ class Upstream:
         """Era and transport of the last connection."""
         self._negotiated: NegotiatedServer | None = None
         self.is_stateless = False
-        self.for_sessions: Upstream = self
-        self._is_session_due = False
-        """The absent session is to be tried again when a client could use it."""
         self._runtime = runtime
         self._sole_caller = sole_caller
         self._single_client = single_client
-        # A program is started for each of its connections. At a URL, a session that fails does not delay the other one.
-        is_joint = main is not None and isinstance(spec, StdioServer)
-        self._restarts: Restarts = main._restarts if main is not None and is_joint else Restarts()
-        self._pace: Pace = Pace() if main is None else main._pace
+        self._restarts = Restarts()
+        self._pace = Pace()
         self._catalog_sync: CatalogSync | None = None
         self._login_id = ""
         """The login with which the current connection began; empty without one."""
@@ -196,10 +186,10 @@ class Upstream:
         """Set when a stopped server is to be started."""
         self._started = trio.Event()
         """Set while the server is not `is_starting`."""
-        if main is not None:
-            self._state = Stopped(self.created_at)
-        elif spec.may_use_both_eras:
-            self.session = Upstream(_session_spec(spec), runtime, sole_caller, single_client=single_client, main=self)
+        self.session = Session(self) if spec.may_use_both_eras else None
+        self.for_sessions: Upstream = self
+        self._is_session_due = False
+        """The absent session is to be tried again when a client could use it."""
 
     @property
     def spec(self) -> ServerSpec:
@@ -215,11 +205,6 @@ class Upstream:
     def connections(self) -> tuple[Upstream, ...]:
         """This one, and its session if it may have one."""
         return (self,) if self.session is None else (self, self.session)
-
-    @property
-    def is_session(self) -> bool:
-        """Whether this is the session beside a stateless connection."""
-        return self._main is not None
 
     @property
     def negotiated(self) -> NegotiatedServer | None:
@@ -251,12 +236,12 @@ class Upstream:
         return self._runtime.gate.definitions.is_visible(self.spec.id, Kind.RESOURCE, uri, self.is_stateless)
 
     def _may_publish(self) -> bool:
-        """Whether this is still the connection of its era. A session is not once the first connection is one too."""
-        return self._is_current and (self._main is None or self._main.is_stateless)
+        """Whether this is still the connection of its era."""
+        return self._is_current
 
     def _is_alone(self) -> bool:
         """Whether the server can have no connection of the other era."""
-        return self._main is None and not (self.is_stateless and self.session is not None)
+        return not (self.is_stateless and self.session is not None)
 
     def serving(self, *, stateless: bool) -> Upstream:
         """The connection for clients of an era: that of their own era, if the server has one."""
@@ -265,6 +250,9 @@ class Upstream:
         if self._is_session_due and self.session is not None and self.is_stateless:
             self.session._used.set()
         return self.for_sessions
+
+    def begin(self) -> None:
+        """Start a session that was never open, because a client wants its lists."""
 
     def retire(self) -> None:
         """Publish and remember nothing more: another server has its place, or none."""
@@ -291,8 +279,6 @@ class Upstream:
         self.is_starting = isinstance(state, Connecting | Stopped)
         self.needs_login = isinstance(state, NeedsLogin)
         self._choose_for_sessions()
-        if self._main is not None:
-            self._main._choose_for_sessions()
         if not self.is_starting:
             self.listed.set()
             self._started.set()
@@ -385,25 +371,11 @@ class Upstream:
     def has_old_lists(self) -> bool:
         """Whether a list is old whose changes the server does not announce, or those of a session that is not open may
         be. Never of a server that is not connected."""
-        if (catalog_sync := self._catalog_sync) is None:
-            return self._may_open_again
-        return catalog_sync.has_old_lists
-
-    @property
-    def _may_open_again(self) -> bool:
-        """Whether this is a session that was open, here or for a former host, and whose server is connected."""
-        main, was_open = self._main, self._negotiated is not None
-        return main is not None and was_open and self.is_starting and isinstance(main._state, Ready)
+        return self._catalog_sync is not None and self._catalog_sync.has_old_lists
 
     def read_if_old(self, missed: Iterable[Kind] = ()) -> trio.Event | None:
         """Have old lists read; see `CatalogSync.read_if_old`. A session is opened for that."""
-        if self._catalog_sync is not None:
-            return self._catalog_sync.read_if_old(missed)
-        if not self._may_open_again:
-            return None
-        if isinstance(self._state, Stopped):
-            self._used.set()
-        return self._started
+        return None if self._catalog_sync is None else self._catalog_sync.read_if_old(missed)
 
     def refresh(self, kind: Kind) -> None:
         """Have a list read again that may be outdated."""
@@ -412,7 +384,7 @@ class Upstream:
 
     def _on_lists_changed(self, catalog_sync: CatalogSync, kinds: Iterable[Kind]) -> None:
         catalog_sync.mark_changed(kinds)
-        if self.session is not None and self.session._may_open_again:
+        if self.session is not None and self.session.may_open_again:
             self.session.read_if_old()  # a session that is not open hears nothing, but its clients are to be notified
 
     async def supervise(self, open_link: OpenLink) -> None:
@@ -429,8 +401,6 @@ class Upstream:
             await self._keep_connected(open_link)
 
     async def _keep_connected(self, open_link: OpenLink) -> None:
-        if self.is_session:
-            await self._wait_for_next()
         while True:
             await self._run_connection(open_link)
             await self._wait_for_next()
@@ -471,15 +441,13 @@ class Upstream:
 
     def _state_after(self, problem: BaseException, why: str) -> State:
         now, state = trio.current_time(), self._state
-        if self._main is None and _lacks_login(problem):
+        if _lacks_login(problem):
             return self._state_without_login(problem)
         if isinstance(problem, LoginChanged):
             return Connecting(now, None)
         may_work_at_once = self._switch_dialect(problem)
         if may_work_at_once and self._restarts.may_start(now):
             return Connecting(now, why)
-        if self._main is not None:
-            return self._state_without_session(self._main, problem, why)
         ready_for = now - state.since if isinstance(state, Ready) else 0.0
         delay = self._restarts.on_failure(ready_for, random.random(), now)
         # After HTTP+SSE, Streamable HTTP is tried again: the server may support it by now.
@@ -503,45 +471,9 @@ class Upstream:
         self._runtime.journal.note(ServerNeedsLogin(self.spec.id, why))
         return NeedsLogin(now, why)
 
-    def _state_without_session(self, main: Upstream, problem: BaseException, why: str) -> State:
-        """The state of a session that failed. One that was used is opened again at once, unless the one before failed
-        early, too. One that lacks a login is opened when it is needed after the login, for which the first connection
-        waits."""
-        now, state, journal, restarts = trio.current_time(), self._state, self._runtime.journal, self._restarts
-        is_refused = _is_refusal(problem)
-        if isinstance(problem, trio.TooSlowError) and isinstance(self.spec, HttpServer):
-            # A longer start_timeout would not help, because of SESSION_START_TIMEOUT.
-            why = f"it was not open within {self.spec.start_timeout:g} s; with eras: one, none is opened"
-        if isinstance(state, Ready) and not is_refused:
-            ready_for = now - state.since
-            restarts.on_failure(ready_for, random.random(), now)
-            if restarts.failures == 1 and restarts.within_intensity(now):
-                journal.note(SessionFailed(self.spec.id, why, reopens=True))
-                was_used = state.client.idle_seconds < ready_for or len(self.watches)
-                return Connecting(now, why) if was_used else self._stopped()
-        lacks_login = _lacks_login(problem) and not isinstance(main.state, Ready)
-        if not isinstance(state, Absent) and not lacks_login:
-            journal.note(SessionAbsent(self.spec.id, why) if is_refused else SessionFailed(self.spec.id, why))
-        is_reached = not (
-            isinstance(problem, Unreachable) or (isinstance(problem, HttpRefused) and problem.status >= 500)
-        )
-        if not is_reached and isinstance(main.state, Ready):
-            main.state.client.era_doubted.set()  # it may not have noticed that the server is away
-        self._used = trio.Event()
-        self.negotiated = None
-        if self._may_publish():
-            self._runtime.catalog.withdraw_session(self.spec.id)
-        self.watches.move_to(main.watches)
-        if lacks_login:
-            return self._stopped()
-        return Absent(now, f"it accepts no session: {why}" if is_refused else f"its session failed: {why}", is_reached)
-
     async def _wait_for_next(self) -> None:
         """Wait until the next connection is to be made."""
         state = self._state
-        if isinstance(state, Absent):
-            await self._wait_until_due()
-            return
         if isinstance(state, Stopped):
             await self._used.wait()
         elif isinstance(state, Failed | NeedsLogin):
@@ -550,15 +482,6 @@ class Upstream:
                 await self._wait_login_changed()
         if not isinstance(state, Connecting):
             self.state = Connecting(trio.current_time(), state.why if isinstance(state, Failed) else None)
-
-    async def _wait_until_due(self) -> None:
-        """Wait until an absent session is to be tried again: when a client uses the server, after ABSENT_FOR."""
-        assert self._main is not None
-        with trio.move_on_after(ABSENT_FOR):
-            await self._used.wait()
-        self._main._is_session_due = True
-        await self._used.wait()
-        self._main._is_session_due = False
 
     async def _wait_login_changed(self) -> None:
         """Wait for another login than that of the last connection: for ever if the server has none."""
@@ -586,24 +509,6 @@ class Upstream:
         self._catalog_sync = None
         return Stopped(trio.current_time())
 
-    def _on_main_connected(self, *, was_stateless: bool) -> None:
-        """Open an absent session again if it could not be reached before. If the server had no stateless connection
-        before, its lists were those of its only connection, so it is not known what the session will list."""
-        if isinstance(self._state, Absent) and not self._state.is_reached:
-            self.state = Connecting(trio.current_time(), self._state.why)
-            self._used.set()
-        if not was_stateless and not isinstance(self._state, Ready):
-            self._runtime.catalog.hide_session(self.spec.id)
-            self.negotiated = None
-            if self.is_starting:
-                self.listed = trio.Event()
-
-    def begin(self) -> None:
-        """Start a session that was never open, because a client wants its lists."""
-        if self._negotiated is None and isinstance(self._state, Stopped) and not self._used.is_set():
-            self.created_at = trio.current_time()
-            self._used.set()
-
     async def _close_when_idle(self, client: Client, connected: trio.CancelScope) -> None:
         """Close the connection when it was not used for as long as `idle` says."""
         if self.spec.idle is None:
@@ -611,8 +516,7 @@ class Upstream:
         while (left := self.spec.idle - client.idle_seconds) > 0 or len(self.watches):  # noqa: ASYNC110 - time passes
             await trio.sleep(max(left, MIN_IDLE_CHECK))
         self.state = self._stopped()  # at once: what is used from now on waits for the next connection
-        stopped = SessionClosed if self.is_session else ServerStopped
-        self._runtime.journal.note(stopped(self.spec.id, self.spec.idle))
+        self._runtime.journal.note(self._stopped_event(self.spec.id, self.spec.idle))
         connected.cancel("it was not used")
 
     async def _wait_until_launchable(self) -> None:
@@ -630,7 +534,7 @@ class Upstream:
 
     def _switch_dialect(self, problem: BaseException) -> bool:
         """Set another dialect if the failure shows which one the server needs. Returns whether it was changed."""
-        if self.is_session or not isinstance(self.state, Connecting):
+        if not isinstance(self.state, Connecting):
             return False
         if isinstance(problem, HandshakeOnly):
             self.dialect = replace(self.dialect, may_be_stateless=False)
@@ -671,7 +575,7 @@ class Upstream:
             async with opening as client:
                 stateless = client.negotiated.revision.stateless
                 if self.session is not None and stateless:
-                    self.session._on_main_connected(was_stateless=self.is_stateless)
+                    self.session.on_main_connected(was_stateless=self.is_stateless)
                 self.negotiated = client.negotiated
                 # A slow stateless server may have got `initialize` and may still end because of it. The next connection
                 # does not send it.
@@ -694,19 +598,7 @@ class Upstream:
                 startup.deadline = float("inf")
                 self._catalog_sync = catalog_sync
                 self.state = Ready(trio.current_time(), client)
-                if self.is_session:
-                    if self._may_publish():
-                        self._runtime.catalog.show_session(self.spec.id)
-                    self._runtime.journal.note(SessionOpened(self.spec.id, client.negotiated.revision.name))
-                else:
-                    self._runtime.journal.note(
-                        ServerReady(
-                            self.spec.id,
-                            excerpt(client.negotiated.server),
-                            self._counts(),
-                            trio.current_time() - started_at,
-                        )
-                    )
+                self._on_ready(client.negotiated, trio.current_time() - started_at)
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(catalog_sync.run)
                     nursery.start_soon(self._close_when_idle, client, connected)
@@ -716,6 +608,11 @@ class Upstream:
                     # Handled at once: ending the process may take seconds, and calls must not wait for it.
                     self._end(client.peer.lost, str(client.peer.lost))
                     raise client.peer.lost
+
+    def _on_ready(self, negotiated: NegotiatedServer, seconds: float) -> None:
+        lists = ((kind, self._runtime.catalog.listed(self.spec.id, kind, stateless=self.is_stateless)) for kind in Kind)
+        counts = describe_counts((kind, len(entries or ())) for kind, entries in lists)
+        self._runtime.journal.note(ServerReady(self.spec.id, excerpt(negotiated.server), counts, seconds))
 
     async def _recall(self) -> None:
         """Publish what is remembered of the server. Where nothing is remembered of the session, its clients see what is
@@ -757,13 +654,10 @@ class Upstream:
                 stateless=stateless,
                 remembered=True,
             )
-        if self.is_session and self._may_publish():
-            self._runtime.catalog.show_session(self.spec.id)
         return True
 
     def _log_listeners(self) -> Collection[Caller]:
-        callers = self._runtime.log_levels.callers(self.spec.id)
-        return callers if not self.is_session else [each for each in callers if not each.abilities.retries]
+        return self._runtime.log_levels.callers(self.spec.id)
 
     def _mark_unsaved(self, kind: Kind) -> None:
         self._unsaved.add(kind)
@@ -796,9 +690,135 @@ class Upstream:
             self._runtime.journal.note(InternalError(self.spec.id, problem))
         return True
 
-    def _counts(self) -> str:
-        lists = ((kind, self._runtime.catalog.listed(self.spec.id, kind, stateless=self.is_stateless)) for kind in Kind)
-        return describe_counts((kind, len(entries or ())) for kind, entries in lists)
+
+class Session(Upstream):
+    """The session beside the stateless connection of a server. `main` has that connection."""
+
+    is_session = True
+    _stopped_event = SessionClosed
+
+    def __init__(self, main: Upstream) -> None:
+        super().__init__(_session_spec(main.spec), main._runtime, main._sole_caller, single_client=main._single_client)
+        self._main = main
+        self._state = Stopped(self.created_at)
+        self._pace = main._pace
+        # A program is started for each of its connections. At a URL, a session that fails does not delay the other one.
+        if isinstance(main.spec, StdioServer):
+            self._restarts = main._restarts
+
+    def begin(self) -> None:
+        if self._negotiated is None and isinstance(self._state, Stopped) and not self._used.is_set():
+            self.created_at = trio.current_time()
+            self._used.set()
+
+    @property
+    def may_open_again(self) -> bool:
+        """Whether it was open, here or for a former host, and will be once it is used, because its server is
+        connected."""
+        return self._negotiated is not None and self.is_starting and isinstance(self._main.state, Ready)
+
+    @property
+    def has_old_lists(self) -> bool:
+        return super().has_old_lists if self._catalog_sync is not None else self.may_open_again
+
+    def read_if_old(self, missed: Iterable[Kind] = ()) -> trio.Event | None:
+        if self._catalog_sync is not None or not self.may_open_again:
+            return super().read_if_old(missed)
+        if isinstance(self._state, Stopped):
+            self._used.set()
+        return self._started
+
+    def on_main_connected(self, *, was_stateless: bool) -> None:
+        """Open an absent session again if it could not be reached before. If the server had no stateless connection
+        before, its lists were those of its only connection, so it is not known what the session will list."""
+        if isinstance(self._state, Absent) and not self._state.is_reached:
+            self.state = Connecting(trio.current_time(), self._state.why)
+            self._used.set()
+        if not was_stateless and not isinstance(self._state, Ready):
+            self._runtime.catalog.hide_session(self.spec.id)
+            self.negotiated = None
+            if self.is_starting:
+                self.listed = trio.Event()
+
+    def _choose_for_sessions(self) -> None:
+        self._main._choose_for_sessions()
+
+    def _may_publish(self) -> bool:
+        return super()._may_publish() and self._main.is_stateless  # otherwise the first connection is a session, too
+
+    def _is_alone(self) -> bool:
+        return False
+
+    async def _keep_connected(self, open_link: OpenLink) -> None:
+        await self._wait_for_next()
+        await super()._keep_connected(open_link)
+
+    def _switch_dialect(self, problem: BaseException) -> bool:
+        return False
+
+    def _state_after(self, problem: BaseException, why: str) -> State:
+        """The state of a session that failed. One that was used is opened again at once, unless the one before failed
+        early, too. One that lacks a login is opened when it is needed after the login, for which the first connection
+        waits."""
+        now, state, main = trio.current_time(), self._state, self._main
+        if isinstance(problem, LoginChanged):
+            return Connecting(now, None)
+        journal, restarts, is_refused = self._runtime.journal, self._restarts, _is_refusal(problem)
+        if isinstance(problem, trio.TooSlowError) and isinstance(self.spec, HttpServer):
+            # A longer start_timeout would not help, because of SESSION_START_TIMEOUT.
+            why = f"it was not open within {self.spec.start_timeout:g} s; with eras: one, none is opened"
+        if isinstance(state, Ready) and not is_refused:
+            ready_for = now - state.since
+            restarts.on_failure(ready_for, random.random(), now)
+            if restarts.failures == 1 and restarts.within_intensity(now):
+                journal.note(SessionFailed(self.spec.id, why, reopens=True))
+                was_used = state.client.idle_seconds < ready_for or len(self.watches)
+                return Connecting(now, why) if was_used else self._stopped()
+        lacks_login = _lacks_login(problem) and not isinstance(main.state, Ready)
+        if not isinstance(state, Absent) and not lacks_login:
+            journal.note(SessionAbsent(self.spec.id, why) if is_refused else SessionFailed(self.spec.id, why))
+        is_reached = not (
+            isinstance(problem, Unreachable) or (isinstance(problem, HttpRefused) and problem.status >= 500)
+        )
+        if not is_reached and isinstance(main.state, Ready):
+            main.state.client.era_doubted.set()  # it may not have noticed that the server is away
+        self._used = trio.Event()
+        self.negotiated = None
+        if self._may_publish():
+            self._runtime.catalog.withdraw_session(self.spec.id)
+        self.watches.move_to(main.watches)
+        if lacks_login:
+            return self._stopped()
+        return Absent(now, f"it accepts no session: {why}" if is_refused else f"its session failed: {why}", is_reached)
+
+    async def _wait_for_next(self) -> None:
+        """Wait until it is to be opened. An absent one is tried again when a client uses the server, after
+        ABSENT_FOR."""
+        if not isinstance(self._state, Absent):
+            await super()._wait_for_next()
+            return
+        with trio.move_on_after(ABSENT_FOR):
+            await self._used.wait()
+        self._main._is_session_due = True
+        await self._used.wait()
+        self._main._is_session_due = False
+
+    def _on_ready(self, negotiated: NegotiatedServer, seconds: float) -> None:
+        self._show()
+        self._runtime.journal.note(SessionOpened(self.spec.id, negotiated.revision.name))
+
+    async def _publish_remembered(self) -> bool:
+        is_published = await super()._publish_remembered()
+        if is_published:
+            self._show()
+        return is_published
+
+    def _show(self) -> None:
+        if self._may_publish():
+            self._runtime.catalog.show_session(self.spec.id)
+
+    def _log_listeners(self) -> Collection[Caller]:
+        return [each for each in super()._log_listeners() if not each.abilities.retries]
 
 
 def _session_spec(spec: ServerSpec) -> ServerSpec:
