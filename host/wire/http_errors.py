@@ -151,6 +151,12 @@ def bad_authorities() -> Unreachable:
     return Unreachable(f"it cannot be reached: {why}", "correct SSL_CERT_FILE")
 
 
+def unreachable(problem: BaseException) -> Unreachable:
+    """The error for an exception that was raised in place of a connection; its words are those of `connect_failure`."""
+    why, remedy = connect_failure(problem)
+    return Unreachable(f"it cannot be reached: {why}", remedy)
+
+
 def connect_failure(problem: BaseException) -> tuple[str, str]:
     """The reason why a connection could not be made, and what to do, in fixed words, so that they contain no
     address."""

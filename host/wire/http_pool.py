@@ -25,11 +25,10 @@ from host.wire.http_errors import (
     Broken,
     ProxyRefused,
     ProxyUnreachable,
-    Unreachable,
     aborted,
     bad_authorities,
     bad_proxy,
-    connect_failure,
+    unreachable,
 )
 from host.wire.http_parser import BadResponse, ResponseParser
 from host.wire.link import LinkLost
@@ -260,8 +259,7 @@ class Pool:
         except (*STREAM_ERRORS, trio.TooSlowError, UnicodeError) as problem:
             if self._is_aborted:
                 raise aborted() from None
-            why, remedy = connect_failure(problem)
-            raise Unreachable(f"it cannot be reached: {why}", remedy) from problem
+            raise unreachable(problem) from problem
 
     def _rendered(self, method: str, url: Url, headers: Headers) -> bytes:
         """The head of a request, but for its length and its end. Those of the last lists of headers are kept, because

@@ -27,11 +27,10 @@ from host.wire.http_errors import (
     Broken,
     ProxyRefused,
     ProxyUnreachable,
-    Unreachable,
     aborted,
     bad_proxy,
     causes_of,
-    connect_failure,
+    unreachable,
 )
 from host.wire.http_network import Backend, TooManyInterim
 from host.wire.http_pool import IDLE_EXPIRY, SOCKET_OPTIONS, Headers, tls_context
@@ -73,12 +72,10 @@ class HttpxTransport:
             with self._waits.begin():
                 return HttpxResponse(await self._transport.handle_async_request(request), self._waits)
         except httpx.ProxyError as problem:
-            why, remedy = connect_failure(ProxyRefused())
-            raise Unreachable(f"it cannot be reached: {why}", remedy) from problem
+            raise unreachable(ProxyRefused()) from problem
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, UnicodeError) as problem:
             has_proxy = isinstance(self._transport, _Pool) and self._transport.has_proxy
-            why, remedy = connect_failure(_connect_problem(problem, has_proxy=has_proxy))
-            raise Unreachable(f"it cannot be reached: {why}", remedy) from problem
+            raise unreachable(_connect_problem(problem, has_proxy=has_proxy)) from problem
         except httpx.HTTPError as problem:
             raise Broken(_broken_reason(problem)) from problem
 
@@ -192,7 +189,7 @@ def _proxy(proxy: Url) -> httpcore.Proxy:
 
 
 def _connect_problem(problem: Exception, *, has_proxy: bool) -> Exception:
-    """The problem for `connect_failure`, of an exception that httpx raises when no connection could be made."""
+    """The problem for `unreachable`, of an exception that httpx raises when no connection could be made."""
     if isinstance(problem, httpx.ConnectTimeout):
         return trio.TooSlowError()
     if not has_proxy or any(isinstance(cause, ssl.SSLError) for cause in causes_of(problem)):
