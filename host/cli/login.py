@@ -89,15 +89,17 @@ def _config(selection: Selection, server: str | None = None) -> Config:
     if selection.config is not None:
         return load_config(str(selection.config))
     try:
-        config = load_config(find_config("name it with --config"))
+        file = find_config("name it with --config")
+    except CommandFailed:
+        if not (targets := selection.scope().all()):
+            raise
+    else:
+        config = load_config(file)
         if server is None or server in config.servers:
             return config
         targets = [each for each in selection.scope().all() if server in each.servers()]
         if not targets:
             return config
-    except CommandFailed:
-        if not (targets := selection.scope().all()):
-            raise
     file = only(targets).config
     print(f"colonnade: the configuration is {visible(file)}", file=sys.stderr)
     return load_config(file)
