@@ -215,11 +215,11 @@ class OutstandingRequests(Generic[T]):
         except (ValueError, KeyError):
             raise ValueError("a progress notification without a token") from None
         if type(token) is int:  # `True == 1`
-            if token in self._cancelled_tokens:
-                return None
             report = self._progress.get(token)
             if report is not None:
                 report(params)
+                return None
+            if token in self._cancelled_tokens:
                 return None
         return f"{token!r:.80}"
 
