@@ -188,8 +188,6 @@ class Upstream:
         """Set while the server is not `is_starting`."""
         self.session = Session(self) if spec.may_use_both_eras else None
         self.for_sessions: Upstream = self
-        self._is_session_due = False
-        """The absent session is to be tried again when a client could use it."""
 
     @property
     def spec(self) -> ServerSpec:
@@ -247,7 +245,7 @@ class Upstream:
         """The connection for clients of an era: that of their own era, if the server has one."""
         if stateless:
             return self
-        if self._is_session_due and self.session is not None and self.is_stateless:
+        if self.session is not None and self.session.is_due and self.is_stateless:
             self.session._used.set()
         return self.for_sessions
 
@@ -700,6 +698,8 @@ class Session(Upstream):
     def __init__(self, main: Upstream) -> None:
         super().__init__(_session_spec(main.spec), main._runtime, main._sole_caller, single_client=main._single_client)
         self._main = main
+        self.is_due = False
+        """It is absent, and to be tried again when a client could use it."""
         self._state = Stopped(self.created_at)
         self._pace = main._pace
         # A program is started for each of its connections. At a URL, a session that fails does not delay the other one.
@@ -799,9 +799,9 @@ class Session(Upstream):
             return
         with trio.move_on_after(ABSENT_FOR):
             await self._used.wait()
-        self._main._is_session_due = True
+        self.is_due = True
         await self._used.wait()
-        self._main._is_session_due = False
+        self.is_due = False
 
     def _on_ready(self, negotiated: NegotiatedServer, seconds: float) -> None:
         self._show()
