@@ -195,24 +195,22 @@ def _explain(error: yaml.MarkedYAMLError, text: str, mark: Mark, events: list[tu
         return "tabs are not allowed for indentation in YAML; use spaces"
     if "tag" in problem:
         return _NO_TAGS
-    usual = _usual_mistake(
-        problem, error.context or "", _mark(error.context_mark), mark, line[: mark.column - 1], events
-    )
+    usual = _usual_mistake(error, mark, line[: mark.column - 1], events)
     hint = "; inside {...} or [...] a value with ${...} needs quotes" if "${" in line else ""
     return f"this is not YAML: {usual or problem or 'it cannot be read'}{hint}"
 
 
 def _usual_mistake(
-    problem: str, context: str, begin: Mark, place: Mark, before: str, events: list[tuple[yaml.Event, Mark]]
+    error: yaml.MarkedYAMLError, place: Mark, before: str, events: list[tuple[yaml.Event, Mark]]
 ) -> str | None:
     """The words for a mistake in an indentation, a bracket, a quote or a colon; None for others.
 
     Args:
-        problem: the parser's words, about `place`.
-        context: its words for the construct that begins at `begin`.
-        before: the line in front of `place`.
-        events: those in front of `place`.
+        place: where it was found.
+        before: the line in front of that.
+        events: those in front of that.
     """
+    problem, context, begin = error.problem or "", error.context or "", _mark(error.context_mark)
     found = problem.rpartition(" '")[2].removesuffix("'")
     if context == "while scanning a quoted scalar":
         return f"the quote in line {begin.line} is not closed"
