@@ -121,6 +121,22 @@ class Wire:
         return bool(data)
 
 
+@asynccontextmanager
+async def serving_tcp(serve: Callable[[trio.SocketStream], Awaitable[None]]) -> AsyncIterator[int]:
+    """A server on a port of its own."""
+
+    async def guarded(stream: trio.SocketStream) -> None:
+        try:
+            await serve(stream)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(trio.serve_tcp, guarded, 0)
+        yield listeners[0].socket.getsockname()[1]
+        nursery.cancel_scope.cancel()
+
+
 class Chosen:
     """The client of the present test: "built-in" or "httpx". Set by the fixture `client`."""
 

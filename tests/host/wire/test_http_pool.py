@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -40,6 +40,7 @@ from tests.host.wire.http_servers import (
     in_memory,
     only,
     serving,
+    serving_tcp,
     transport,
     until,
 )
@@ -491,22 +492,6 @@ def trusting(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
 
     monkeypatch.setattr(http_pool, "tls_context", tls_context)  # so that the cache is cleared after the test, too
     return trust
-
-
-@asynccontextmanager
-async def serving_tcp(serve: Callable[[trio.SocketStream], Awaitable[None]]) -> AsyncIterator[int]:
-    """A server on a port of its own."""
-
-    async def guarded(stream: trio.SocketStream) -> None:
-        try:
-            await serve(stream)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            return
-
-    async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(trio.serve_tcp, guarded, 0)
-        yield listeners[0].socket.getsockname()[1]
-        nursery.cancel_scope.cancel()
 
 
 async def answer_all(stream: trio.abc.Stream, number: int, heard: list[Heard] | None = None) -> None:

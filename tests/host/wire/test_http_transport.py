@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -49,6 +49,7 @@ from tests.host.wire.http_servers import (
     answered,
     in_memory,
     serving,
+    serving_tcp,
     streaming,
     transport,
 )
@@ -348,18 +349,12 @@ async def test_a_server_with_tls_is_suspected_until_it_responds_without(tmp_path
     context.load_cert_chain(*write_certificate(tmp_path))
 
     async def handshake(stream: trio.SocketStream) -> None:
-        with suppress(trio.BrokenResourceError):
-            await trio.SSLStream(stream, context, server_side=True).do_handshake()
-        await stream.aclose()
+        await trio.SSLStream(stream, context, server_side=True).do_handshake()
 
-    async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(trio.serve_tcp, handshake, 0)
-        url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}/mcp"
-        async with open_origin(url, {}, transport()) as origin:
-            with pytest.raises(Broken) as caught:
-                await ask(origin)
+    async with serving_tcp(handshake) as port, open_origin(f"http://127.0.0.1:{port}/mcp", {}, transport()) as origin:
+        with pytest.raises(Broken) as caught:
+            await ask(origin)
         assert caught.value.remedy == TLS_REMEDY
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_server_that_sends_an_alert_of_tls_is_suspected() -> None:
