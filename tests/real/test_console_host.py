@@ -513,6 +513,7 @@ def test_a_hostile_server_runs_no_script(tmp_path: Path, context: BrowserContext
             each.click()
         expect(page.locator(".tried").first).to_be_visible()
         page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+        expect(page.get_by_role("log", name="The log of dying")).to_contain_text("<img src=x")
 
         assert page.locator("img, iframe, object, embed, video, audio, form, base, meta[http-equiv]").count() == 0
         assert page.locator("script").count() == 1
