@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ from tests.kit.servers.offering import offer
 
 from .clients import PATIENCE, SDK_LEAKS, LineClient, sdk, text_of
 from .running import BARE_PYTHON, COLONNADE, SERVERS, START, STOP, Running, colonnade, serving, until, write_config
-from .test_console import ATTACKS, FORM, browsing
+from .test_console import ATTACKS, FORM, browsing, expect_empty_frame
 
 pytestmark = [
     pytest.mark.browser,
@@ -187,6 +186,7 @@ def test_a_call_waits_for_a_person_at_the_console(
         expect(page.locator("#refused article")).to_have_count(0)
 
         page.get_by_role("button", name="Revoke the grant for create_issue").click()
+        expect(page.locator("#grants")).to_contain_text("You have granted nothing that lasts.")
         again = call()
         expect(asked(page)).to_be_visible()
         press(asked(page), "Deny")
@@ -396,18 +396,12 @@ def _page_elsewhere(context: BrowserContext, page: Page, origin: str, other: Els
         evil.goto(f"http://{host}:{other.port}/console/elsewhere")
         assert evil.evaluate("sessionStorage.length") == 0
         assert set(evil.evaluate(ATTACKS, [origin, secret])) == {"failed"}
-        evil.wait_for_function("window.frames.length === 1")
-        until(partial(_frames_nothing, evil), "the frame stays empty")
+        expect_empty_frame(evil)
         evil.evaluate(FORM, origin)
         expect(evil.locator("body")).to_contain_text("the console takes requests of its own page only")
         evil.close()
     assert any("colonnade_console_" in cookie for cookie in other.heard), "the cookie did get to the other port"
     expect(page.locator("#confirmations article")).to_have_count(2)
-
-
-def _frames_nothing(page: Page) -> bool:
-    page.evaluate("0")  # what the browser has to say is heard meanwhile
-    return [frame.url for frame in page.frames[1:]] == ["chrome-error://chromewebdata/"]
 
 
 EVIL = (
