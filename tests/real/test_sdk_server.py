@@ -270,8 +270,9 @@ async def test_a_server_over_http_that_is_restarted_comes_back(tmp_path: Path, e
             assert "web__weather" in await client.names()
 
 
-@pytest.mark.parametrize("eras", [pytest.param("one", marks=pytest.mark.slow), "both"])
-@pytest.mark.parametrize("client", ["built-in", pytest.param("httpx", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("eras", ["one", "both"])
+@pytest.mark.parametrize("client", ["built-in", "httpx"])
 async def test_a_call_whose_session_the_server_has_forgotten_is_sent_once_more(
     tmp_path: Path, eras: str, client: str
 ) -> None:
@@ -290,6 +291,7 @@ async def test_a_call_whose_session_the_server_has_forgotten_is_sent_once_more(
             assert log.read_text().splitlines().count("tools/call") == 2
 
 
+@pytest.mark.slow
 async def test_a_server_behind_a_balancer_without_affinity_serves_clients_with_a_session(tmp_path: Path) -> None:
     """It accepts sessions, and does not know them at the next request: such clients are served statelessly."""
     log, forgets = tmp_path / "web.log", tmp_path / "web.log.forgets"
