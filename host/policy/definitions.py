@@ -138,7 +138,8 @@ class Definitions:
             self._held_templates.pop((server, prepared.stateless), None)
         if kind is Kind.TOOL:
             self._claims[server, prepared.stateless] = prepared.claims
-        self._record_changes(changes, prepared.summary)
+        if not self._record_changes(changes, prepared.summary) and prepared.prepared.returned:
+            self._policies.begin_epoch()  # its definition did not change; but people were asked about it without one
         return True
 
     def listed_definition(self, server: str, kind: Kind, definition: bytes) -> Steps[bytes]:

@@ -140,6 +140,8 @@ class PreparedPins:
     """The reason why new items could not be stored."""
     lost: str | None
     remembered: bool = False
+    returned: bool = False
+    """An item is offered that is not among the former offers."""
 
     def status(self, name: str) -> PinStatus:
         """Status of an offered item after the commit."""
@@ -358,7 +360,10 @@ class Pins:
             except StateError as error:
                 problem = f"{error}; new offers of servers are held back"
         items = self._items(server, kind)
-        reading = PreparedPins(server, kind, offered, trust, before, offers, items, [], problem, lost)
+        returned = before is not None and not before.keys() >= offers.keys()
+        reading = PreparedPins(
+            server, kind, offered, trust, before, offers, items, [], problem, lost, returned=returned
+        )
         for name, offer in offers.items():
             yield None
             item, old = known.get(name), None if seen is None else seen.get(name)

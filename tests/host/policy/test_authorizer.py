@@ -256,6 +256,30 @@ async def test_new_definitions_void_the_questions_about_former_ones() -> None:
             nursery.cancel_scope.cancel()
 
 
+async def test_a_definition_that_is_offered_again_voids_the_questions_asked_without_it() -> None:
+    """It is approved as it was, so nothing about it is new; but an answer would not be for it."""
+    refused: list[Exception] = []
+
+    async def wait(opened: Gate) -> None:
+        try:
+            await opened.admit(call(), "asking", Kind.TOOL, "create_x")
+        except StaleApproval as problem:
+            refused.append(problem)
+
+    with gate() as opened, opened.authorizer.confirmations.attach(Channel.CONSOLE):
+        offers(opened, "asking", "create_x", "create_y")
+        offers(opened, "asking", "create_y")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait, opened)
+            nursery.start_soon(asked_quietly, opened, "create_y")
+            await wait_all_tasks_blocked()
+            offers(opened, "asking", "create_x", "create_y")
+            await wait_all_tasks_blocked()
+            assert [pending.access.name for pending in opened.authorizer.confirmations.list_all()] == ["create_y"]
+            assert len(refused) == 1
+            nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("named", [True, False])
 async def test_a_client_answers_only_where_the_configuration_says_so(named: bool) -> None:
     answers = (Channel.CONSOLE, Channel.CLIENT) if named else (Channel.CONSOLE,)
