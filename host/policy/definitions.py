@@ -138,8 +138,8 @@ class Definitions:
             self._held_templates.pop((server, prepared.stateless), None)
         if kind is Kind.TOOL:
             self._claims[server, prepared.stateless] = prepared.claims
-        if not self._record_changes(changes, prepared.summary) and prepared.prepared.returned:
-            self._policies.begin_epoch()  # its definition did not change; but people were asked about it without one
+        if not self._record_changes(changes, prepared.summary) and prepared.prepared.has_additions:
+            self._policies.begin_epoch()  # people may have been asked about an entry without a definition
         return True
 
     def listed_definition(self, server: str, kind: Kind, definition: bytes) -> Steps[bytes]:

@@ -140,8 +140,8 @@ class PreparedPins:
     """The reason why new items could not be stored."""
     lost: str | None
     remembered: bool = False
-    returned: bool = False
-    """An item is offered that is not among the former offers."""
+    has_additions: bool = False
+    """Whether an item is offered that is not among the former offers."""
 
     def status(self, name: str) -> PinStatus:
         """Status of an offered item after the commit."""
@@ -360,9 +360,9 @@ class Pins:
             except StateError as error:
                 problem = f"{error}; new offers of servers are held back"
         items = self._items(server, kind)
-        returned = before is not None and not before.keys() >= offers.keys()
+        adds = before is not None and not before.keys() >= offers.keys()
         reading = PreparedPins(
-            server, kind, offered, trust, before, offers, items, [], problem, lost, returned=returned
+            server, kind, offered, trust, before, offers, items, [], problem, lost, has_additions=adds
         )
         for name, offer in offers.items():
             yield None
