@@ -46,8 +46,8 @@ soak: $(INSTALLED_DEV)  ## 12000 calls whose servers send requests to clients: e
 attack: $(INSTALLED_DEV)  ## hostile servers and clients beside a good one; ATTACK="--scale 0.1" for three minutes of it
 	$(BIN)/python -m tests.attack $(ATTACK)
 
-bench: $(INSTALLED_DEV)  ## the processor time of a call, beside a bare sketch and other proxies: docs/performance.md; QUICK=1
-	$(BIN)/python -m tests.bench $(if $(QUICK),--quick) $(BENCH)
+bench: $(INSTALLED_DEV)  ## the processor time of a call, beside a bare sketch and other proxies: docs/performance.md; QUICK=1, AGAINST=COMMIT
+	$(BIN)/python -m tests.bench $(if $(QUICK),--quick) $(if $(AGAINST),--against $(AGAINST)) $(BENCH)
 
 browser: $(INSTALLED_DEV)  ## the web console in a real browser; needs chromium
 	$(BIN)/python -m pytest -n 2 -m browser tests/real

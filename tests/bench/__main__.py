@@ -4,6 +4,7 @@
     .venv/bin/python -m tests.bench --quick   what the limits need, in five minutes; writes nothing
     ... --write     writes also after a quick run
     ... --check     fails if a limit does not hold in the better quartile of the rounds either
+    ... --against COMMIT  the lanes of this checkout beside those of another, in turns; fails if one became dearer
     ... --only WORD only sections with this word in their title, without the cold starts; writes nothing
 
 All samples are in build/bench/results.json. How it is measured: docs/performance.md.
@@ -20,6 +21,7 @@ import sys
 import time
 from contextlib import ExitStack
 
+from tests.bench.against import compare
 from tests.bench.build import BUILD, fixed_hash
 from tests.bench.cold_start import cold_starts
 from tests.bench.lanes import DECIDING, QUICK, SECTIONS
@@ -32,6 +34,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="only what the limits need, in fewer rounds")
     parser.add_argument("--write", action="store_true", help="write docs/performance.md also after a quick run")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a limit fails")
+    parser.add_argument("--against", metavar="COMMIT", help="compare this checkout with another commit")
     parser.add_argument("--only", metavar="WORD", help="only sections with this word in their title")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no program is left behind
@@ -40,6 +43,8 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # for 900 connections on both sides
 
     sections = [section for section in SECTIONS if not arguments.only or arguments.only in section.title]
+    if arguments.against:
+        return compare(arguments.against, sections, arguments.quick, tell)
     if arguments.quick:
         sections = [quick for section in sections if (quick := section.quick()) is not None]
     found: list[SectionResults] = []

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +114,28 @@ def _url(port: int) -> str:
     return f"http://127.0.0.1:{port}/mcp"
 
 
+def of_checkout(contender: Contender, program: Sequence[str], seed: int) -> Contender:
+    """This Colonnade as another checkout has it, started by `program`. Hosts of one seed hash alike."""
+
+    def start(target: Target, folder: Path) -> Start:
+        start = contender.start(target, folder)
+        environment = {**start.environment, "PYTHONHASHSEED": str(seed)}
+        return replace(start, command=[*program, *start.command[1:]], environment=environment)
+
+    return replace(contender, start=start)
+
+
+def _two_secrets(target: Target, folder: Path) -> Start:
+    """A server that is given two secrets, as headers or in its environment."""
+    names = {"API_KEY": "one", "API_TOKEN": "two"}
+    for name, file in names.items():
+        (folder / file).write_text(f"{name.lower()}-0123456789abcdef0123456789abcdef")
+    given = {name: f"${{file:{file}}}" for name, file in names.items()}
+    if isinstance(target.where, list):
+        return _colonnade({}, {"env": given})(target, folder)
+    return _colonnade({}, {"headers": {name.replace("_", "-"): value for name, value in given.items()}})(target, folder)
+
+
 SKETCH = Contender("bare sketch", _sketch)
 _HTTPX = Contender("Colonnade with client: httpx", _colonnade({}, {"client": "httpx"}), tool="s#__echo")
 COLONNADES = [
@@ -122,6 +144,14 @@ COLONNADES = [
     _HTTPX,
 ]
 """The first is the one that the limits hold for; all are measured."""
+_CHECKED = {"more": {"type": "string", "prefix": "y", "max_len": 1024 * 1024}, "size": {"range": [0, 1024]}}
+CONDITIONED = Contender(
+    "Colonnade with a condition",
+    _colonnade({}, {"consent": {"tools": {"allow": [{"name": "echo", "when": _CHECKED}], "default": "deny"}}}),
+    tool="s#__echo",
+)
+"""Its rule looks at the argument `more` (`Calls.argument`) and at a number."""
+TWO_SECRETS = Contender("Colonnade with two secrets", _two_secrets, tool="s#__echo")
 FASTMCP_DEFAULT = Contender(f"{FASTMCP.replace('==', ' ')}, default", _fastmcp("default"))
 FASTMCP_TUNED = Contender(f"{FASTMCP.replace('==', ' ')}, tuned", _fastmcp("tuned"))
 MCP_PROXY_DEFAULT = Contender(MCP_PROXY.replace("==", " "), _mcp_proxy)

@@ -77,10 +77,13 @@ class Check:
         return self.measured is None or self.measured.low > self.most
 
     @property
+    def verdict(self) -> str:
+        return "holds" if self.holds else "FAILS" if self.fails else "close"
+
+    @property
     def line(self) -> str:
-        verdict = "holds" if self.holds else "FAILS" if self.fails else "close"
         measured = "not measured"
         if self.measured is not None:
             median = self.measured.median
             measured = f"{median:.3g}" if self.most == 0 or self.most >= 1 else f"1/{1 / median:.3g}"
-        return f"{verdict}  {measured:>12}  {self.sentence}"
+        return f"{self.verdict}  {measured:>12}  {self.sentence}"

@@ -7,6 +7,7 @@ from itertools import product
 
 from tests.bench.contenders import (
     COLONNADES,
+    CONDITIONED,
     FASTMCP_DEFAULT,
     FASTMCP_TUNED,
     HANDSHAKE,
@@ -16,6 +17,7 @@ from tests.bench.contenders import (
     STATELESS,
     STDIO,
     SUPERGATEWAY_STATEFUL,
+    TWO_SECRETS,
     Contender,
     Upstream,
     colonnades,
@@ -41,6 +43,8 @@ class Calls:
     size: int = 0
     listed: int = 0
     idle: int = 0
+    argument: int = 0
+    """Bytes of one more argument."""
 
     def arguments(self, url: str, contender: Contender, upstream: Upstream) -> list[str]:
         return [
@@ -59,6 +63,8 @@ class Lane:
     note: str = ""
     rounds: int = OTHERS
     seconds: float = 1.0
+    against: float = 1.03
+    """How many times the processor time of another checkout's call one of this may take."""
 
     @property
     def name(self) -> str:
@@ -164,6 +170,18 @@ def _idle() -> Section:
     return Section("Idle clients, 16 connections that call, HTTP", tuple(lanes))
 
 
+def _examined() -> Section:
+    """What is looked at more closely than a plain call."""
+    large, results = Calls(argument=100 * 1024), Calls(size=100 * 1024)
+    plain = Lane(COLONNADE, Upstream(HTTP), large, "an argument of 100 KiB")
+    lanes = [plain, replace(plain, contender=CONDITIONED, against=1.05)]
+    for transport in NAMES:
+        secrets = Lane(TWO_SECRETS, Upstream(transport), note=f"{NAMES[transport]} server", against=1.05)
+        lanes += [secrets, replace(secrets, calls=results, note=f"results of 100 KiB, {secrets.note}")]
+    return Section(EXAMINED, tuple(lanes))
+
+
+EXAMINED = "Conditions and secrets, 16 connections"
 SECTIONS = [
     _one_server(HTTP, sketch=7, tuned=10, peers={}),
     _one_server(STDIO, sketch=4.2, tuned=7, peers={MCP_PROXY_DEFAULT: 2.8}),
@@ -179,4 +197,5 @@ SECTIONS = [
     _beside_sketch("Results of 10 MiB", HTTP, Calls(connections=4, size=10 * 1024 * 1024)),
     *(_beside_sketch("tools/list of 500 tools", transport, Calls(listed=500), tools=500) for transport in NAMES),
     _idle(),
+    _examined(),
 ]

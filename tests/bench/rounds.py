@@ -4,23 +4,25 @@ backwards, so that what the machine does besides meets all of them alike."""
 from __future__ import annotations
 
 import shlex
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.bench.build import NotInstalled, made
+from tests.bench.build import HERE, NotInstalled, made
 from tests.bench.contenders import STDIO, Contender, Target, Upstream
 from tests.bench.figures import Sample
 from tests.bench.fixed.yardstick import REFERENCE, yardstick
 from tests.bench.lanes import Lane, Section
-from tests.bench.processes import Load, Program, loading, pause, serving, spent
+from tests.bench.processes import Load, Program, Run, loading, pause, serving, spent
 
 SETTLE = 0.05
 """Seconds after the last answer, in which the proxy does what is left of its calls."""
 WARM = 0.3
 """Seconds of calls before the first round, which open connections and fill caches."""
+LARGE_ARGUMENT = [sys.executable, str(HERE / "large_argument.py")]
 
 
 @dataclass
@@ -75,18 +77,23 @@ class Bench:
         """The load generator of a lane, connected, until the stack ends."""
         url = self.proxy(lane.contender, lane.upstream).url
         arguments = lane.calls.arguments(url, lane.contender, lane.upstream)
-        return stack.enter_context(loading([*self._load, *arguments]))
+        program = [*LARGE_ARGUMENT, str(lane.calls.argument)] if lane.calls.argument else self._load
+        return stack.enter_context(loading([*program, *arguments]))
 
     def sample(self, lane: Lane, load: Load) -> Sample:
         """One lane in one round, with the yardstick before and after it."""
-        root, upstream = self.proxy(lane.contender, lane.upstream).pid, shlex.join(self._upstream)
         beside = yardstick()
-        before = spent(root, upstream)
-        run = load.run(lane.seconds)
-        pause(SETTLE)
-        processor = spent(root, upstream).since(before)
+        processor, run = self.run(lane, load, lane.seconds)
         beside = (beside + yardstick()) / 2
         return Sample(processor, run.calls, run.errors, run.seconds, run.p50, run.p99, REFERENCE / beside)
+
+    def run(self, lane: Lane, load: Load, seconds: float) -> tuple[float, Run]:
+        """The calls of a lane for so long, and the seconds of processor time that its proxy spent on them."""
+        root, upstream = self.proxy(lane.contender, lane.upstream).pid, shlex.join(self._upstream)
+        before = spent(root, upstream)
+        run = load.run(seconds)
+        pause(SETTLE)
+        return spent(root, upstream).since(before), run
 
 
 def run_section(bench: Bench, section: Section, tell: Callable[[str], None]) -> SectionResults:

@@ -1,0 +1,200 @@
+"""Compares this checkout with another commit: hosts of both before the same servers, called in turns within one run.
+
+Two processes of one tree differ by some hundredths, so each pair of hosts is started several times, in both orders.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tests.bench.build import BUILD, ROOT, NotInstalled, run
+from tests.bench.contenders import COLONNADES, CONDITIONED, TWO_SECRETS, of_checkout
+from tests.bench.figures import Check, spread
+from tests.bench.lanes import EXAMINED, Lane, Section
+from tests.bench.processes import Run
+from tests.bench.rounds import WARM, Bench, backwards_every_other
+from tests.real.running import COLONNADE
+
+OURS = [COLONNADE]
+STARTS, ROUNDS = 5, 4
+"""Starts of each pair of hosts, and the rounds of each start."""
+QUICK_STARTS, QUICK_ROUNDS, QUICK_SECONDS = 4, 3, 0.5
+"""Those of a quick run, and the part of a lane's seconds for which each side is called in a round."""
+_SCRIPT = "import sys; from host.cli import main; sys.exit(main())\n"
+
+
+@dataclass
+class Taken:
+    """What a side of a round took."""
+
+    processor: float = 0.0
+    calls: int = 0
+    errors: int = 0
+
+    def add(self, processor: float, run: Run) -> None:
+        self.processor += processor
+        self.calls += run.calls
+        self.errors += run.errors
+
+    @property
+    def cost(self) -> float:
+        """Seconds of processor time for a call."""
+        return self.processor / self.calls
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A lane of both checkouts: the ratio of ours to theirs in each round, or why there is none."""
+
+    name: str
+    most: float
+    ratios: Sequence[float] = ()
+    errors: int = 0
+    missing: str = ""
+
+    @property
+    def fails(self) -> bool:
+        return self.errors > 0 or (not self.missing and self._check.fails)
+
+    @property
+    def _check(self) -> Check:
+        return Check(self.name, self.most, spread(self.ratios) if self.ratios else None)
+
+    @property
+    def line(self) -> str:
+        """Better quartile, median and worse quartile of the ratio, and the limit of the first."""
+        if self.missing:
+            return f"left out  {self.name}: {self.missing}"
+        found = spread(self.ratios)
+        verdict = f"{self.errors} wrong answers" if self.errors else self._check.verdict
+        return f"{verdict}  {found.low:.3f}  {found.median:.3f}  {found.high:.3f}  <= {self.most}  {self.name}"
+
+
+def compare(commit: str, sections: Sequence[Section], quick: bool, tell: Callable[[str], None]) -> int:
+    """Measure every lane of Colonnade in these sections, and tell its ratio. Returns the exit code: 1 if one became
+    dearer than its limit, or answered wrongly."""
+    try:
+        theirs = checkout(commit)
+    except NotInstalled as problem:
+        tell(f"{commit} cannot be had: {problem}. Expected a commit of this repository.")
+        return 2
+    lanes = lanes_of(sections, quick)
+    tell("       better  median  worse quartile of this checkout's cost, divided by that of the other")
+    pairs = []
+    for name, lane in lanes.items():
+        pairs.append(measure(name, lane, theirs, quick))
+        tell(pairs[-1].line)
+    measured = [pair for pair in pairs if not pair.missing]
+    failed = sum(pair.fails for pair in pairs)
+    tell(f"{len(measured)} lanes against {commit}, {failed} failed, {len(pairs) - len(measured)} left out")
+    return int(failed > 0 or not measured)
+
+
+def lanes_of(sections: Sequence[Section], quick: bool) -> dict[str, Lane]:
+    """The lanes of Colonnade by their names, each once. A quick run has those that limits hold for, and those that are
+    examined closely."""
+    found: dict[str, Lane] = {}
+    seen = set()
+    for section in sections:
+        chosen = section if not quick or section.title == EXAMINED else section.quick()
+        for lane in chosen.lanes if chosen else ():
+            cell = (lane.contender, replace(lane.upstream, copy=0), lane.calls)
+            if lane.contender in (*COLONNADES, CONDITIONED, TWO_SECRETS) and cell not in seen:
+                seen.add(cell)
+                found[f"{lane.name} ({section.title})"] = lane
+    return found
+
+
+def measure(name: str, lane: Lane, theirs: Sequence[str], quick: bool) -> Pair:
+    """All starts and rounds of a lane.
+
+    Raises:
+        RuntimeError: this checkout does not serve.
+    """
+    starts, rounds = (QUICK_STARTS, QUICK_ROUNDS) if quick else (STARTS, ROUNDS)
+    seconds = lane.seconds * (QUICK_SECONDS if quick else 1) / 2
+    found: list[float] = []
+    for number in range(starts):
+        ours, other = (
+            replace(lane, contender=of_checkout(lane.contender, program, number)) for program in (OURS, theirs)
+        )
+        with ExitStack() as stack:
+            bench = Bench(stack)
+            loads = {}
+            for each in backwards_every_other(number, [ours, other]):
+                try:
+                    loads[each] = bench.load(each, stack)
+                except RuntimeError as problem:
+                    if each == ours:
+                        raise
+                    return Pair(name, lane.against, missing=f"the other commit: {str(problem).splitlines()[0]}")
+            for load in loads.values():
+                load.run(WARM)
+            for turn in range(rounds):
+                taken = {ours: Taken(), other: Taken()}
+                for each in in_turns(number + turn, ours, other):
+                    taken[each].add(*bench.run(each, loads[each], seconds))
+                if taken[other].errors:
+                    return Pair(name, lane.against, missing="the other commit answers wrongly")
+                if taken[ours].errors:
+                    return Pair(name, lane.against, errors=taken[ours].errors)
+                found.append(taken[ours].cost / taken[other].cost)
+    return Pair(name, lane.against, found)
+
+
+def in_turns(number: int, one: Lane, other: Lane) -> Sequence[Lane]:
+    """Each side twice in a round, so that a machine that becomes slower or faster in it does so for both; every other
+    round begins with the other side."""
+    return [one, other, other, one] if number % 2 == 0 else [other, one, one, other]
+
+
+def checkout(commit: str) -> list[str]:
+    """The command of Colonnade as it was at a commit, in a folder and an environment of its own.
+
+    The packages are those of this checkout, or, where that commit had other dependencies, installed for it.
+
+    Raises:
+        NotInstalled: there is no such commit, or its dependencies cannot be installed.
+    """
+    named = git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}").decode().strip()
+    folder = BUILD / "against" / named
+    python, script = folder / "venv" / "bin" / "python", folder / "colonnade.py"
+    if not script.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        archive = git("archive", named)
+        tree = folder / "tree"
+        tree.mkdir(exist_ok=True)
+        subprocess.run(["tar", "-x", "-C", tree], input=archive, check=True)
+        same = dependencies(tree) == dependencies(ROOT)
+        run(sys.executable, "-m", "venv", "--clear", *(["--without-pip"] if same else []), python.parents[1])
+        if not same:
+            run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *dependencies(tree))
+        paths = [str(tree), *([sysconfig.get_path("purelib")] if same else [])]
+        library = Path(sysconfig.get_path("purelib", vars={"base": str(python.parents[1])}))
+        (library / "colonnade.pth").write_text("\n".join(paths) + "\n")
+        script.write_text(_SCRIPT)
+    return [str(python), str(script)]
+
+
+def dependencies(tree: Path) -> list[str]:
+    found: list[str] = tomllib.loads((tree / "pyproject.toml").read_text())["project"]["dependencies"]
+    return found
+
+
+def git(*arguments: str) -> bytes:
+    """The output of git in this checkout.
+
+    Raises:
+        NotInstalled: it fails.
+    """
+    done = subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, check=False)
+    if done.returncode:
+        raise NotInstalled(done.stderr.decode(errors="replace").strip() or "git does not know it")
+    return done.stdout
