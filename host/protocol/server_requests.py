@@ -98,6 +98,11 @@ def capability_of(request: ServerRequest, params: Mapping[str, Raw] | None = Non
     return {"elicitation": {request.value: {}}}
 
 
+def capability_names(capability: Mapping[str, object]) -> list[str]:
+    """The names in the result of `capability_of`, such as `roots` or `elicitation.form`."""
+    return [".".join((name, *modes)) if isinstance(modes, Mapping) else name for name, modes in capability.items()]
+
+
 def adapt(request: ServerRequest, params: Mapping[str, Raw], abilities: Abilities, asker: str) -> dict[str, Raw]:
     """The params of a server request for a client with these abilities. Never requests a task, because Colonnade
     declares none to servers.

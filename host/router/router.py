@@ -367,6 +367,7 @@ class Router:
         if refusal.code == MissingAbility.code and not _lacks_abilities(refusal.data, caller.abilities):
             # The client could answer, but the server may not ask: repeating the request would not help.
             text = f"{permit.server} needs to ask the client for something that it is not allowed to ask for"
+            text = f"{text}: {refusal.message}" if refusal.message else text
             return Forbidden(permit.server, text)
         if caller.endpoint is None:
             data = _with_outward_uri(refusal.data, permit, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import trio
@@ -115,8 +115,8 @@ class UpstreamCall(Struct, eq=False):
     deadline: CallDeadline
     server_requests: set[PendingServerRequest] = field(default_factory=set)
     """If there are any, `close` must be called at the end."""
-    missing_capabilities: Mapping[str, object] | None = None
-    """Capabilities that the client lacks for a server request that was therefore refused."""
+    lacked: tuple[str, ...] = ()
+    """Capabilities that its request does not declare, for which server requests were refused."""
     has_begun: bool = False
     """The server has answered a request of it, so it must not be sent again as a whole."""
     listens: bool = False
@@ -126,6 +126,10 @@ class UpstreamCall(Struct, eq=False):
     def is_internal(self) -> bool:
         """Whether it is a request of Colonnade's own, for no client in particular."""
         return self.exchange.caller is _INTERNAL_CALLER
+
+    def note_lacked(self, capabilities: Iterable[str]) -> None:
+        """Note capabilities that its request does not declare."""
+        self.lacked += tuple(each for each in capabilities if each not in self.lacked)
 
     def end(self) -> None:
         """Withdraw the server requests that belong to no other call."""

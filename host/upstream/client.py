@@ -16,7 +16,6 @@ from host.errors import (
     HeaderMismatch,
     Interrupted,
     LoginLost,
-    MissingAbility,
     ProtocolViolation,
     ServerErrorResponse,
     SessionLost,
@@ -67,7 +66,7 @@ from host.upstream.call import CallDeadline, UpstreamCall
 from host.upstream.log_levels import LogLevelSync
 from host.upstream.mrtr import MrtrDriver
 from host.upstream.negotiate import check_still_handshake, check_still_stateless, era_change_in, internal_request
-from host.upstream.results import is_heavy_result, prepare_result
+from host.upstream.results import is_heavy_result, prepare_result, with_text
 from host.upstream.server_requests import ServerMessages
 from host.upstream.tasks import TASK_TTL, SendTaskRequest, TaskCall
 from host.version import VERSION
@@ -220,8 +219,7 @@ class Client:
             SessionLost: the server did not process the call, because it does not know the session.
             LoginLost: the server did not execute the call, because the login is over. The connection has ended.
             ServerErrorResponse, ProtocolViolation, TimedOut, Unavailable: the call failed; see host/errors.py.
-            MissingAbility: the server needs a capability that this stateless caller does not declare.
-            InvalidParams: the progress token or `_meta` is of the wrong type.
+                InvalidParams: the progress token or `_meta` is of the wrong type.
             StaleApproval, AuditUnavailable: the call may not be sent any more; see `CallPermit.dispatch`.
         """
         exchange = permit.exchange
@@ -290,8 +288,8 @@ class Client:
             result = await self._request_with_task(permit, params, upstream_call)
         else:
             result = await self._request(method, params, upstream_call)
-        if upstream_call.missing_capabilities is not None and _is_error(result):
-            raise _missing_capability(self.server, upstream_call.missing_capabilities)
+        if upstream_call.lacked and _is_error(result):
+            result = with_text(result, self._what_it_lacked(upstream_call))
         return Answered(result)
 
     async def _request_with_task(self, permit: CallPermit, params: dict[str, Raw], upstream_call: UpstreamCall) -> Raw:
@@ -465,8 +463,8 @@ class Client:
         error = as_upstream_error(self.server, problem, method)
         error.message = self._gate.policies.sanitize_text(self.server, error.message)
         error.data = None if error.data is None else self._prepare_error_data(error.data)
-        if upstream_call.missing_capabilities is not None and isinstance(error, ServerErrorResponse):
-            return _missing_capability(self.server, upstream_call.missing_capabilities)
+        if upstream_call.lacked and isinstance(error, ServerErrorResponse):
+            error.message = f"{error.message} ({self._what_it_lacked(upstream_call)})"
         if error.code == URL_REQUIRED:
             caller = upstream_call.exchange.caller
             # Stateless clients have no elicitation ids and get no notification of completion.
@@ -475,6 +473,11 @@ class Client:
             )
             error.data = adapt_url_elicitations(error.data, rename, self._server_messages.title)
         return error
+
+    def _what_it_lacked(self, upstream_call: UpstreamCall) -> str:
+        """A sentence that is added to a failure of the server. It never replaces one: a server may ask for more than
+        it needs, and fail for another reason."""
+        return f"{self.server} asked for what this request does not declare: {', '.join(upstream_call.lacked)}"
 
     def _prepare_error_data(self, data: Raw) -> Raw | None:
         """The data of an error for the client; None if they are unreadable or too large to be sanitized here."""
@@ -541,13 +544,6 @@ def _suggests_era_change(problem: PeerError | BrokenAnswer | LinkLost, *, statel
     return isinstance(problem, HttpRefused) or (
         isinstance(problem, LinkLost) and (problem.answered or problem.nothing_begun)
     )
-
-
-def _missing_capability(server: str, missing: Mapping[str, object]) -> ColonnadeError:
-    """The error for a stateless caller, which can repeat the request with this capability (2026-07-28, "Error
-    Codes")."""
-    text = f"{server} needs a client capability that the request does not declare: {', '.join(missing)}"
-    return MissingAbility(text, data=encode({"requiredCapabilities": missing}))
 
 
 def _is_error(result: Raw) -> bool:

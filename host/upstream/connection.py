@@ -83,8 +83,10 @@ async def open_client(
     Raises:
         CONNECT_FAILURES: the negotiation failed, or the connection ended.
     """
+    usable = gate.server_requests.usable_abilities(spec.id, client_abilities)
+    server_messages.declares_roots = usable.roots
     capabilities = client_capabilities(
-        gate.server_requests.usable_abilities(spec.id, client_abilities),
+        usable,
         roots_change=roots_change,
         apps=gate.policies.shows_apps(spec.id),
     )

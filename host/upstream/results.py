@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Raw
 
-from host.jsonrpc.raw import encode_object, items, members, pick
+from host.jsonrpc.raw import encode, encode_object, items, members, pick
 from host.jsonrpc.readable import why_unreadable_result
 from host.jsonrpc.strict import count_tokens_outside_strings, has_more_tokens, is_heavy
 from host.sanitize import is_light, sanitize_json
@@ -56,6 +56,16 @@ def _has_too_many_tokens(result: bytes) -> bool:
     return (
         count_tokens_outside_strings(result) - count_tokens_outside_strings(bytes(structured)) > MAX_UNSTRUCTURED_TOKENS
     )
+
+
+def with_text(result: Raw, text: str) -> Raw:
+    """The result of a tool with one more block of text at the end of its content; unchanged if it has no content."""
+    found = members(result)
+    try:
+        blocks: list[object] = list(items(found["content"]))
+    except (KeyError, ValueError):
+        return result
+    return encode_object({**found, "content": encode([*blocks, {"type": "text", "text": text}])})
 
 
 def split_page(page: Raw, member: str, max_entries: int) -> tuple[list[bytes], bytes]:

@@ -51,6 +51,7 @@ from host.protocol.server_requests import (
     ServerRequest,
     ServerRequestRejected,
     adapt,
+    capability_names,
     completed_elicitation_id,
     elicitation_complete,
     elicitation_id,
@@ -147,6 +148,8 @@ class ServerMessages:
         """The `subscriptions/listen` requests of a stateless connection."""
         self.revision: Revision = LATEST_LEGACY
         """The negotiated revision."""
+        self.declares_roots = False
+        """Whether roots were declared to the server, for the clients that have some."""
         self.elicitations = UrlElicitations()
         self.task_calls: dict[str, UpstreamCall] = {}
         """The calls of the server's tasks, by task id."""
@@ -322,6 +325,8 @@ class ServerMessages:
             return _no_roots  # servers request roots right after the handshake, when there may be no client yet
         else:
             raise self._journaled_rejection(server_request, INVALID_PARAMS, self._why_uncertain(in_flight))
+        if server_request is ServerRequest.ROOTS and self.declares_roots and not caller.abilities.roots:
+            return _no_roots  # what was declared for any client is kept for this one, which has none
         pending_requests = {open_request for call in calls for open_request in call.server_requests}
         if calls and len(pending_requests) >= MAX_SERVER_REQUESTS * len(calls):
             raise self._journaled_rejection(
@@ -333,8 +338,8 @@ class ServerMessages:
         except InvalidParams as problem:
             raise ServerRequestRejected(INVALID_PARAMS, problem.message) from None
         except ServerRequestRejected as refusal:
-            if calls and caller.abilities.retries:
-                calls[-1].missing_capabilities = refusal.missing_capability
+            if calls and caller.abilities.retries and refusal.missing_capability is not None:
+                calls[-1].note_lacked(capability_names(refusal.missing_capability))
             raise
         if server_request is ServerRequest.URL:
             adapted = with_elicitation_id(adapted, self.elicitations.make_client_id(caller, elicitation_id(adapted)))

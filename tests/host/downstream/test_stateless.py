@@ -639,20 +639,19 @@ async def test_a_question_may_come_after_progress(autojump_clock: MockClock) -> 
 @pytest.mark.parametrize(
     ("method", "params", "declared", "lacks"),
     [
-        ("elicitation/create", FORM, {}, {"elicitation": {"form": {}}}),
-        ("elicitation/create", FORM, {"sampling": {}, "roots": {}}, {"elicitation": {"form": {}}}),
-        ("elicitation/create", FORM, {"elicitation": {"url": {}}}, {"elicitation": {"form": {}}}),
-        ("elicitation/create", PAGE, {"elicitation": {}}, {"elicitation": {"url": {}}}),
-        ("sampling/createMessage", SAMPLE, {"elicitation": {}}, {"sampling": {}}),
-        ("sampling/createMessage", {**SAMPLE, "tools": []}, {"sampling": {}}, {"sampling": {"tools": {}}}),
-        ("roots/list", None, {"elicitation": {}}, {"roots": {}}),
+        ("elicitation/create", FORM, {}, "elicitation.form"),
+        ("elicitation/create", FORM, {"sampling": {}, "roots": {}}, "elicitation.form"),
+        ("elicitation/create", FORM, {"elicitation": {"url": {}}}, "elicitation.form"),
+        ("elicitation/create", PAGE, {"elicitation": {}}, "elicitation.url"),
+        ("sampling/createMessage", SAMPLE, {"elicitation": {}}, "sampling"),
+        ("sampling/createMessage", {**SAMPLE, "tools": []}, {"sampling": {}}, "sampling.tools"),
     ],
 )
 @pytest.mark.parametrize("outcome", ["error", "isError", "result"])
 async def test_nothing_is_asked_that_the_request_does_not_declare(
-    method: str, params: Any, declared: dict[str, Any], lacks: dict[str, Any], outcome: str, autojump_clock: MockClock
+    method: str, params: Any, declared: dict[str, Any], lacks: str, outcome: str, autojump_clock: MockClock
 ) -> None:
-    """If its server then fails, the client learns what it would have taken (rule 74)."""
+    """The server's own result or failure stays; a failure also says what the request did not declare (rule 74)."""
     server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED)
     async with trio.open_nursery() as nursery, open_http_app(server) as (_, connection):
         call = connection.start("tools/call", CALL, capabilities=declared)
@@ -665,14 +664,35 @@ async def test_nothing_is_asked_that_the_request_does_not_declare(
             server.refuses(asked["id"], -32603, "could not ask")
         else:
             server.says(asked["id"], {**OK, "isError": outcome == "isError"})
-        if outcome == "result":
-            assert (await ends(call))["content"] == OK["content"]
-        else:
+        said = f"a asked for what this request does not declare: {lacks}"
+        if outcome == "error":
             with pytest.raises(Refusal) as refusal:
                 await ends(call)
-            assert (call.status, refusal.value.code) == (400, -32021)
-            assert refusal.value.data == {"requiredCapabilities": lacks}
+            assert (call.status, refusal.value.code) == (200, -32603)
+            assert refusal.value.message == f"could not ask ({said})"
+        else:
+            more = [{"type": "text", "text": said}] if outcome == "isError" else []
+            assert (await ends(call))["content"] == [*OK["content"], *more]
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("failed", [False, True])
+async def test_roots_that_the_request_does_not_declare_are_none_and_its_failure_is_its_own(
+    failed: bool, autojump_clock: MockClock
+) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_http_app(server) as (_, connection):
+        call = connection.start("tools/call", CALL, capabilities={})
+        asked = await server.hears("tools/call")
+        assert await server.asks("roots/list") == {"roots": []}
+        if failed:
+            server.refuses(asked["id"], -32000, "no browser")
+            with pytest.raises(Refusal) as refusal:
+                await ends(call)
+            assert (call.status, refusal.value.code, refusal.value.message) == (200, -32000, "no browser")
+        else:
+            server.says(asked["id"], {**OK, "isError": True})
+            assert (await ends(call))["content"] == OK["content"]
 
 
 async def test_a_retry_is_asked_nothing_that_it_does_not_declare(autojump_clock: MockClock) -> None:

@@ -241,6 +241,26 @@ async def test_a_question_is_refused_while_nobody_is_served(kind: str) -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("isolation", [Isolation.SHARED, Isolation.PER_CLIENT])
+@pytest.mark.parametrize("capabilities", [{}, {"sampling": {}}])
+async def test_roots_of_a_client_without_any_are_none_if_they_were_declared(
+    isolation: Isolation, capabilities: dict[str, Any]
+) -> None:
+    """A connection that several clients share declares roots for those that have some (rules 10, 72, 74)."""
+    server = ScriptedServer("a", tools=["x"], isolation=isolation)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client(capabilities=capabilities)
+        id = await begin(nursery, client, server)
+        if isolation is Isolation.SHARED:
+            assert await server.asks("roots/list") == {"roots": []}
+        else:
+            with pytest.raises(Refusal) as refused:
+                await server.asks("roots/list")
+            assert (refused.value.code, refused.value.message) == (-32601, "the client does not support roots")
+        assert client.server_requests == []
+        server.says(id, {"content": []})
+
+
 async def test_roots_that_belong_to_nobody_are_none() -> None:
     """(rule 72)"""
     server = ScriptedServer("a", tools=["x"])
@@ -555,7 +575,6 @@ TOOLS = {**SAMPLE, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]}
         ({}, "2025-11-25", "elicitation/create", FORM, -32601),
         ({}, "2025-11-25", "elicitation/create", PAGE, -32601),
         ({}, "2025-11-25", "sampling/createMessage", SAMPLE, -32601),
-        ({}, "2025-11-25", "roots/list", None, -32601),
         ({"elicitation": {}}, "2025-11-25", "elicitation/create", PAGE, -32602),
         ({"elicitation": {"url": {}}}, "2025-11-25", "elicitation/create", FORM, -32602),
         ({"elicitation": {}}, "2025-03-26", "elicitation/create", FORM, -32601),
