@@ -9,6 +9,8 @@ from msgspec import Raw
 from host.errors import INTERNAL_ERROR_MESSAGE, ColonnadeError, InvalidRequest
 from host.journal import InternalError, Journal
 from host.jsonrpc.messages import INTERNAL_ERROR, ErrorBody, Failure, Request, Success
+from host.jsonrpc.twins import refuse_twins
+from host.protocol.known_params import KNOWN_PARAMS
 
 
 def params_of(request: Request) -> dict[str, Raw]:
@@ -16,10 +18,14 @@ def params_of(request: Request) -> dict[str, Raw]:
 
     Raises:
         InvalidRequest: they are no object.
+        InvalidParams: some readers take one of them for another of them, or for one that the method has.
     """
     found = request.params_members
     if found is None:
         raise InvalidRequest("params is not an object")
+    known = KNOWN_PARAMS.get(request.method)
+    if known is not None:
+        refuse_twins(known, found)
     return dict(found)
 
 

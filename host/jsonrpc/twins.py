@@ -12,31 +12,52 @@ from collections.abc import Iterable
 from typing import Final
 from unicodedata import normalize
 
+from host.errors import InvalidParams
+
 
 def fold_name(name: str) -> str:
     """The name as the laxest reader compares it: cut at NUL, NFKC, without case."""
+    if name.isascii() and "\0" not in name:  # as nearly all are
+        return name.lower()
     return normalize("NFKC", name.partition("\0")[0]).casefold()
 
 
 class KnownNames:
     """Names that an object may have, spelled exactly. Raises ValueError if two of them are equal after folding."""
 
-    __slots__ = ("_by_fold", "_exact")
+    __slots__ = ("_exact", "_folds")
 
     def __init__(self, *names: str) -> None:
         self._exact = frozenset(names)
-        self._by_fold = {fold_name(name): name for name in self._exact}
-        if len(self._by_fold) != len(self._exact):
+        self._folds = frozenset(map(fold_name, self._exact))
+        if len(self._folds) != len(self._exact):
             raise ValueError(f"two known names are equal after folding: {sorted(names)}")
+
+    @classmethod
+    def declared(cls, names: Iterable[str]) -> KnownNames:
+        """Names that a peer declares, two of which may be equal after folding: an object may have either of them, and
+        not both."""
+        made = cls()
+        made._exact = frozenset(names)
+        made._folds = frozenset(map(fold_name, made._exact))
+        return made
 
     def twin_in(self, names: Iterable[str]) -> str | None:
         """The first of these distinct names that a reader may take for another of them or for a known name; None if
         there is none."""
-        unknown = [name for name in names if name not in self._exact]
+        exact, folds = self._exact, self._folds
+        alike = len(folds) != len(exact)
         found: set[str] = set()
-        for name in unknown:
-            folded = fold_name(name)
-            if folded in self._by_fold or folded in found:
+        for name in names:
+            if name in exact:
+                if not alike:
+                    continue
+                folded = fold_name(name)
+            else:
+                folded = fold_name(name)
+                if folded in folds:
+                    return name
+            if folded in found:
                 return name
             found.add(folded)
         return None
@@ -49,3 +70,14 @@ NO_NAMES: Final = KnownNames()
 def describe_twin(name: str) -> str:
     """The reason to refuse an object with this member, worded for the peer."""
     return f"some readers take the member {name[:80]!a} for another one"
+
+
+def refuse_twins(known: KnownNames, names: Iterable[str]) -> None:
+    """Refuse an object with members of these names.
+
+    Raises:
+        InvalidParams: some readers take one of them for another of them, or for a known one.
+    """
+    twin = known.twin_in(names)
+    if twin is not None:
+        raise InvalidParams(describe_twin(twin))

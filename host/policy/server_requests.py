@@ -18,6 +18,7 @@ from host.errors import ColonnadeError, Forbidden, ProtocolViolation
 from host.exchange import Caller
 from host.jsonrpc.messages import INVALID_PARAMS
 from host.jsonrpc.raw import encode, encode_object, items, members, string, value
+from host.jsonrpc.twins import KnownNames, fold_name, refuse_twins
 from host.policy.authorizer import Authorizer, digest_of
 from host.policy.conditions import decode_arguments
 from host.policy.confirmations import ConfirmationContext
@@ -29,6 +30,7 @@ from host.policy.policies import Policies
 from host.policy.rules import RuleDecision
 from host.policy.server_request_checks import MAX_TEXT, check_server_request
 from host.protocol.abilities import Abilities
+from host.protocol.meta import META
 from host.protocol.server_requests import ServerRequest, ServerRequestRejected
 from host.sanitize import is_light, sanitize_json
 
@@ -37,6 +39,8 @@ MAX_TOKENS = 10**9
 them."""
 MAX_ROOTS = 1_000
 """Roots of a client that are evaluated one by one."""
+_ROOTS_RESULT_NAMES = KnownNames(META, "roots")
+_ROOT_NAMES = KnownNames(META, "uri", "name")
 NOT_ALLOWED_MESSAGE = "the configuration does not let it ask for this"
 
 
@@ -164,6 +168,7 @@ class ServerRequests:
 
         Raises:
             ProtocolViolation: the result is malformed, or has more than MAX_ROOTS roots.
+            InvalidParams: some readers take a member of the result, or of a root, for another one.
         """
         rules = self._policies.rules_of(server)
         alike = rules is not None and not rules.has_root_rules
@@ -171,10 +176,11 @@ class ServerRequests:
             return answer
         try:
             found = members(answer)
+            refuse_twins(_ROOTS_RESULT_NAMES, found)
             listed = items(found["roots"])
             if len(listed) > MAX_ROOTS:
                 raise ProtocolViolation(server, f"the client's answer holds more than {MAX_ROOTS} roots")
-            roots = [(string(members(each)["uri"]), each) for each in listed]
+            roots = [(_root_uri(each), each) for each in listed]
         except (ValueError, KeyError):
             raise ProtocolViolation(server, "the client's answer holds no roots") from None
         asked = [each for uri, each in roots if self._root_verdict(server, uri) is Verdict.ASK]
@@ -213,6 +219,18 @@ class ServerRequests:
         except ColonnadeError:
             return False
         return True
+
+
+def holds_roots(answer: Mapping[str, Raw]) -> bool:
+    """Whether a server may find roots in a client's response with these members. Only a response to `roots/list` has
+    the member `roots`; some readers take others for it."""
+    return "roots" in answer or any(fold_name(name) == "roots" for name in answer)
+
+
+def _root_uri(root: Raw) -> str:
+    found = members(root)
+    refuse_twins(_ROOT_NAMES, found)
+    return string(found["uri"])
 
 
 def _tokens(params: Mapping[str, Raw]) -> int | None:

@@ -14,10 +14,13 @@ from msgspec import Raw
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Id
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, may_contain_word, members, value
+from host.jsonrpc.twins import fold_name
 
 META = "_meta"
 PROGRESS_TOKEN = "progressToken"
 HOP_PREFIX = "io.modelcontextprotocol/"
+_FOLDED_TOKEN = fold_name(PROGRESS_TOKEN)
+_HOP_WORDS = (_FOLDED_TOKEN.encode(), HOP_PREFIX.encode())
 
 
 def progress_token(params: Mapping[str, Raw]) -> Id | None:
@@ -44,7 +47,7 @@ def progress_token(params: Mapping[str, Raw]) -> Id | None:
 
 def prepare_for_next_hop(params: dict[str, Raw], token: Id | None) -> None:
     """Replace the progress token in `params` by `token` (None removes it), and remove the members of the connection
-    that they came by.
+    that they came by, also what only some readers take for a progress token.
 
     Raises:
         InvalidParams: `_meta` is not an object.
@@ -56,7 +59,7 @@ def prepare_for_next_hop(params: dict[str, Raw], token: Id | None) -> None:
         return
     if not is_object(meta):
         raise InvalidParams("_meta is not an object")
-    if token is None and not may_contain_word(meta, PROGRESS_TOKEN, HOP_PREFIX):
+    if token is None and not _may_have_hop_fields(bytes(meta)):
         return
     kept = end_to_end_fields(params)
     if token is not None:
@@ -97,4 +100,15 @@ def end_to_end_fields(params: Mapping[str, Raw]) -> dict[str, Raw]:
         found = members(params.get(META, EMPTY_OBJECT))
     except ValueError:
         raise InvalidParams("_meta is not an object") from None
-    return {name: each for name, each in found.items() if name != PROGRESS_TOKEN and not name.startswith(HOP_PREFIX)}
+    return {name: each for name, each in found.items() if not _is_hop_field(name)}
+
+
+def _is_hop_field(name: str) -> bool:
+    """Whether the name belongs to the connection. A server that took another member for the progress token, as some
+    readers do, would report to the call of another client."""
+    return name.startswith(HOP_PREFIX) or fold_name(name) == _FOLDED_TOKEN
+
+
+def _may_have_hop_fields(meta: bytes) -> bool:
+    text = meta.lower()
+    return any(word in text for word in _HOP_WORDS) or b"\\" in text or not text.isascii()

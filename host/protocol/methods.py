@@ -13,7 +13,8 @@ from enum import StrEnum
 from msgspec import Raw
 
 from host.errors import InvalidParams
-from host.jsonrpc.raw import encode, encode_object, members, string
+from host.jsonrpc.raw import encode, encode_object, is_object, members, string
+from host.jsonrpc.twins import KnownNames, refuse_twins
 
 
 class Kind(StrEnum):
@@ -97,6 +98,8 @@ COMPLETION_COMPLETE = "completion/complete"
 COMPLETION_CAPABILITY = "completions"
 LOGGING_CAPABILITY = "logging"
 _REFERENCES: dict[str, tuple[Kind, str]] = {"ref/prompt": (Kind.PROMPT, "name"), "ref/resource": (Kind.RESOURCE, "uri")}
+_REFERENCE_NAMES = KnownNames("type", "name", "title", "uri")
+_ARGUMENT_NAMES = KnownNames("name", "value")
 
 # Subscriptions name their resource as `resources/read` does (2025-11-25, "Resources / Subscriptions").
 SUBSCRIBE = "resources/subscribe"
@@ -122,7 +125,8 @@ def target_of(method: str, params: Mapping[str, Raw]) -> tuple[Kind, str]:
     SUBSCRIBE and UNSUBSCRIBE.
 
     Raises:
-        InvalidParams: the members that name the entry are missing or not strings.
+        InvalidParams: the members that name the entry are missing, not strings, or not the only ones that some readers
+            take for them.
     """
     if method == COMPLETION_COMPLETE:
         return _completion_target(params)
@@ -151,6 +155,10 @@ def _completion_target(params: Mapping[str, Raw]) -> tuple[Kind, str]:
         kind, member = _REFERENCES[string(reference["type"])]
     except (ValueError, KeyError):
         raise InvalidParams("the member 'ref' is neither a ref/prompt nor a ref/resource") from None
+    refuse_twins(_REFERENCE_NAMES, reference)
+    argument = params.get("argument")
+    if argument is not None and is_object(argument):
+        refuse_twins(_ARGUMENT_NAMES, members(argument))
     return kind, _text(reference, member)
 
 

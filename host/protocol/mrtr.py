@@ -24,7 +24,7 @@ RETRIABLE_METHODS = frozenset({TOOLS_CALL.name, RESOURCES_READ.name, PROMPTS_GET
 MAX_KEYS = 32
 """Input requests that one result may have."""
 
-_REQUESTS, _RESPONSES, _STATE = "inputRequests", "inputResponses", "requestState"
+REQUESTS, RESPONSES, STATE = "inputRequests", "inputResponses", "requestState"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ def read_input_required(result: Raw) -> InputRequests:
             the wrong type.
     """
     found = members(result)
-    if _REQUESTS not in found and _STATE not in found:
-        raise ValueError(f"the result is {INPUT_REQUIRED} but has neither {_REQUESTS} nor {_STATE}")
-    requests = _requests(found[_REQUESTS]) if _REQUESTS in found else {}
-    return InputRequests(requests, _state(found), _REQUESTS in found)
+    if REQUESTS not in found and STATE not in found:
+        raise ValueError(f"the result is {INPUT_REQUIRED} but has neither {REQUESTS} nor {STATE}")
+    requests = _requests(found[REQUESTS]) if REQUESTS in found else {}
+    return InputRequests(requests, _state(found), REQUESTS in found)
 
 
 def input_required(requests: Mapping[str, tuple[str, Mapping[str, Raw]]], state: str | None) -> Raw:
@@ -72,9 +72,9 @@ def input_required(requests: Mapping[str, tuple[str, Mapping[str, Raw]]], state:
     """
     made = {RESULT_TYPE: encode(INPUT_REQUIRED)}
     if requests:
-        made[_REQUESTS] = encode_object({key: _request(*each) for key, each in requests.items()})
+        made[REQUESTS] = encode_object({key: _request(*each) for key, each in requests.items()})
     if state is not None:
-        made[_STATE] = encode(state)
+        made[STATE] = encode(state)
     return encode_object(made)
 
 
@@ -84,32 +84,32 @@ def retry_of(params: Mapping[str, Raw]) -> Retry:
     Raises:
         InvalidParams: the input responses are not an object of objects, or the state is not a string.
     """
-    if _RESPONSES not in params and _STATE not in params:
+    if RESPONSES not in params and STATE not in params:
         return FIRST_REQUEST
     answers = None
-    if _RESPONSES in params:
+    if RESPONSES in params:
         try:
-            answers = members(params[_RESPONSES])
+            answers = members(params[RESPONSES])
         except ValueError:
-            raise InvalidParams(f"the member {_RESPONSES!r} is not an object") from None
+            raise InvalidParams(f"the member {RESPONSES!r} is not an object") from None
         if not all(map(is_object, answers.values())):
-            raise InvalidParams(f"the member {_RESPONSES!r} has a response that is not an object")
+            raise InvalidParams(f"the member {RESPONSES!r} has a response that is not an object")
     try:
         return Retry(answers, _state(params))
     except ValueError:
-        raise InvalidParams(f"the member {_STATE!r} is not a string") from None
+        raise InvalidParams(f"the member {STATE!r} is not a string") from None
 
 
 def with_retry(params: Mapping[str, Raw], answers: Mapping[str, Raw] | None, state: str | None) -> dict[str, Raw]:
     """The params with these input responses and this state instead of those of an earlier round; None leaves the member
     out."""
     made = dict(params)
-    made.pop(_RESPONSES, None)
-    made.pop(_STATE, None)
+    made.pop(RESPONSES, None)
+    made.pop(STATE, None)
     if answers is not None:
-        made[_RESPONSES] = encode_object(answers)
+        made[RESPONSES] = encode_object(answers)
     if state is not None:
-        made[_STATE] = encode(state)
+        made[STATE] = encode(state)
     return made
 
 
@@ -138,6 +138,6 @@ def _request(method: str, params: Mapping[str, Raw]) -> Raw:
 
 def _state(found: Mapping[str, Raw]) -> str | None:
     try:
-        return string(found[_STATE]) if _STATE in found else None
+        return string(found[STATE]) if STATE in found else None
     except ValueError:
         raise ValueError("the request state is not a string") from None

@@ -15,6 +15,7 @@ from msgspec import Raw
 from host.errors import InvalidParams
 from host.jsonrpc.messages import Id, Notification
 from host.jsonrpc.raw import encode, encode_object, items, members, string, value
+from host.jsonrpc.twins import KnownNames, refuse_twins
 from host.protocol.meta import HOP_PREFIX, META
 from host.protocol.methods import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED
 from host.protocol.stateless import COMPLETE, RESULT_TYPE
@@ -33,6 +34,7 @@ _LISTS = {
     "promptsListChanged": PROMPTS_CHANGED,
     "resourcesListChanged": RESOURCES_CHANGED,
 }
+_FILTER_NAMES = KnownNames(*_LISTS, _URIS, _TASKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +53,14 @@ def filter_of(params: Mapping[str, Raw]) -> Filter:
     """The filter of a client's `subscriptions/listen`.
 
     Raises:
-        InvalidParams: `notifications` is missing, has members of the wrong type, or names more than MAX_WATCHED
-            resources or tasks.
+        InvalidParams: `notifications` is missing, has members of the wrong type or some that readers take for one
+            another, or names more than MAX_WATCHED resources or tasks.
     """
     try:
         found = members(params[_FILTER])
     except (KeyError, ValueError):
         raise InvalidParams(f"the member {_FILTER!r} is missing or not an object") from None
+    refuse_twins(_FILTER_NAMES, found)
     lists = frozenset(method for name, method in _LISTS.items() if _wanted(found, name))
     return Filter(lists, _strings_of(found, _URIS), _strings_of(found, _TASKS))
 

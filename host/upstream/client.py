@@ -40,6 +40,7 @@ from host.memory import HoldingFactory, OverBudget
 from host.peer.outstanding import AnswerTooLong, BrokenAnswer, PeerError
 from host.peer.peer import Peer
 from host.policy.gate import CallPermit, Gate
+from host.policy.server_requests import holds_roots
 from host.protocol.abilities import SHARED_ABILITIES, Abilities
 from host.protocol.handshake import client_capabilities
 from host.protocol.log_levels import DEFAULT_LEVEL
@@ -361,11 +362,10 @@ class Client:
         return self._wait_for_task(created, upstream_call, send)
 
     async def _filter_answers(self, given: Mapping[str, Raw], upstream_call: UpstreamCall) -> Mapping[str, Raw]:
-        """The input responses of the caller, with only those roots that the server may know. A response with the member
-        `roots` is one to `roots/list`: no other response has it."""
+        """The input responses of the caller, with only those roots that the server may know."""
         answers = dict(given)
         for key, answer in answers.items():
-            if is_object(answer) and "roots" in members(answer):
+            if is_object(answer) and holds_roots(members(answer)):
                 answers[key] = await self._gate.server_requests.filter_roots(
                     self.server, answer, upstream_call.exchange.caller
                 )

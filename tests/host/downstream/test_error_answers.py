@@ -7,7 +7,7 @@ import trio
 from msgspec import Raw
 
 from host.downstream.error_answers import error_body, errors_as_answers, params_of
-from host.errors import InvalidRequest, ResourceNotFound, Unavailable
+from host.errors import InvalidParams, InvalidRequest, ResourceNotFound, Unavailable
 from host.journal import Event, InternalError, Journal
 from host.jsonrpc.messages import ErrorBody, Failure, Request, Success
 from host.jsonrpc.raw import encode
@@ -37,6 +37,17 @@ def test_params_are_the_members_or_none() -> None:
 def test_params_that_are_no_object_are_refused(params: bytes) -> None:
     with pytest.raises(InvalidRequest):
         params_of(Request(1, "ping", Raw(params)))
+
+
+@pytest.mark.parametrize("twin", [b"Name", b"NAME", b"name\\u0000", b"name\\u0000x", "ｎame".encode(), b"Ta\\u017fk"])
+def test_params_with_a_member_that_some_readers_take_for_a_known_one_are_refused(twin: bytes) -> None:
+    with pytest.raises(InvalidParams, match="some readers take the member"):
+        params_of(Request(1, "tools/call", Raw(b'{"name":"x","' + twin + b'":"y"}')))
+
+
+def test_other_members_stay() -> None:
+    assert len(params_of(Request(1, "tools/call", Raw(b'{"name":"x","names":1,"uri":2}')))) == 3
+    assert len(params_of(Request(1, "ping", Raw(b'{"a":1,"A":2}')))) == 2
 
 
 async def test_the_answer_is_what_the_work_gives(journal: Journal) -> None:

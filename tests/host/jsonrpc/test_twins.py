@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from host.jsonrpc.twins import NO_NAMES, KnownNames, describe_twin, fold_name
+from host.errors import InvalidParams
+from host.jsonrpc.twins import NO_NAMES, KnownNames, describe_twin, fold_name, refuse_twins
 
 KNOWN = KnownNames("name", "arguments", "requestedSchema")
 
@@ -41,6 +42,21 @@ def test_known_names_and_all_others_pass() -> None:
 def test_known_names_may_not_be_twins() -> None:
     with pytest.raises(ValueError, match="two known names"):
         KnownNames("uri", "URI")
+
+
+def test_declared_names_that_are_twins_may_each_be_there_alone() -> None:
+    declared = KnownNames.declared(["id", "ID", "other"])
+    assert declared.twin_in(["id", "other"]) is None
+    assert declared.twin_in(["ID", "other"]) is None
+    assert declared.twin_in(["id", "ID"]) == "ID"
+    assert declared.twin_in(["Id"]) == "Id"
+    assert declared.twin_in(["other", "Other"]) == "Other"
+
+
+def test_refusing_names_the_member() -> None:
+    refuse_twins(KNOWN, ["name", "x"])
+    with pytest.raises(InvalidParams, match="the member 'Name'"):
+        refuse_twins(KNOWN, ["name", "Name"])
 
 
 def test_folding_ends_at_nul() -> None:

@@ -15,10 +15,10 @@ from config import (
     Trust,
     Verdict,
 )
-from host.errors import Forbidden, ProtocolViolation, StaleApproval, Unconfirmed
-from host.jsonrpc.raw import encode
+from host.errors import Forbidden, InvalidParams, ProtocolViolation, StaleApproval, Unconfirmed
+from host.jsonrpc.raw import encode, members
 from host.policy.confirmations import ConfirmationAnswer
-from host.policy.server_requests import MAX_ROOTS
+from host.policy.server_requests import MAX_ROOTS, holds_roots
 from host.protocol.abilities import NO_ABILITIES, SHARED_ABILITIES
 from host.protocol.server_requests import ServerRequest, ServerRequestRejected
 from host.slices import run_inline
@@ -129,6 +129,25 @@ async def test_of_a_clients_roots_a_server_is_told_those_that_it_may_know() -> N
         for broken in (b"{}", b'{"roots":5}', b'{"roots":[{}]}', b'{"roots":[{"uri":5}]}'):
             with pytest.raises(ProtocolViolation):
                 await opened.server_requests.filter_roots("s", Raw(broken), DESK)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'{"roots":[],"Roots":[{"uri":"file:///x"}]}',
+        b'{"ROOT\\u017f":[]}',
+        b'{"roots":[],"a":1,"A":2}',
+        b'{"roots":[{"uri":"file:///x","URI":"file:///y"}]}',
+        b'{"roots":[{"uri":"file:///x","uri\\u0000":"file:///y"}]}',
+    ],
+)
+async def test_roots_that_some_readers_find_elsewhere_are_refused(answer: bytes) -> None:
+    consent = Consent(roots=kind(allow=["file:///x"]))
+    assert holds_roots(members(answer))
+    with gate({**SERVERS, "s": spec("s", consent)}) as opened:
+        with pytest.raises(InvalidParams, match="some readers take the member"):
+            await opened.server_requests.filter_roots("s", Raw(answer), DESK)
+        assert await opened.server_requests.filter_roots("open", Raw(answer), DESK) == Raw(answer)
 
 
 async def test_of_a_clients_abilities_a_server_may_use_what_it_may_perhaps_ask_for() -> None:

@@ -85,6 +85,9 @@ def test_a_token_makes_a_meta_where_there_was_none() -> None:
         b'{"io.modelcontextprotocol\\/clientInfo":{}}',
         b'{"\\u0069o.modelcontextprotocol/related-task":{"taskId":"1"}}',
         b'{"io.modelcontextprotocol/":1,"progressToken":1.5}',
+        b'{"ProgressToken":6}',
+        b'{"progressTo\\u212aen":6}',
+        b'{"progressToken\\u0000":6}',
     ],
 )
 @pytest.mark.parametrize("own", [None, 5])

@@ -84,6 +84,10 @@ def test_the_target_of_a_request(method: str, params: bytes, found: tuple[Kind, 
         (COMPLETION_COMPLETE, b'{"ref":{"type":"ref/prompt","uri":"u"}}'),
         (COMPLETION_COMPLETE, b'{"ref":{"type":"ref/prompt","name":1}}'),
         (COMPLETION_COMPLETE, b'{"ref":null}'),
+        (COMPLETION_COMPLETE, b'{"ref":{"type":"ref/prompt","name":"a","Name":"b"}}'),
+        (COMPLETION_COMPLETE, b'{"ref":{"type":"ref/resource","uri":"u","uri\\u0000":"v"}}'),
+        (COMPLETION_COMPLETE, b'{"ref":{"type":"ref/resource","uri":"u","a":1,"A":2}}'),
+        (COMPLETION_COMPLETE, b'{"ref":{"type":"ref/prompt","name":"a"},"argument":{"name":"b","NAME":"c"}}'),
     ],
 )
 def test_a_target_that_cannot_be_read_is_the_callers_mistake(method: str, params: bytes) -> None:

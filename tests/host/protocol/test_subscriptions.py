@@ -74,6 +74,7 @@ def test_what_a_client_wants(notifications: bytes, expected: Filter) -> None:
         (b'{"notifications":{"resourceSubscriptions":["a:1",1]}}', "'resourceSubscriptions' of .* not an array"),
         (b'{"notifications":{"resourceSubscriptions":["\\ud83d"]}}', "'resourceSubscriptions' of .* not an array"),
         (b'{"notifications":{"taskIds":null}}', "'taskIds' of .* not an array of strings"),
+        (b'{"notifications":{"TaskIds":[]}}', "some readers take the member 'TaskIds' for another one"),
     ],
 )
 def test_a_wish_of_another_shape_is_refused(params: bytes, why: str) -> None:
