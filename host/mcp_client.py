@@ -20,8 +20,8 @@ from host.protocol.methods import LIST_METHODS, PING, TOOLS_CALL, Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.param_headers import ParamHeader
 from host.protocol.stateless import strip_hop_fields
-from host.upstream.catalog_sync import read_list
 from host.upstream.negotiate import Dialect, internal_request, negotiate
+from host.upstream.pages import read_list
 from host.wire.http_client import fetch_json, open_http
 
 TIMEOUT = 15.0

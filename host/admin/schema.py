@@ -96,7 +96,8 @@ class ServerStatus(TypedDict):
 class ServerRow(ServerStatus):
     """A server, with what only people should know: its trust, its traffic, and what waits for a decision. `latency_ms`
     is an average over some ten calls; `unmatched` are rules that match nothing that it offers; `left_out` are
-    definitions that clients could not read. `login_failed`: why the last login that was begun at this host came to
+    definitions that clients could not read; `list_problems` are sentences about lists that could not be read, or have
+    something wrong. `login_failed`: why the last login that was begun at this host came to
     nothing, until another one is begun; empty if it did not."""
 
     trust: str
@@ -108,6 +109,7 @@ class ServerRow(ServerStatus):
     held: int
     unmatched: list[str]
     left_out: list[str]
+    list_problems: list[str]
     warnings: list[str]
     login_failed: str
 

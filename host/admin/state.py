@@ -514,6 +514,7 @@ class HostAdmin(PolicyAdmin):
             "held": held,
             "unmatched": unmatched,
             "left_out": [visible(each) for each in upstream.left_out[:MAX_LEFT_OUT]],
+            "list_problems": [visible(each) for each in upstream.list_problems],
             "warnings": warnings_of(spec),
             "login_failed": "" if self._logins is None else visible(self._logins.why_failed(spec.id)),
         }

@@ -37,7 +37,7 @@ from host.protocol.meta import with_progress_token
 from host.protocol.methods import LIST_METHODS, PROGRESS, Kind, Method
 from host.sanitize import visible
 from host.storage.directory import State
-from host.upstream.catalog_sync import read_list
+from host.upstream.pages import read_list
 from host.wire.http_errors import AuthNeeded
 from host.wire.link import LinkLost
 

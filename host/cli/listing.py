@@ -157,7 +157,7 @@ def notes(servers: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
             found.append((id, f"{held} {wait} for approval (colonnade definitions)"))
         found += [(id, f"the rule {rule} matches nothing that it offers") for rule in server["unmatched"]]
         found += [(id, f"{each} is left out: clients could not read it") for each in server.get("left_out", ())]
-        found += [(id, text) for text in server["warnings"]]
+        found += [(id, text) for text in (*server.get("list_problems", ()), *server["warnings"])]
     return found
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import trio
@@ -20,28 +20,23 @@ from msgspec import Raw
 from host.catalog import Definition, FreshnessHint, ServerEntries, param_headers_in
 from host.journal import EntryOmitted, excerpt
 from host.jsonrpc.messages import METHOD_NOT_FOUND
-from host.jsonrpc.raw import encode, members, one_line, pick, string
+from host.jsonrpc.raw import members, one_line, pick, string
 from host.jsonrpc.readable import why_unreadable
 from host.jsonrpc.strict import has_more_tokens, is_heavy
 from host.memory import Holding, OverBudget, Use, server_owner
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.policy.definitions import PreparedListing
 from host.protocol.methods import LIST_METHODS, Kind, ListMethod
-from host.protocol.stateless import STALE, Freshness, common_freshness, freshness_of
+from host.protocol.stateless import STALE, Freshness, common_freshness
 from host.protocol.tasks import Support, task_support
 from host.slices import Steps, in_worker
 from host.upstream.backoff import READ_SHARE, Pace
 from host.upstream.client import Client
-from host.upstream.results import split_page
+from host.upstream.pages import read_list
 from host.upstream.runtime import Runtime
 from host.wire.http_errors import AuthNeeded
 from host.wire.link import LinkLost
-from host.worker import run_in_worker
 
-MAX_PAGES = 100
-MAX_ENTRIES = 10_000
-MAX_BYTES = 16 * 1024 * 1024
-"""Bytes of all pages of one list: with its copies, the share of one server in the default memory budget."""
 MAX_DEFINITION = 1024 * 1024
 MAX_DEFINITION_TOKENS = 50_000
 """Structural characters outside strings of one definition, which is decoded in the event loop."""
@@ -53,6 +48,12 @@ MAX_RETRY_DELAY = 60.0
 """First and longest delay, in seconds, before a list that could not be read is tried again."""
 MAX_AGE = 5.0
 """Seconds after which a list whose changes are not announced is old, and that lie between two readings of old lists."""
+
+
+class NothingListed(LinkLost):
+    """A server declares lists, and none of them could be read."""
+
+    remedy = "its own log says more"
 
 
 class CatalogSync:
@@ -109,6 +110,26 @@ class CatalogSync:
         """Digest of the definitions that were published, and the epoch of the policy then."""
         self.left_out: dict[Kind, list[str]] = {}
         """Descriptions of the definitions that clients could not parse, with the reason."""
+        self._problems: dict[Kind, Sequence[str]] = {}
+        """Sentences about the last reading of each list: why it failed, or what is wrong with its pages."""
+        self._answered: set[Kind] = set()
+        """Lists that the server has returned over this connection."""
+
+    @property
+    def problems(self) -> list[str]:
+        """Sentences about lists that could not be read, or have something wrong with their pages."""
+        return [each for kind in Kind for each in self._problems.get(kind, ())]
+
+    def check_any_listed(self) -> None:
+        """Check that the server has returned some list, or that entries of it are known.
+
+        Raises:
+            NothingListed: it declares lists, and refused all of them.
+        """
+        declared = [kind for kind in Kind if self._negotiated.has_capability(kind)]
+        is_known = any(self._catalog.listed(self._server, kind, stateless=self._stateless) for kind in declared)
+        if self._failed and not self._answered and not is_known:
+            raise NothingListed(f"its lists cannot be read: {'; '.join(self.problems)}")
 
     def mark_changed(self, kinds: Iterable[Kind]) -> None:
         """Mark lists that may have changed, so that they are read again soon."""
@@ -268,12 +289,14 @@ class CatalogSync:
 
     async def _read(self, kind: Kind) -> bool | None:
         listing = LIST_METHODS[kind]
+        former, problems = self._problems.get(kind, ()), list[str]()
         if not self._negotiated.has_capability(kind):
             return await self._publish(kind, [], None)
         raw_definitions, hints = list[Raw](), list[Freshness]()
         began = trio.current_time()
         reading = trio.CancelScope()
         holding = self._catalog.memory.hold(server_owner(self._server), Use.LISTS, drop=lambda: _drop(holding, reading))
+        failure = ""
         try:
             with trio.fail_after(READ_TIMEOUT), holding, reading:
                 await read_list(
@@ -281,31 +304,44 @@ class CatalogSync:
                     listing,
                     raw_definitions,
                     hints,
-                    self._report_problem,
+                    problems.append,
                     holding.grow,
                     cursors_may_be_empty=self._stateless,
                 )
+            self._answered.add(kind)
         except OverBudget:
+            self._answered.add(kind)
             reading.cancel()
         except PeerError as refusal:
-            if refusal.error.code != METHOD_NOT_FOUND:
-                self._report_problem(f"{listing.method} failed: {excerpt(refusal.error.message)}")
-                return None
+            if refusal.error.code != METHOD_NOT_FOUND:  # many servers declare more than they have
+                failure = f"{listing.method} failed: {excerpt(refusal.error.message)}"
         except (BrokenAnswer, ValueError) as problem:
-            self._report_problem(f"{listing.method} returned no valid list: {problem}")
-            return None
+            failure = f"{listing.method} returned no valid list: {problem}"
         except trio.TooSlowError:
-            self._report_problem(
+            too_slow = (
                 f"{listing.method} took longer than {READ_TIMEOUT:.0f} s; {len(raw_definitions)} entries were read"
             )
-            if not raw_definitions:
-                return None
-            hints.append(STALE)  # the server's caching hints are for the whole list, not for a part of it
+            if raw_definitions:
+                problems.append(too_slow)
+                hints.append(STALE)  # the server's caching hints are for the whole list, not for a part of it
+            else:
+                failure = too_slow
         except LinkLost as lost:
             if isinstance(lost, AuthNeeded) and lost.ends_connection:
                 self._client.peer.connection_lost(lost)  # the server lets anybody connect, and shows nothing
-            if not self._client.peer.ended.is_set():  # over HTTP, a single exchange may break
-                self._report_problem(f"{listing.method} failed: {lost}")
+            if self._client.peer.ended.is_set():  # otherwise, over HTTP, a single exchange broke
+                return None
+            failure = f"{listing.method} failed: {lost}"
+        self._problems[kind] = problems
+        for what in problems:
+            if what not in former:  # a list may be read every few seconds
+                self._report_problem(what)
+        is_listed = self._catalog.listed(self._server, kind, stateless=self._stateless) is not None
+        if failure:
+            if raw_definitions and not is_listed:  # better than nothing, until the next attempt
+                await self._publish_if_changed(listing, raw_definitions, FreshnessHint(STALE, began))
+                failure = f"{failure}; the {len(raw_definitions)} entries before that are listed"
+            self._report_problem(failure, of=kind)
             return None
         if not reading.cancel_called:
             hint = FreshnessHint(common_freshness(hints) if self._stateless else STALE, began)
@@ -313,9 +349,8 @@ class CatalogSync:
             if changed is not None:
                 self._fresh_until[kind] = began + max(hint.freshness.ttl_ms / 1000, MAX_AGE)
                 return changed
-        is_listed = self._catalog.listed(self._server, kind, stateless=self._stateless) is not None
         listed = "the former entries stay" if is_listed else "none of its entries is listed"
-        self._report_problem(f"{listing.method} needs more memory than there is (memory); {listed}")
+        self._report_problem(f"{listing.method} needs more memory than there is (memory); {listed}", of=kind)
         return None
 
     async def _publish_if_changed(
@@ -355,7 +390,8 @@ class CatalogSync:
         method = LIST_METHODS[kind].method
         self._report_problem(
             f"{method}: its entries need more memory than other servers leave (memory); none of them is listed until "
-            f"there is room"
+            f"there is room",
+            of=kind,
         )
         self.mark_changed((kind,))
 
@@ -408,7 +444,10 @@ class CatalogSync:
             return False
         return self._stateless or task_support(raw) is not Support.FORBIDDEN
 
-    def _report_problem(self, what: str) -> None:
+    def _report_problem(self, what: str, of: Kind | None = None) -> None:
+        """Log a problem. With `of`, it is one of this whole list, and shown until the next reading."""
+        if of is not None:
+            self._problems[of] = [*self._problems.get(of, ()), what]
         self._journal.note(EntryOmitted(self._server, what))
 
 
@@ -515,66 +554,6 @@ def _definition_name(definition: Raw, key: str) -> str | None:
         return string(fields[key])
     except (ValueError, KeyError):
         return None
-
-
-SendRequest = Callable[[str, Raw | None], Awaitable[Raw]]
-"""Sends a request with its params and returns the result."""
-
-
-async def read_list(
-    send_request: SendRequest,
-    listing: ListMethod,
-    raw_definitions: list[Raw],
-    hints: list[Freshness],
-    report_problem: Callable[[str], None],
-    charge: Callable[[int], None] = lambda size: None,
-    *,
-    cursors_may_be_empty: bool = False,
-) -> None:
-    """Read all pages of a list. Appends to the arguments, so that the caller has a part of the list after a timeout.
-
-    Args:
-        raw_definitions: gets the definitions.
-        hints: gets the caching hints of each page.
-        charge: called with the number of bytes of each page.
-        cursors_may_be_empty: an empty cursor is a cursor; from a handshake server it means the end.
-
-    Raises:
-        ValueError: a page is not a valid result of the method.
-        OverBudget: raised by `charge`.
-    """
-    size = 0
-    seen: set[bytes] = set()
-    params: Raw | None = None
-    end_cursors = (b"null",) if cursors_may_be_empty else (b"null", b'""')
-    for _ in range(MAX_PAGES):
-        result = await send_request(listing.method, params)
-        size += len(result)
-        charge(len(result))
-        if size > MAX_BYTES:
-            break
-        room = MAX_ENTRIES + 1 - len(raw_definitions)
-        if is_heavy(result):
-            entries, rest = await run_in_worker(split_page, result, listing.member, room)
-        else:
-            entries, rest = split_page(result, listing.member, room)
-        raw_definitions.extend(map(Raw, entries))
-        hints.append(freshness_of(Raw(rest)))
-        cursor = bytes(members(rest).get("nextCursor", b"null"))
-        if len(raw_definitions) > MAX_ENTRIES:
-            break
-        if cursor in end_cursors:
-            return
-        if cursor in seen:
-            report_problem(f"{listing.method} returned the same cursor twice; reading stopped there")
-            return
-        seen.add(cursor)
-        params = encode({"cursor": Raw(cursor)})
-    report_problem(
-        f"{listing.method} has more than {MAX_PAGES} pages, {MAX_ENTRIES} entries or {MAX_BYTES >> 20} MiB; "
-        f"the rest is left out"
-    )
-    del raw_definitions[MAX_ENTRIES:]
 
 
 def _drop(holding: Holding, reading: trio.CancelScope) -> None:

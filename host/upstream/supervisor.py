@@ -366,6 +366,12 @@ class Upstream:
         )
 
     @property
+    def list_problems(self) -> list[str]:
+        """Sentences about lists of this server that could not be read, or have something wrong with their pages."""
+        syncs = (each._catalog_sync for each in self.connections)
+        return list(dict.fromkeys(problem for sync in syncs if sync is not None for problem in sync.problems))
+
+    @property
     def has_old_lists(self) -> bool:
         """Whether a list is old whose changes the server does not announce, or those of a session that is not open may
         be. Never of a server that is not connected."""
@@ -593,6 +599,7 @@ class Upstream:
                 await catalog_sync.read_all()
                 if client.peer.ended.is_set():
                     raise client.peer.lost
+                catalog_sync.check_any_listed()
                 startup.deadline = float("inf")
                 self._catalog_sync = catalog_sync
                 self.state = Ready(trio.current_time(), client)

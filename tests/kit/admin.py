@@ -122,6 +122,7 @@ def server(id: str = "github", **more: Any) -> dict[str, Any]:
         "held": 1,
         "unmatched": [],
         "left_out": [],
+        "list_problems": [],
         "warnings": [],
         "login_failed": "",
         **more,

@@ -628,7 +628,7 @@ async def test_hostile_text_is_text() -> None:
     admin = FakeAdminApi(
         servers=[
             server(EVIL, title=EVIL, transport=EVIL, state=EVIL, detail=EVIL, trust=EVIL, isolation=EVIL, revision=EVIL)
-            | {"unmatched": [EVIL], "warnings": [EVIL], "entries": {EVIL: 2}}
+            | {"unmatched": [EVIL], "warnings": [EVIL], "list_problems": [EVIL], "entries": {EVIL: 2}}
         ],
         catalog=[entry("x") | definition | {"title": EVIL, "description": EVIL, "rule": EVIL}],
         confirmations=[

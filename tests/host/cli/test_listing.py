@@ -235,7 +235,8 @@ def test_arguments_of_every_kind(kind: Kind, definition: dict[str, Any], argumen
 
 
 def test_notes_for_the_owner() -> None:
-    assert notes([server("a", held=1, left_out=["tool x"])]) == [
+    assert notes([server("a", held=1, left_out=["tool x"], list_problems=["tools/list failed"])]) == [
         ("a", "1 definition waits for approval (colonnade definitions)"),
         ("a", "tool x is left out: clients could not read it"),
+        ("a", "tools/list failed"),
     ]

@@ -13,7 +13,7 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Channel, Config, Consent, KindConsent, Listen, Rule, Trust
+from config import Channel, Config, Consent, Eras, KindConsent, Listen, Rule, Trust
 from host.admin.state import HostAdmin
 from host.audit.read import records
 from host.audit.records import files
@@ -31,9 +31,13 @@ from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.router import lists
 from host.slices import run_inline
 from host.upstream import catalog_sync
+from host.upstream.pages import MAX_ENTRIES
+from host.upstream.state import Failed, describe_state
 from tests.kit.gates import kind
 from tests.kit.passes import ATTEMPTS, assert_loop_responsive, measure_passes
 from tests.kit.world import Refusal, ScriptedServer, World, later, open_world, tool
+
+CHANGED = "notifications/tools/list_changed"
 
 
 def names(world: World, kind: Kind = Kind.TOOL) -> list[str]:
@@ -120,7 +124,7 @@ async def test_an_endless_list_is_cut_and_said_to_be() -> None:
 
     async with open_world(ScriptedServer("a", tools=["unused"], answers={"tools/list": answer})) as world:
         await world.settled()
-        assert len(names(world)) == catalog_sync.MAX_ENTRIES
+        assert len(names(world)) == MAX_ENTRIES
         assert "the rest is left out" in complaints(world)[0]
 
 
@@ -137,7 +141,7 @@ def large(size: int, pages: int, name: str = "t") -> ScriptedServer:
 
 @pytest.mark.parametrize(("pages", "kept"), [(3, 3), (4, 3), (50, 3)])
 async def test_a_list_has_so_many_bytes_and_no_more(monkeypatch: pytest.MonkeyPatch, pages: int, kept: int) -> None:
-    monkeypatch.setattr(catalog_sync, "MAX_BYTES", 3500)
+    monkeypatch.setattr("host.upstream.pages.MAX_BYTES", 3500)
     server = large(1000, pages)
     async with open_world(server) as world:
         await world.settled()
@@ -267,7 +271,8 @@ async def test_a_list_that_gives_way_while_it_is_made_is_not_published(autojump_
 
 async def test_entries_that_cannot_be_exported_are_left_out_and_the_others_stay() -> None:
     huge = tool("huge", description="x" * catalog_sync.MAX_DEFINITION)
-    odd: list[Any] = [tool("a"), {}, 5, None, {"name": 7}, tool(""), huge, tool("twice"), tool("b"), tool("twice")]
+    twice = [tool("twice"), tool("b"), tool("twice", description="Another one")]
+    odd: list[Any] = [tool("a"), {}, 5, None, {"name": 7}, tool(""), huge, *twice]
 
     async def answer(params: dict[str, Any]) -> object:
         return {"tools": odd}
@@ -384,6 +389,94 @@ async def test_a_list_that_could_not_be_read_is_tried_again_until_it_can(
         assert "tools/list" not in server.asked
 
 
+def refusing(revision: str = LATEST_LEGACY.name, **lists: Any) -> ScriptedServer:
+    async def refuse(params: dict[str, Any]) -> object:
+        raise PeerError(ErrorBody(-32603, "no database"))
+
+    return ScriptedServer("a", answers={"tools/list": refuse}, revision=revision, tools=["x"], **lists)
+
+
+@pytest.mark.parametrize("revision", [LATEST_LEGACY.name, LATEST.name])
+async def test_a_server_whose_only_list_fails_has_failed_and_says_so(revision: str, autojump_clock: MockClock) -> None:
+    """It is connected again like any server that failed."""
+    server = refusing(revision, eras=Eras.ONE)
+    async with open_world(server) as world:
+        await world.settled()
+        upstream = world.upstreams.by_id["a"]
+        assert "its lists cannot be read: tools/list failed: no database" in describe_state(upstream.state)
+        assert "its own log says more" in describe_state(upstream.state)
+        await trio.sleep(3)
+        assert server.connections > 1
+        del server.answers["tools/list"]
+        await trio.sleep(60)
+        assert names(world) == ["x"]
+        assert upstream.list_problems == []
+
+
+async def test_where_one_of_several_lists_fails_the_others_are_shown_and_it_is_named(
+    autojump_clock: MockClock,
+) -> None:
+    server = refusing(prompts=["p"])
+    async with open_world(server) as world:
+        await world.settled()
+        upstream = world.upstreams.by_id["a"]
+        assert (names(world), names(world, Kind.PROMPT)) == ([], ["p"])
+        assert upstream.list_problems == ["tools/list failed: no database"]
+        del server.answers["tools/list"]
+        await trio.sleep(60)
+        assert (names(world), upstream.list_problems) == (["x"], [])
+        assert server.connections == 1
+
+
+async def test_a_missing_list_beside_one_that_fails_is_not_taken_for_an_answer(autojump_clock: MockClock) -> None:
+    async def refuse(params: dict[str, Any]) -> object:
+        raise PeerError(ErrorBody(-32601, "Method not found"))
+
+    async def fail(params: dict[str, Any]) -> object:
+        raise PeerError(ErrorBody(-32603, "no database"))
+
+    answers = {"resources/templates/list": refuse, "resources/list": fail}
+    async with open_world(ScriptedServer("a", resources=["memo:1"], answers=answers)) as world:
+        await world.settled()
+        assert isinstance(world.upstreams.by_id["a"].state, Failed)
+
+
+@pytest.mark.parametrize("at_first", [True, False])
+async def test_a_page_that_fails_takes_none_away_that_was_read_or_listed_before(
+    at_first: bool, autojump_clock: MockClock
+) -> None:
+    """Before there is a list, a part is shown; afterwards, the former one stays."""
+
+    async def fail_on_second(params: dict[str, Any]) -> object:
+        if "cursor" in params:
+            raise PeerError(ErrorBody(-32602, "unknown cursor"))
+        return {"tools": [tool("x")], "nextCursor": 8}
+
+    server = ScriptedServer("a", tools=["x", "y"], answers={"tools/list": fail_on_second} if at_first else {})
+    async with open_world(server) as world:
+        await world.settled()
+        server.answers["tools/list"] = fail_on_second
+        await server.notifies(CHANGED)
+        await trio.sleep(1)
+        assert names(world) == (["x"] if at_first else ["x", "y"])
+        assert "unknown cursor" in world.upstreams.by_id["a"].list_problems[0]
+
+
+async def test_pages_that_repeat_are_told_once_and_shown_while_they_do(autojump_clock: MockClock) -> None:
+    async def again(params: dict[str, Any]) -> object:
+        return {"tools": [tool("x")], "nextCursor": "8"}
+
+    server = ScriptedServer("a", tools=["x"], answers={"tools/list": again})
+    async with open_world(server) as world:
+        await world.settled()
+        for _ in range(3):
+            await server.notifies(CHANGED)
+            await trio.sleep(1)
+        assert names(world) == ["x"]
+        assert world.upstreams.by_id["a"].list_problems == complaints(world)
+        assert len(complaints(world)) == 1
+
+
 async def test_a_list_that_takes_too_long_is_given_up(autojump_clock: MockClock) -> None:
     """(rules 5, 57)"""
 
@@ -419,7 +512,9 @@ async def test_an_empty_cursor_that_comes_twice_is_a_circle() -> None:
     async with open_world(server) as world:
         await world.settled()
         assert names(world) == ["a", "b"]
-        assert complaints(world) == ["tools/list returned the same cursor twice; reading stopped there"]
+        assert complaints(world) == [
+            "tools/list returned the same cursor twice, and nothing new; reading stopped there"
+        ]
 
 
 @pytest.mark.parametrize(
@@ -524,8 +619,6 @@ async def test_the_pages_of_an_untrusted_servers_tools_are_not_listed(trust: Tru
 
 
 # Calls while a list is read anew
-
-CHANGED = "notifications/tools/list_changed"
 
 
 async def slowly(params: dict[str, Any]) -> object:
@@ -709,7 +802,7 @@ async def changed(world: World, big: Renaming, turn: int) -> None:
 async def test_a_server_that_renames_all_its_tools_holds_nobody_up(tmp_path: Path) -> None:
     """From the second turn on more is offered than is kept of a server: each new name was once held against all. A turn
     is one record in the audit, with the count, the first names and a digest; it was 4 MB."""
-    big = Renaming(catalog_sync.MAX_ENTRIES)
+    big = Renaming(MAX_ENTRIES)
     for turn in range(1, 2 * ATTEMPTS + 1):
         big.make(turn)
     good, state = ScriptedServer("good", tools=["x"]), tmp_path / "state"
@@ -729,7 +822,7 @@ async def test_a_server_that_renames_all_its_tools_holds_nobody_up(tmp_path: Pat
         grown = sum(path.stat().st_size for path in files(state / "audit")) - before
         assert 0 < grown < turns * 20_000
         *_, last = records(state / "audit", kind="definitions")
-        assert (last["server"], last["prim"], last["counts"]) == ("big", "tool", {"new": catalog_sync.MAX_ENTRIES})
+        assert (last["server"], last["prim"], last["counts"]) == ("big", "tool", {"new": MAX_ENTRIES})
         assert last["items"] == [f"t{turns}_{number}" for number in range(20)]
     assert [verify(path).integrity for path in files(state / "audit")] == ["ok"]
 
@@ -809,21 +902,19 @@ async def test_no_page_takes_a_list_beyond_its_limit(pages: int) -> None:
 
     async with open_world(ScriptedServer("big", tools=["x"], answers={"tools/list": answer})) as world:
         await world.settled()
-        assert len(listed(world)) == catalog_sync.MAX_ENTRIES
+        assert len(listed(world)) == MAX_ENTRIES
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "count", [catalog_sync.MAX_ENTRIES - 1, catalog_sync.MAX_ENTRIES, catalog_sync.MAX_ENTRIES + 1]
-)
+@pytest.mark.parametrize("count", [MAX_ENTRIES - 1, MAX_ENTRIES, MAX_ENTRIES + 1])
 async def test_a_list_is_cut_at_its_limit_and_not_before(count: int) -> None:
     async def answer(params: dict[str, Any]) -> Raw:
         return Raw(f'{{"tools":[{",".join(f"""{{"name":"t{number}"}}""" for number in range(count))}]}}'.encode())
 
     async with open_world(ScriptedServer("big", tools=["x"], answers={"tools/list": answer})) as world:
         await world.settled()
-        assert len(listed(world)) == min(count, catalog_sync.MAX_ENTRIES)
-        assert any("the rest is left out" in str(event) for event in world.events) == (count > catalog_sync.MAX_ENTRIES)
+        assert len(listed(world)) == min(count, MAX_ENTRIES)
+        assert any("the rest is left out" in str(event) for event in world.events) == (count > MAX_ENTRIES)
 
 
 def denying(world: World, pattern: str) -> None:
@@ -836,7 +927,7 @@ def denying(world: World, pattern: str) -> None:
 @pytest.mark.slow
 async def test_other_rules_for_long_lists_hold_nobody_up() -> None:
     """Each list took 0.2 s. Who asks for a list meanwhile waits, and is shown what the new rules leave of it."""
-    big, other = Renaming(catalog_sync.MAX_ENTRIES - 1), Renaming(catalog_sync.MAX_ENTRIES - 1)
+    big, other = Renaming(MAX_ENTRIES - 1), Renaming(MAX_ENTRIES - 1)
     other.make(0)
     second = ScriptedServer("other", tools=["x"], answers={"tools/list": other.answer}, start_timeout=600.0)
     async with open_world(big.server(start_timeout=600.0), second) as world:
@@ -848,7 +939,7 @@ async def test_other_rules_for_long_lists_hold_nobody_up() -> None:
             number = next(denied)
             denying(world, f"t0_{number}")
             view = await world.router.lists.view(caller, Kind.TOOL)
-            assert len(view.definitions) == 2 * (catalog_sync.MAX_ENTRIES - 2)
+            assert len(view.definitions) == 2 * (MAX_ENTRIES - 2)
             assert not any(b'__t0_%d"' % number in each for each in view.definitions)
 
         await world.router.lists.view(caller, Kind.TOOL)
@@ -1031,7 +1122,7 @@ async def test_an_honest_server_is_heard_at_once(autojump_clock: MockClock) -> N
 @pytest.mark.slow
 async def test_the_console_and_a_judge_hold_nobody_up_either() -> None:
     """Ten thousand held definitions, shown, explained and compared with a thousand rules that match none of them."""
-    big = Renaming(catalog_sync.MAX_ENTRIES - 1)
+    big = Renaming(MAX_ENTRIES - 1)
     rules = Consent(tools=KindConsent(deny=tuple(Rule(f"t*x{number}*y") for number in range(RULES))))
     async with open_world(big.server(trust=Trust.UNTRUSTED, start_timeout=600.0, consent=rules)) as world:
         await world.settled()
