@@ -10,7 +10,8 @@ program's 0, 1, 2), and reaps subreapers. It kills any other child, because that
 *Subreaper*: reads one order from its control socket, starts that program, reaps its descendants, reports what happens,
 and kills the rest when the program itself ends. It is a child subreaper (prctl), so neither `setsid` nor a double fork
 escapes it. When it has no child left, it has no descendant left; it then reports that and ends.
-Both end only at the end of their socket, which the kernel also closes for a host that was killed.
+Both end only at the end of their socket, which the kernel also closes for a host that was killed. A process that was
+stopped (SIGSTOP, which every server may send) sees no end of anything, so the kernel resumes each when its parent ends.
 
 On the control socket, to the subreaper: a length of four bytes (big endian) and an order in JSON with the members
 `argv`, `env` and `cwd`, whose characters stand for bytes (latin-1), independently of the locale; after it single bytes,
@@ -48,7 +49,7 @@ SUBREAPER_LIMIT = 1.5
 
 _SHORT_PAUSE, _LONG_PAUSE = 0.01, 0.5
 _STOP_ROUNDS = 20
-_SET_DUMPABLE, _SET_NAME, _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 4, 15, 36, 37
+_SET_PDEATHSIG, _SET_DUMPABLE, _SET_NAME, _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 1, 4, 15, 36, 37
 
 
 # Process trees
@@ -82,6 +83,13 @@ def _hide_memory() -> None:
     secrets of servers."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def _resume_at_parents_end() -> None:
+    """Have the kernel send SIGCONT to this process when the thread that started it ends. SIGKILL instead would leave
+    what is below this process to init."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
 
 
 def children_of(pid: int) -> list[int]:
@@ -200,7 +208,8 @@ class _ChildSignals:
 
 
 class _Subreaper:
-    def __init__(self, control: socket.socket, signals: _ChildSignals) -> None:
+    def __init__(self, keeper: int, control: socket.socket, signals: _ChildSignals) -> None:
+        self._keeper = keeper
         self._control = control
         self._host_is_gone = False
         self._signals = signals
@@ -223,6 +232,8 @@ class _Subreaper:
         self._report({"pid": self._program})
         self._watch()
         self._report({"gone": True})
+        if os.getppid() == self._keeper:  # which may have been stopped since the host ended: nobody else resumes it
+            _send_signals(self._keeper, signal.SIGCONT)
 
     def _read_order(self) -> dict[str, object] | None:
         head = self._read(4)
@@ -372,12 +383,15 @@ class _Keeper:
         if not data:
             self._host_is_gone = True  # the socket stays open: its end shows the host that this process has ended
             self._give_up_at = time.monotonic() + SUBREAPER_LIMIT
+            for subreaper in self._subreapers:
+                _send_signals(subreaper, signal.SIGCONT)
         elif len(descriptors) == 4:
             self._fork(descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
 
     def _fork(self, descriptors: list[int]) -> None:
+        keeper = os.getpid()
         try:
             pid = os.fork()
         except OSError as error:  # the user's limit of processes
@@ -389,9 +403,10 @@ class _Keeper:
         try:
             os.setsid()
             become_subreaper()
+            _resume_at_parents_end()
             self._host.close()
             self._signals.close()
-            _Subreaper(socket.socket(fileno=descriptors[0]), _ChildSignals()).run(descriptors[1:])
+            _Subreaper(keeper, socket.socket(fileno=descriptors[0]), _ChildSignals()).run(descriptors[1:])
         finally:
             os._exit(0)
 
@@ -412,6 +427,7 @@ def main(descriptor: int, name: str) -> None:
     _hide_memory()
     _catch_signals()
     become_subreaper()
+    _resume_at_parents_end()
     gc.disable()
     gc.freeze()  # a collection would write to, and thereby copy, every page that is shared with the subreapers
     _Keeper(socket.socket(fileno=descriptor)).run()

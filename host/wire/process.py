@@ -279,6 +279,10 @@ class _KeeperProcess:
     def alive(self) -> bool:
         return self.process.poll() is None
 
+    def resume(self) -> None:
+        """Continue the process if a server has stopped it."""
+        self.process.send_signal(signal.SIGCONT)
+
     async def watch(self) -> None:
         """Wait for the end of the process, take its status, close the socket. Shielded: ended by `aclose`."""
         with trio.CancelScope(shield=True):
@@ -293,6 +297,7 @@ class _KeeperProcess:
         """Make the process end when its subreapers have ended; kill it after SUBREAPER_LIMIT seconds."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
+        self.resume()
         with trio.move_on_after(helper.SUBREAPER_LIMIT):
             await self.ended.wait()
         if not self.ended.is_set():
@@ -409,6 +414,7 @@ class Keeper:
             on_failure.callback(control.close)
             passed_on.callback(far.close)
             socket.send_fds(self._helper.socket, [b"s"], [far.fileno(), *theirs])
+            self._helper.resume()
             on_failure.pop_all()
         child = Child(control, *ours)
         self._children.add(child)

@@ -3,10 +3,11 @@
     .venv/bin/python tests/real/left_behind.py [--starts 50] [--kills 20] [--at-once 4]
 
 Each round is one host with three servers: one that behaves, one that forks itself out of sight and keeps making
-orphans, and one that heeds neither the end of its input nor SIGTERM. A round ends by SIGTERM, by SIGKILL, or by SIGKILL
-for the host's whole process group. What belongs to a round is known by a mark in its command line, or by having been
-seen below the host before (number and start time). Exits with 1 if anything is left two seconds after the end of the
-host, if a zombie was seen, or if SIGTERM did not end the host with status 0 in time.
+orphans, and one that heeds neither the end of its input nor SIGTERM. A round ends by SIGTERM, by SIGKILL, by SIGKILL
+for the host's whole process group, or by SIGKILL after the keeper and all subreapers were stopped, as any server can
+stop them. What belongs to a round is known by a mark in its command line, or by having been seen below the host before
+(number and start time). Exits with 1 if anything is left two seconds after the end of the host, if a zombie was seen,
+or if SIGTERM did not end the host with status 0 in time.
 
 Real clock: the kernel's and the servers' own time is what is measured.
 """
@@ -27,6 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import trio
+
+from host.wire.descent import KEEPER_NAME
 
 ROOT = Path(__file__).parents[2]
 HOST = (str(ROOT / ".venv/bin/colonnade"),)
@@ -51,12 +54,15 @@ class Ending:
 
     number: signal.Signals
     group: bool = False
+    stopped: bool = False
 
     def __str__(self) -> str:
-        return self.number.name + (" for the group" if self.group else "")
+        return self.number.name + (" for the group" if self.group else " with stopped keepers" if self.stopped else "")
 
 
 BY_TERM, BY_KILL, BY_GROUP_KILL = Ending(signal.SIGTERM), Ending(signal.SIGKILL), Ending(signal.SIGKILL, group=True)
+BY_STOPPED_KILL = Ending(signal.SIGKILL, stopped=True)
+KILLS = (BY_KILL, BY_GROUP_KILL, BY_STOPPED_KILL)
 
 
 @dataclass
@@ -113,6 +119,13 @@ class Watch:
         """How many were seen that nobody had reaped for ZOMBIE_AGE."""
         return len(self._old_zombies)
 
+    def stop_keepers(self) -> int:
+        """Stop the keeper and the subreapers. Returns how many there were."""
+        found = [one.pid for one in self._seen if _name(one.pid) == KEEPER_NAME]
+        for pid in found:
+            os.kill(pid, signal.SIGSTOP)
+        return len(found)
+
     def left(self) -> list[Process]:
         """Whoever is there still, wherever in the tree of processes it went, the host itself and zombies left out."""
         return [
@@ -126,6 +139,12 @@ class Watch:
             return self._mark in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
             return False
+
+
+def _name(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
 
 
 def _table() -> dict[int, tuple[str, int, str]]:
@@ -166,7 +185,7 @@ async def play(ending: Ending, host: Sequence[str] = HOST) -> Round:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_keep_looking, watch)
                 await trio.sleep(RUNNING)
-                outcome = await _end(process, ending)
+                outcome = await _end(process, ending, watch)
                 nursery.cancel_scope.cancel()
             outcome.zombies = watch.zombies
             outcome.left = [_command(one.pid) for one in await _still_there(watch)]
@@ -207,7 +226,9 @@ async def _keep_looking(watch: Watch) -> None:
         await trio.sleep(SAMPLE_EVERY)
 
 
-async def _end(process: trio.Process, ending: Ending) -> Round:
+async def _end(process: trio.Process, ending: Ending, watch: Watch) -> Round:
+    if ending.stopped:
+        assert watch.stop_keepers() == 1 + len(SERVERS)
     begun = trio.current_time()
     if ending.group:
         os.killpg(process.pid, ending.number)
@@ -265,10 +286,10 @@ def summary(rounds: Sequence[Round]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Count the processes that a host leaves behind.")
     parser.add_argument("--starts", type=int, default=50, help="hosts to end by SIGTERM")
-    parser.add_argument("--kills", type=int, default=20, help="hosts to end by SIGKILL, each second with its group")
+    parser.add_argument("--kills", type=int, default=20, help="hosts to end by SIGKILL, in each way in turn")
     parser.add_argument("--at-once", type=int, default=4, help="hosts that run at the same time")
     wanted = parser.parse_args()
-    endings = [BY_TERM] * wanted.starts + [(BY_KILL, BY_GROUP_KILL)[turn % 2] for turn in range(wanted.kills)]
+    endings = [BY_TERM] * wanted.starts + [KILLS[turn % len(KILLS)] for turn in range(wanted.kills)]
     rounds = trio.run(play_all, endings, wanted.at_once)
     failed = [(outcome, problem) for outcome in rounds for problem in outcome.problems()]
     for outcome, problem in failed:

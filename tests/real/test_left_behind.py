@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from .left_behind import BY_GROUP_KILL, BY_KILL, BY_TERM, play, play_all, summary
+from .left_behind import BY_TERM, KILLS, play, play_all, summary
 
 CARELESS = """
 import json, subprocess, sys, threading
@@ -19,7 +19,7 @@ threading.Event().wait()
 
 
 async def test_the_host_leaves_no_process_behind() -> None:
-    rounds = await play_all([BY_TERM, BY_TERM, BY_TERM, BY_KILL, BY_GROUP_KILL], at_once=3)
+    rounds = await play_all([BY_TERM, BY_TERM, BY_TERM, *KILLS], at_once=3)
     assert [problem for outcome in rounds for problem in outcome.problems()] == [], summary(rounds)
 
 

@@ -443,12 +443,40 @@ async def test_nothing_outlives_a_host_killed_with_its_whole_group() -> None:
 
 
 @pytest.mark.slow
-async def test_nothing_outlives_a_killed_host_whose_subreaper_was_stopped() -> None:
-    with running_host("stubborn") as (host, token, (keeper, subreaper, program)):
-        os.kill(subreaper, signal.SIGSTOP)
+@pytest.mark.parametrize("words", [(), ("stubborn",)], ids=["plain", "stubborn"])
+@pytest.mark.parametrize("stopped", [("keeper",), ("subreaper",), ("keeper", "subreaper")], ids=" and ".join)
+async def test_nothing_outlives_a_killed_host_whose_helpers_were_stopped(
+    stopped: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    with running_host(*words) as (host, token, numbers):
+        keeper, subreaper, _ = numbers
+        for pid in (number for name, number in (("keeper", keeper), ("subreaper", subreaper)) if name in stopped):
+            os.kill(pid, signal.SIGSTOP)
         host.kill()
         host.wait()
-        await until(lambda: not carrying(token) and not any(map(exists, (keeper, subreaper, program))), 2.5)
+        await until(lambda: not carrying(token) and not any(map(exists, numbers)), 2.5)
+
+
+@pytest.mark.slow
+async def test_nothing_outlives_a_killed_host_whose_keeper_is_stopped_after_its_end() -> None:
+    with running_host("stubborn") as (host, token, numbers):
+        host.kill()
+        host.wait()
+        os.kill(numbers[0], signal.SIGSTOP)  # its subreaper waits for KILL_GRACE, and ends after that
+        await until(lambda: not carrying(token) and not any(map(exists, numbers)), 2.5)
+
+
+async def test_a_keeper_that_was_stopped_starts_the_next_program(keeper: Keeper) -> None:
+    os.kill(keeper.pid, signal.SIGSTOP)
+    async with start(keeper, "sh", "-c", "exit 5") as child:
+        assert await child.wait() == 5
+
+
+async def test_closing_a_keeper_that_was_stopped_takes_no_longer() -> None:
+    async with open_keeper() as keeper:
+        os.kill(keeper.pid, signal.SIGSTOP)
+        process = keeper._helper.process
+    assert process.returncode == 0  # it ended by itself, not by SIGKILL
 
 
 async def test_keeper_and_subreapers_sleep_through_the_signals_of_a_terminal() -> None:
