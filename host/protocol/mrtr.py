@@ -14,6 +14,8 @@ from msgspec import Raw, Struct
 
 from host.errors import InvalidParams
 from host.jsonrpc.raw import encode, encode_object, is_object, members, string
+from host.jsonrpc.twins import describe_twin
+from host.protocol.known_members import INPUT_REQUESTS, twin_in
 from host.protocol.methods import PROMPTS_GET, RESOURCES_READ, TOOLS_CALL
 from host.protocol.server_requests import LIST_ROOTS
 from host.protocol.stateless import INPUT_REQUIRED, RESULT_TYPE
@@ -120,6 +122,8 @@ def elicitation_cancelled() -> Raw:
 
 
 def _requests(raw: Raw) -> dict[str, tuple[str, Raw | None]]:
+    if (twin := twin_in(raw, INPUT_REQUESTS)) is not None:
+        raise ValueError(f"among the input requests, {describe_twin(twin)}")
     try:
         found = {key: members(each) for key, each in members(raw).items()}
         requests = {key: (string(each["method"]), each.get("params")) for key, each in found.items()}

@@ -13,11 +13,13 @@ from enum import Enum
 from msgspec import Raw
 
 from host.jsonrpc.messages import INVALID_PARAMS, METHOD_NOT_FOUND, Notification
-from host.jsonrpc.raw import encode, encode_object, is_object, items, members, string
+from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, items, members, string
+from host.jsonrpc.twins import describe_twin
 from host.protocol.abilities import Abilities
+from host.protocol.known_members import ELICITATION, ROOTS, SAMPLING, URLS, twin_in
+from host.protocol.methods import ELICITATION_COMPLETE
 from host.protocol.versions import Revision
 
-ELICITATION_COMPLETE = "notifications/elicitation/complete"
 URL_REQUIRED = -32042
 """Error code: the user must visit pages before the request is sent again (2025-11-25, "URL Elicitation Required
 Error").
@@ -47,6 +49,7 @@ METHODS: dict[str, tuple[ServerRequest, ...]] = {
     LIST_ROOTS: (ServerRequest.ROOTS,),
 }
 """The methods of server requests, each with the kinds that it may be."""
+_PARAMS = {SAMPLE: SAMPLING, ELICIT: ELICITATION, LIST_ROOTS: ROOTS}
 
 _SAMPLING_TOOLS: dict[str, object] = {"sampling": {"tools": {}}}
 
@@ -168,20 +171,19 @@ def elicitation_complete(id: str, params: Raw | None = None) -> Notification:
 
 
 def adapt_url_elicitations(data: Raw | None, rename: Callable[[str], str], asker: str) -> Raw | None:
-    """The `data` of a URL_REQUIRED error with every id renamed and every message beginning with `asker`; None if the
-    data is invalid or has a URL that is not http or https."""
+    """The `data` of a URL_REQUIRED error with every id renamed and every message beginning with `asker`; None if
+    `elicitation_params_of` has none, or a page has no id."""
+    if elicitation_params_of(data) is None:
+        return None
     try:
-        found = members(data or b"")
+        found = _url_required_members(data)
         pages = [members(each) for each in items(found["elicitations"])]
         ids = [elicitation_id(page) for page in pages]
     except (ValueError, KeyError):
         return None
-    if not all(_is_page(_text(page.get("url"))) for page in pages):
-        return None
     adapted = [with_elicitation_id(page, rename(id)) for page, id in zip(pages, ids, strict=True)]
     for page in adapted:
-        if _is_string(page.get("message")):
-            page["message"] = _with_asker_name(page["message"], asker)
+        page["message"] = _with_asker_name(page["message"], asker)
     found["elicitations"] = encode([encode_object(page) for page in adapted])
     return encode_object(found)
 
@@ -190,7 +192,7 @@ def elicitation_params_of(data: Raw | None) -> list[dict[str, Raw]] | None:
     """The elicitations of a URL_REQUIRED error, each as the params of a ServerRequest.URL without an id; None if there
     are none, or one of them is invalid."""
     try:
-        pages = [members(each) for each in items(members(data or b"")["elicitations"])]
+        pages = [members(each) for each in items(_url_required_members(data)["elicitations"])]
         kinds = [_elicitation({"mode": encode("url"), **page}, identified=False) for page in pages]
     except (ValueError, KeyError, ServerRequestRejected):
         return None
@@ -202,7 +204,7 @@ def elicitation_params_of(data: Raw | None) -> list[dict[str, Raw]] | None:
 def urls_required(data: Raw | None) -> list[tuple[str, str]]:
     """Message and URL of every elicitation of a URL_REQUIRED error, for clients that get them as text."""
     try:
-        pages = [members(each) for each in items(members(data or b"")["elicitations"]) if is_object(each)]
+        pages = [members(each) for each in items(_url_required_members(data)["elicitations"]) if is_object(each)]
     except (ValueError, KeyError):
         return []
     return [(_text(page.get("message")) or "", url) for page in pages if (url := _text(page.get("url")))]
@@ -227,9 +229,23 @@ def _checked_members(method: str, params: Raw | None) -> dict[str, Raw]:
     if params is None and method == LIST_ROOTS:
         return {}
     try:
-        return members(params or b"")
+        found = members(params or b"")
     except ValueError:
         raise ServerRequestRejected(INVALID_PARAMS, f"the params of {method} are missing or not an object") from None
+    try:
+        twin = twin_in(params or EMPTY_OBJECT, _PARAMS[method])
+    except ValueError as problem:
+        raise ServerRequestRejected(INVALID_PARAMS, f"the params are {problem}") from None
+    if twin is not None:
+        raise ServerRequestRejected(INVALID_PARAMS, describe_twin(twin))
+    return found
+
+
+def _url_required_members(data: Raw | None) -> dict[str, Raw]:
+    """The members of the data of a URL_REQUIRED error. Raises ValueError if the data may be read in several ways."""
+    if data is None or twin_in(data, URLS) is not None:
+        raise ValueError("expected an object with one meaning")
+    return members(data)
 
 
 def _elicitation(found: Mapping[str, Raw], identified: bool) -> ServerRequest:

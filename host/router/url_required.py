@@ -60,7 +60,8 @@ def url_required_error(
         return Forbidden(server, _NOT_ALLOWED.format(server))
     # Several clients may share a subscription: its pages have no ids of the caller's own.
     if permit.exchange.caller.abilities.url and permit.exchange.request.method != SUBSCRIBE:
-        return refusal
+        known = elicitation_params_of(refusal.data) is not None  # otherwise nobody has evaluated the pages
+        return refusal if known else ServerErrorResponse(server, refusal.code, refusal.message, None)
     pages = "; ".join(f"{message} {url}".strip() for message, url in urls_required(refusal.data))
     return Forbidden(server, f"{server} wants this to be visited first, then ask again: {pages or refusal.message}")
 

@@ -26,6 +26,7 @@ from host.jsonrpc.strict import has_more_tokens, is_heavy
 from host.memory import Holding, OverBudget, Use, server_owner
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.policy.definitions import PreparedListing
+from host.protocol.known_members import why_ambiguous
 from host.protocol.methods import LIST_METHODS, Kind, ListMethod
 from host.protocol.stateless import STALE, Freshness, common_freshness
 from host.protocol.tasks import Support, task_support
@@ -109,7 +110,7 @@ class CatalogSync:
         self._published: dict[Kind, tuple[bytes, int]] = {}
         """Digest of the definitions that were published, and the epoch of the policy then."""
         self.left_out: dict[Kind, list[str]] = {}
-        """Descriptions of the definitions that clients could not parse, with the reason."""
+        """Descriptions of the definitions that clients could not parse, or not all alike, with the reason."""
         self._problems: dict[Kind, Sequence[str]] = {}
         """Sentences about the last reading of each list: why it failed, or what is wrong with its pages."""
         self._answered: set[Kind] = set()
@@ -404,7 +405,7 @@ class CatalogSync:
             if len(raw) > MAX_DEFINITION:
                 problems.add(f"a {listing.kind.value} of {len(raw)} bytes is left out: the limit is {MAX_DEFINITION}")
                 continue
-            problem = yield from _why_unusable(bytes(raw))
+            problem = yield from _why_unusable(listing.kind, bytes(raw))
             name = _definition_name(raw, listing.key)
             if name is None and problem is None:
                 problems.add(f"a {listing.kind.value} without a {listing.key} is left out: {excerpt(bytes(raw))}")
@@ -428,7 +429,8 @@ class CatalogSync:
         self.left_out[listing.kind] = unreadable
         if unreadable:
             more = f", and {len(unreadable) - MAX_NAMED} more" if len(unreadable) > MAX_NAMED else ""
-            text = f"left out because clients could not parse it: {', '.join(unreadable[:MAX_NAMED])}{more}"
+            named = ", ".join(unreadable[:MAX_NAMED])
+            text = f"left out because clients could not parse it, or not all alike: {named}{more}"
             self._journal.note(EntryOmitted(self._server, text, f"unreadable {listing.kind.value}"))
         name_counts = Counter(definition.name for definition in definitions)
         for name, count in name_counts.items():
@@ -529,14 +531,15 @@ class _Problems:
             self._report(f"{self._count - MAX_NAMED} more entries of the same list are left out for similar reasons")
 
 
-def _why_unusable(definition: bytes) -> Steps[str | None]:
-    """The reason why a definition is refused (too large, or unreadable for clients), or None. A heavy definition is
-    checked in another process."""
+def _why_unusable(kind: Kind, definition: bytes) -> Steps[str | None]:
+    """The reason why a definition is refused (too large, unreadable for clients, or with several meanings), or None. A
+    heavy definition is checked in another process."""
     if not is_heavy(definition):
-        return why_unreadable(definition)
+        return why_unreadable(definition) or why_ambiguous(definition, kind)
     if (yield from in_worker(has_more_tokens, definition, MAX_DEFINITION_TOKENS)):
         return f"it has more than {MAX_DEFINITION_TOKENS} structural characters"
-    return (yield from in_worker(why_unreadable, definition))
+    unreadable: str | None = yield from in_worker(why_unreadable, definition)
+    return unreadable or (yield from in_worker(why_ambiguous, definition, kind))
 
 
 def _digest(raw_definitions: Iterable[Raw]) -> Steps[bytes]:

@@ -43,6 +43,7 @@ from host.policy.gate import CallPermit, Gate
 from host.policy.server_requests import holds_roots
 from host.protocol.abilities import SHARED_ABILITIES, Abilities
 from host.protocol.handshake import client_capabilities
+from host.protocol.known_members import PROGRESS_MEMBERS
 from host.protocol.log_levels import DEFAULT_LEVEL
 from host.protocol.meta import PROGRESS_TOKEN, prepare_for_next_hop, progress_token
 from host.protocol.methods import PROGRESS, TOOLS_CALL, Kind, with_target
@@ -582,6 +583,8 @@ class _ProgressRelay:
             return
         self._last_progress = progress
         self._deadline.extend()
+        if PROGRESS_MEMBERS.twin_in(params) is not None:
+            return
         if sum(map(len, params.values())) > MAX_REPORT:
             params = {name: params[name] for name in ("progress", "total") if name in params}
         now = trio.current_time()

@@ -108,20 +108,25 @@ class MrtrDriver:
             raise ProtocolViolation(self._server, why) from None
 
     def _adapt(self, method: str, params: Raw | None) -> tuple[str, dict[str, Raw]]:
+        parsed = self._parse_request(method, params)
         try:
-            return method, self._server_messages.adapt_request(
-                self._parse_request(method, params), self._call.exchange.caller
-            )
+            return method, self._server_messages.adapt_request(parsed, self._call.exchange.caller)
         except ServerRequestRejected as refusal:
-            raise Forbidden(self._server, f"{self._server} asks for what it may not: {refusal.why}") from None
+            raise self._forbidden(refusal) from None
 
     def _parse_request(self, method: str, params: Raw | None) -> tuple[ServerRequest, dict[str, Raw]]:
-        parsed = server_request_of(method, params, identified=False)
+        try:
+            parsed = server_request_of(method, params, identified=False)
+        except ServerRequestRejected as refusal:
+            raise self._forbidden(refusal) from None
         if parsed is None:
             raise ProtocolViolation(
                 self._server, f"{self._server} sent an input request with an unknown method: {method[:80]}"
             )
         return parsed
+
+    def _forbidden(self, refusal: ServerRequestRejected) -> Forbidden:
+        return Forbidden(self._server, f"{self._server} asks for what it may not: {refusal.why}")
 
     async def collect_answers(self, requests: Mapping[str, tuple[str, Raw | None]]) -> dict[str, Raw]:
         """Send input requests to the client, and return its responses by key.

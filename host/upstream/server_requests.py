@@ -33,20 +33,29 @@ from host.jsonrpc.messages import (
     Request,
 )
 from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, members, pick, string
+from host.jsonrpc.twins import describe_twin
 from host.names import outward_uri
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.peer.peer import InFlight, Peer
 from host.policy.gate import Gate
 from host.policy.server_requests import NOT_ALLOWED_MESSAGE
 from host.protocol.abilities import NO_ABILITIES
+from host.protocol.known_members import twin_in_notification
 from host.protocol.links import rename_in_result
 from host.protocol.log_levels import with_server_name
 from host.protocol.meta import PROGRESS_TOKEN, progress_token
-from host.protocol.methods import LIST_METHODS, LOG_MESSAGE, PING, PROGRESS, RESOURCE_UPDATED, Kind
+from host.protocol.methods import (
+    ELICITATION_COMPLETE,
+    LIST_METHODS,
+    LOG_MESSAGE,
+    PING,
+    PROGRESS,
+    RESOURCE_UPDATED,
+    Kind,
+)
 from host.protocol.mrtr import RETRIABLE_METHODS, elicitation_cancelled
 from host.protocol.server_requests import (
     ELICIT,
-    ELICITATION_COMPLETE,
     SAMPLED_LINKS,
     ServerRequest,
     ServerRequestRejected,
@@ -191,7 +200,9 @@ class ServerMessages:
             and (change_stream is None or not change_stream.handles(notice, in_flight))
         ):
             return  # 2026-07-28, "Subscriptions": changes are sent for an open request only
-        if notice.method == CANCELLED:
+        if (twin := twin_in_notification(notice)) is not None:
+            self.on_dropped("invalid message", f"{notice.method}: {describe_twin(twin)}")
+        elif notice.method == CANCELLED:
             id = cancelled_id(notice)
             if change_stream is not None and id is not None:
                 change_stream.on_cancelled(id, in_flight)

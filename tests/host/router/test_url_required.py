@@ -85,9 +85,18 @@ async def test_pages_are_shown_to_clients_that_can_if_the_server_may_want_that(
             assert all(f"{page['message']} {page['url']}" in said for page in PAGES["elicitations"])
 
 
-@pytest.mark.parametrize("data", [None, {}, {"elicitations": 5}, {"elicitations": [{"url": "https://x"}]}, "https://x"])
+UNJUDGED: list[dict[str, Any]] = [
+    {"elicitations": [{"url": "https://x", "elicitationId": "e"}]},
+    {"elicitations": [{"url": "https://x", "elicitationId": "e", "message": "m", "URL": "https://y"}]},
+    {"elicitations": [{"url": "https://x", "elicitationId": "e", "message": "m"}], "Elicitations": []},
+]
+
+
+@pytest.mark.parametrize(
+    "data", [None, {}, {"elicitations": 5}, {"elicitations": [{"url": "https://x"}]}, *UNJUDGED, "https://x"]
+)
 async def test_pages_that_cannot_be_read_are_shown_to_nobody(data: object) -> None:
-    """An id that is missing cannot be renamed (rule 76)."""
+    """An id that is missing cannot be renamed (rule 76), and pages that nobody can read alike cannot be judged."""
     async with open_world(refusing(-32042, "go there", data, trust=Trust.TRUSTED)) as world:
         elicitations: list[dict[str, object]] = [{}, {"url": {}}]
         for elicitation in elicitations:

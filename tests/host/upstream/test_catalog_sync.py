@@ -283,6 +283,19 @@ async def test_entries_that_cannot_be_exported_are_left_out_and_the_others_stay(
         assert len(complaints(world)) == 7
 
 
+@pytest.mark.parametrize("revision", ["2025-11-25", LATEST.name])
+async def test_a_definition_with_members_that_readers_take_for_one_another_is_left_out_and_named(revision: str) -> None:
+    long = tool("long", Name="a", description="x" * 200_000)
+    odd = [tool("a"), tool("b", Name="a"), tool("c", inputSchema={"type": "object", "properties": {"p": {}, "P": {}}})]
+    async with open_world(ScriptedServer("s", tools=[*odd, long, tool("d", other=1)], revision=revision)) as world:
+        await world.settled()
+        assert names(world) == ["a", "d"]
+        (said,) = complaints(world)
+        assert "the tool 'b' (some readers take the member 'Name' for another one)" in said
+        assert "the tool 'c' (some readers take the member 'P' for another one)" in said
+        assert "the tool 'long' (some readers" in said
+
+
 @pytest.mark.parametrize("answer", [{"tools": 5}, {"tools": {}}, [], {"tools": [], "nextCursor": 5}, {}])
 async def test_a_list_that_is_none_does_not_keep_the_server_away(answer: object) -> None:
     """(rule 57)"""

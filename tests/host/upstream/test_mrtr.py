@@ -14,7 +14,7 @@ from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Consent, Trust
-from host.errors import Forbidden, InvalidParams, ProtocolViolation, Unconfirmed
+from host.errors import ColonnadeError, Forbidden, InvalidParams, ProtocolViolation, Unconfirmed
 from host.exchange import Answered, Caller, Exchange, InputRequired, MrtrRound, ProgressCallback
 from host.jsonrpc.messages import Notification, Request
 from host.jsonrpc.raw import encode, encode_object
@@ -351,6 +351,30 @@ async def test_a_server_that_asks_for_what_it_was_not_told_that_it_may_gets_no_a
             with pytest.raises(Forbidden):
                 await world.mrtr_round("prompts/get", {"name": "a__p"}, capabilities=capabilities)
         assert {matter.access.kind for matter in consents} <= {"prompt"}
+
+
+@pytest.mark.parametrize(
+    ("requests", "why"),
+    [
+        ({"q": {**PAGE, "params": {**PAGE["params"], "URL": "https://evil.example/"}}}, "asks for what it may not"),
+        ({"q": {**FORM, "params": {**FORM["params"], "Message": "m"}}}, "asks for what it may not"),
+        ({"q": {**ROOTS, "Method": "elicitation/create"}}, "some readers take the member 'Method'"),
+        ({"q": ROOTS, "Q": PAGE}, "some readers take the member 'Q'"),
+    ],
+)
+async def test_a_question_with_a_member_that_readers_take_for_another_one_is_not_put(
+    requests: dict[str, Any], why: str
+) -> None:
+    async def ask(params: dict[str, Any]) -> object:
+        return asks("s", **requests)
+
+    async with open_world(asking(answers={"prompts/get": ask})) as world:
+        client = await world.client(capabilities=CAN)
+        with pytest.raises(Refusal, match=why):
+            await client.request("prompts/get", {"name": "a__p"})
+        assert client.server_requests == []
+        with pytest.raises(ColonnadeError, match=why):
+            await world.mrtr_round("prompts/get", {"name": "a__p"}, capabilities=CAN)
 
 
 @pytest.mark.parametrize("question", [SAMPLE, PAGE])

@@ -510,6 +510,48 @@ async def test_trust_says_what_a_server_may_ask_for(trust: Trust, kind: str, cod
         server.says(id, {"content": []})
 
 
+@pytest.mark.parametrize("kind", ["form", "url", "sampling"])
+async def test_a_question_with_a_member_that_readers_take_for_another_one_reaches_nobody(kind: str) -> None:
+    """The client might show another page or form than the one that was judged."""
+    server = ScriptedServer("a", tools=["x"], trust=Trust.TRUSTED)
+    method = QUESTIONS[kind][0]
+    params: dict[str, Any] = {**FORM} if kind == "form" else {**PAGE} if kind == "url" else {**SAMPLE}
+    twin = {"form": "RequestedSchema", "url": "Url", "sampling": "MESSAGES"}[kind]
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client(capabilities=CAN)
+        id = await begin(nursery, client, server)
+        with pytest.raises(Refusal, match=f"the member '{twin}'") as refused:
+            await later(nursery, server.asks, method, {**params, twin: "https://evil.example/"}).comes()
+        assert refused.value.code == -32602
+        assert client.server_requests == []
+        question = later(nursery, server.asks, method, {**params, "other": 1})
+        client.replies((await client.is_asked(method))["id"], {})
+        await question.comes()
+        server.says(id, {"content": []})
+
+
+async def test_a_notification_with_a_twin_is_passed_to_nobody() -> None:
+    """The client might take it for one of another server, or of another call."""
+    server = ScriptedServer("a", tools=["x"], capabilities={"logging": {}, "tools": {}}, trust=Trust.TRUSTED)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client(capabilities=CAN)
+        call = {"name": "a__x", "arguments": {}, "_meta": {"progressToken": 5}}
+        later(nursery, client.request, "tools/call", call, "c")
+        asked = await server.hears("tools/call")
+        progress = {"progressToken": asked["_meta"]["progressToken"]}
+        said = {"level": "error", "logger": "l", "data": 1}
+        await server.notifies("notifications/message", {**said, "Logger": "b"})
+        await server.notifies("notifications/message", {**said, "other": "b"})
+        await server.notifies("notifications/progress", {**progress, "progress": 1, "ProgressToken": 6})
+        await server.notifies("notifications/progress", {**progress, "progress": 2, "other": 6})
+        await wait_all_tasks_blocked()
+        assert client.notifications_of("notifications/message") == [{**said, "logger": "a/l", "other": "b"}]
+        (reported,) = client.notifications_of("notifications/progress")
+        assert reported == {"progressToken": 5, "progress": 2, "other": 6}
+        assert world.journal.dropped["a"] == {"invalid message": 1}
+        server.says(asked["id"], {"content": []})
+
+
 @pytest.mark.parametrize("kind", ["sampling", "url"])
 async def test_what_costs_something_is_put_to_the_client_of_a_standard_server_once_a_person_has_agreed(
     kind: str,
