@@ -4,7 +4,8 @@ It is unknown if the argument is missing, has another type, or is written so tha
 way. An allow rule applies only if its conditions hold; an ask or deny rule applies unless one of its conditions does
 not hold.
 
-Types are JSON's and are not converted: 1 is neither "1" nor true, but equals 1.0. A path is compared as text; links are
+Types are JSON's and are not converted: 1 is neither "1" nor true, but equals 1.0. A number is compared only if every
+reader takes its text for the same number (`host/jsonrpc/numbers.py`). A path is compared as text; links are
 not followed. It is read as written, percent-decoded once, and folded as a file system may fold it that ignores case or
 equates similar characters; a condition on it holds only if all three readings agree. A host must be one that every URL
 parser finds in the text; otherwise the condition is unknown.
@@ -20,11 +21,13 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final, NamedTuple, cast
 from urllib.parse import unquote
 
+import msgspec
 from msgspec import Raw
 
 from config import Check, Condition
 from config.globs import MAX_LENGTH, Globs
-from host.jsonrpc.raw import has_only, is_array, is_object, items, pick, value
+from host.jsonrpc.numbers import compare, is_comparable, read_float
+from host.jsonrpc.raw import DECODE_ERRORS, has_only, is_array, is_object, items, pick
 
 UNREADABLE: Final = object()
 """Value for arguments that could not be decoded; every condition on them is unknown."""
@@ -99,7 +102,15 @@ class LongArguments:
                 raw = inner[index]
         if is_object(raw):
             return {}
-        return [None] * len(items(raw)) if is_array(raw) else value(raw)
+        if is_array(raw):
+            return [None] * len(items(raw))
+        try:
+            return _value.decode(raw)
+        except DECODE_ERRORS:
+            return UNREADABLE
+
+
+_value = msgspec.json.Decoder(float_hook=read_float)
 
 
 def decode_arguments(given: Raw) -> object:
@@ -107,8 +118,8 @@ def decode_arguments(given: Raw) -> object:
     if len(given) > LONGEST_DECODED:
         return LongArguments(given)
     try:
-        return value(given)
-    except ValueError:
+        return _value.decode(given)
+    except DECODE_ERRORS:
         return UNREADABLE
 
 
@@ -256,7 +267,12 @@ def _type_of(value: object) -> str:
 def _eq(wanted: object, value: object) -> bool | None:
     if wanted is None:
         return value is None  # no server takes any other value for null
-    return value == wanted if _type_of(value) == _type_of(wanted) else None
+    if _type_of(value) != _type_of(wanted):
+        return None
+    if isinstance(value, int | float) and isinstance(wanted, int | float) and not isinstance(value, bool):
+        order = compare(value, wanted) if is_comparable(value) else None
+        return None if order is None else order == 0
+    return value == wanted
 
 
 def _in(wanted: object, value: object) -> bool | None:
@@ -283,10 +299,12 @@ def _compiled(pattern: str) -> Globs:
 
 
 def _range(wanted: object, value: object) -> bool | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not is_comparable(value):
         return None
     low, high = cast(Sequence[float | None], wanted)
-    return (low is None or low <= value) and (high is None or value <= high)
+    above = 1 if low is None else compare(value, low)
+    below = -1 if high is None else compare(value, high)
+    return _all((None if above is None else above >= 0, None if below is None else below <= 0))
 
 
 def _max_len(wanted: object, value: object) -> bool | None:
@@ -296,7 +314,9 @@ def _max_len(wanted: object, value: object) -> bool | None:
 def _type(wanted: object, value: object) -> bool | None:
     if wanted != "integer":
         return _type_of(value) == wanted
-    return not isinstance(value, bool) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
+    if isinstance(value, float):
+        return value.is_integer() if is_comparable(value) else None
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 # Paths

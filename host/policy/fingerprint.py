@@ -12,12 +12,12 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 import rfc8785
 
 from config import HttpServer, ServerSpec
+from host.jsonrpc.numbers import is_exact, read_float
 from host.sanitize import visible
 from host.wire.process import child_environment
 
@@ -108,10 +108,10 @@ def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _exactly(text: str) -> float:
     """Raises ValueError for a number that some parsers read with other digits."""
-    value = float(text)
-    if len(text) > 40 or Decimal(text) != Decimal(repr(value)):
+    value = read_float(text)
+    if not is_exact(value):
         raise ValueError("the number is none that every reader can hold")
-    return value
+    return float(value)
 
 
 def _no_constant(text: str) -> float:

@@ -129,6 +129,7 @@ def test_arguments_are_digested_alike_and_none_are_not_empty_ones() -> None:
     assert arguments_digest(b'{"a": 1, "b": 2}') == arguments_digest(b'{"b":2,"a":1}')
     assert arguments_digest(b'{"a": 1}') != arguments_digest(b'{"a": "1"}')
     assert len({arguments_digest(None), arguments_digest(b"{}"), arguments_digest(b"null")}) == 3
+    assert arguments_digest(b'{"a":1e-99999999999999999999}') != arguments_digest(b'{"a":0}')
 
 
 # Launch identity
