@@ -311,8 +311,8 @@ async def open_host(
         announce_host(state.hosts, config.source),
         open_audit(state.audit, full=config.audit.arguments is AuditDetail.FULL) as audit,
         open_store(state, config.source) as store,
+        DecisionLog(audit, journal) as decision_log,
     ):
-        decision_log = DecisionLog(audit, journal)
         trusts = {server: spec.trust for server, spec in config.servers.items()}
         confirmations = ConfirmationQueue(Grants(store), config.ask, decision_log.record_confirmation)
         gate = Gate(
@@ -378,6 +378,7 @@ async def open_host(
                         lambda: Retention(host.config.audit.keep, host.config.audit.max),
                         partial(on_crash, "keeping the audit"),
                     )
+                    nursery.start_soon(decision_log.keep_attempts)
                     admin.host = host
                     nursery.start_soon(admin.run)
                     nursery.start_soon(give_back, memory)
@@ -439,6 +440,7 @@ async def serve(
             signals.stop,
             console,
             memory=host.memory,
+            record_attempt=host.runtime.gate.decision_log.record_attempt,
             has_console=host.admin.new_console_url is not None,
         ) as app,
     ):
@@ -507,7 +509,8 @@ def _console_at(host: Host, bound: socket.socket, stop: trio.Event) -> ASGIApp:
     def on_crash(problem: Exception) -> None:
         host.runtime.journal.note(InternalError("the web console", problem))
 
-    return console_app(host.admin, host.console_sessions, allowed_hosts(address, port), stop, on_crash)
+    record_attempt = host.runtime.gate.decision_log.record_attempt
+    return console_app(host.admin, host.console_sessions, allowed_hosts(address, port), stop, on_crash, record_attempt)
 
 
 # Signals

@@ -21,6 +21,9 @@ from host.protocol.methods import Kind
 from host.protocol.stateless import STALE, Freshness
 from host.wire.link import LinkLost
 
+STDIO = "stdio"
+"""The `address` of an exchange with a client on standard input and output."""
+
 ProgressCallback = Callable[[dict[str, Raw]], None]
 """Takes the members of a progress notification; must not wait."""
 
@@ -130,6 +133,8 @@ class Exchange(Struct, frozen=True, eq=False):
     exchange continues without the caller. None if it accepts no tasks."""
     target: ResolvedName | None = None
     """The resolved name of a request in `TARGETED`; None if the router is to resolve it."""
+    address: str = ""
+    """Where the request came from: an IP address, or `stdio`; empty if that is not known."""
 
 
 class Answered(Struct, frozen=True):

@@ -16,6 +16,8 @@ from typing import ClassVar, Literal, NamedTuple
 
 from msgspec import Struct
 
+from host.attempts import SENTENCES, Attempt, Reason
+
 EXCERPT_LENGTH = 200
 MAX_OUTPUT_LINES = 200
 """Lines of output that are kept for each server."""
@@ -424,15 +426,36 @@ class ConsoleFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class AuthenticationFailed:
-    """Somebody came without a token that is known, or with a wrong one."""
+class AttemptRefused:
+    """Somebody asked for something in vain. `count`: how often within a minute."""
 
-    severity: ClassVar = Severity.WARNING
-    path: str
-    """Escaped and cut, without its query."""
+    server: str
+    attempt: Attempt
+    count: int = 1
+
+    @property
+    def severity(self) -> Severity:
+        # Names are mistyped every day.
+        return Severity.INFO if self.attempt.reason is Reason.MISSING else Severity.WARNING
 
     def __str__(self) -> str:
-        return f"turned away at {self.path}: no token that is known"
+        each = self.attempt
+        server = f"{self.server}: " if self.server else ""
+        client = f" to {excerpt(each.client or each.principal)}" if each.client or each.principal else ""
+        address = f" from {each.address}" if each.address else ""
+        times = f", {self.count} times within a minute" if self.count > 1 else ""
+        return f"{server}{each.kind} {excerpt(each.name)} refused{client}{address}: {SENTENCES[each.reason]}{times}"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptsUnnamed:
+    """More was asked for in vain within a minute than is kept by name."""
+
+    severity: ClassVar = Severity.WARNING
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.count} more refused attempts within a minute, whose names are not kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,7 +513,8 @@ Event = (
     | MessageDropped
     | EntryOmitted
     | ServerRequestRefused
-    | AuthenticationFailed
+    | AttemptRefused
+    | AttemptsUnnamed
     | DecisionRefused
     | OutputLine
     | InternalError

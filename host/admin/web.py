@@ -45,6 +45,7 @@ from host.admin.api import (
 from host.admin.login import COOKIE_PREFIX, SESSION_IDLE_TIMEOUT, ConsoleSession, ConsoleSessions, TooManyTries
 from host.admin.paths import API_PATH, EVENTS_PATH
 from host.admin.schema import AdminApi
+from host.attempts import Attempt, Reason
 from host.jsonrpc.raw import DECODE_ERRORS
 from host.wire.asgi import (
     BODY_TIMEOUT,
@@ -59,11 +60,13 @@ from host.wire.asgi import (
     Scope,
     Send,
     claim,
+    client_address,
     read_body,
     respond,
 )
 
 CONSOLE_PATH = "/console"
+_OPEN = f"{CONSOLE_PATH}/open"
 MAX_STREAMS = 8
 """Open pages of one session."""
 SECRET_HEADER = "x-colonnade-console"
@@ -109,6 +112,7 @@ def console_app(
     hosts: Collection[str],
     stop: trio.Event,
     on_crash: Callable[[Exception], None],
+    record_attempt: Callable[[Attempt], None],
 ) -> ASGIApp:
     """The app, which answers the paths of the console and nothing else.
 
@@ -116,12 +120,21 @@ def console_app(
         hosts: what `Host` may be, as of `allowed_hosts`: the address it is served at, and no other.
         stop: ends the pages' streams, since nothing else would.
         on_crash: called with what is a mistake of ours.
+        record_attempt: takes each request that its own page did not send, or whose link or session is not valid.
     """
-    return WebDoor(AdminApp(api, on_crash), sessions, frozenset(hosts), stop).serve
+    return WebDoor(AdminApp(api, on_crash), sessions, frozenset(hosts), stop, record_attempt).serve
 
 
 class WebDoor:
-    def __init__(self, app: AdminApp, sessions: ConsoleSessions, hosts: frozenset[str], stop: trio.Event) -> None:
+    def __init__(
+        self,
+        app: AdminApp,
+        sessions: ConsoleSessions,
+        hosts: frozenset[str],
+        stop: trio.Event,
+        record_attempt: Callable[[Attempt], None],
+    ) -> None:
+        self._record_attempt = record_attempt
         self._app = app
         self._sessions = sessions
         self._hosts = hosts
@@ -130,7 +143,7 @@ class WebDoor:
         """The streams of the pages, by the events that end them."""
         folder = Path(__file__).parent / "static"
         self._files = {path: ((folder / name).read_bytes(), kind) for path, (name, kind) in _STATIC.items()}
-        self._login = {f"{CONSOLE_PATH}/open", f"{CONSOLE_PATH}/leave"}
+        self._login = {_OPEN, f"{CONSOLE_PATH}/leave"}
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -138,6 +151,9 @@ class WebDoor:
         try:
             await self._route(scope, receive, send)
         except Refused as refused:
+            path = scope["raw_path"].decode("latin-1")
+            if refused.status == 403 or (path == _OPEN and refused.status == 429):
+                self._record_attempt(Attempt(Reason.CONSOLE, "path", path, client_address(scope)))
             await refused.respond(send)
         except ClientGone:
             return
@@ -161,7 +177,7 @@ class WebDoor:
             raise method_not_allowed("POST")
         headers = Headers(scope["headers"])
         self._check(headers, is_post=method == "POST")
-        if path == f"{CONSOLE_PATH}/open":
+        if path == _OPEN:
             await self._open(receive, send)
             return
         session = self._sessions.authenticate(_cookies(headers), headers.one(SECRET_HEADER) or "")

@@ -82,6 +82,7 @@ _TOLD = (
     "by",
     "why",
     "unrecorded",
+    "others",
     "peer",
     "name",
     "file",
@@ -107,6 +108,10 @@ def _what(record: Mapping[str, Any]) -> str:
             return f"{record['outcome']}, {record['micros'] / 1000:.1f} ms, {record['bytes']} bytes"
         case "ask":
             return f"{record.get('rule', '')} for {record.get('principal') or 'a client without a token'}"
+        case "attempts" if "why" in record:
+            caller = record.get("principal") or record.get("client") or "a caller that is not known"
+            where = f" from {record['address']}" if record["address"] else ""
+            return f"{record['why']}, {record['count']} times, for {caller}{where}"
         case _:
             told = ((name, record.get(name)) for name in _TOLD)
             return ", ".join(f"{name} {json.dumps(value)}".replace('"', "") for name, value in told if value)

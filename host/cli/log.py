@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from host.cli.terminal import Terminal
 from host.journal import (
+    AttemptRefused,
     ConfigReloaded,
     ConfirmationRequested,
     DefinitionChanged,
@@ -132,6 +133,8 @@ def _cause(event: Event) -> tuple[str, ...]:
             return server, what
         case EntryOmitted(server, cause=cause):
             return server, cause
+        case AttemptRefused(server, attempt):
+            return server, attempt.reason
         case RuleUnused(server, rule):
             return server, rule
         case ServerRequestRefused(server, request, why):

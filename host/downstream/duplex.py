@@ -12,6 +12,7 @@ from host.downstream.error_answers import error_body
 from host.downstream.sessions import Session
 from host.downstream.stateless_stdio import StatelessStdio
 from host.errors import ColonnadeError, Unavailable
+from host.exchange import STDIO
 from host.jsonrpc.messages import (
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -56,18 +57,19 @@ class DuplexSession:
         self._send = send
         self._nursery = nursery
 
-    def on_received(self, received: ParsedInput) -> None:
-        """Take one message from the client, or a batch if its revision has batches."""
+    def on_received(self, received: ParsedInput, address: str = STDIO) -> None:
+        """Take one message from the client, or a batch if its revision has batches. `address`: see
+        `Exchange.address`."""
         for message in self._session.messages_in(received)[0]:
-            self._dispatch(message)
+            self._dispatch(message, address)
 
     def reject(self, why: str) -> None:
         """Answer a message that could not be parsed at all."""
         self._enqueue(Failure(ErrorBody(PARSE_ERROR, why)))
 
-    def _dispatch(self, message: Message | Malformed) -> None:
+    def _dispatch(self, message: Message | Malformed, address: str) -> None:
         if isinstance(message, Request):
-            self._on_request(message)
+            self._on_request(message, address)
         elif isinstance(message, Notification):
             self._session.on_notification(message)
         elif isinstance(message, Malformed) and not message.answers:
@@ -75,7 +77,7 @@ class DuplexSession:
         else:
             self._session.on_response(message)
 
-    def _on_request(self, request: Request) -> None:
+    def _on_request(self, request: Request, address: str) -> None:
         if request.id in self._session.serving:
             why = "a request with this id is still in flight; use a new id"
             self._enqueue(Failure(ErrorBody(INVALID_REQUEST, why), request.id))
@@ -87,9 +89,9 @@ class DuplexSession:
         elif (refusal := self._session.check_flood(request)) is not None:
             self._enqueue(refusal)
         else:
-            self._charge_and_start(request)
+            self._charge_and_start(request, address)
 
-    def _charge_and_start(self, request: Request) -> None:
+    def _charge_and_start(self, request: Request, address: str) -> None:
         charge = RequestCharge(self._session.memory, client_owner(self._session.identity))
         try:
             charge.add_request_bytes(len(request.params or b""))
@@ -99,7 +101,7 @@ class DuplexSession:
             self._enqueue(Failure(ErrorBody(Unavailable.code, NO_MEMORY_MESSAGE), request.id))
             return
         if self._stateless is None:
-            self._nursery.start_soon(self._answer, request, self._session.begin(request), charge)
+            self._nursery.start_soon(self._answer, request, self._session.begin(request), charge, address)
         else:
             self._start_by_era(request, self._stateless, charge)
 
@@ -114,7 +116,7 @@ class DuplexSession:
             return
         scope = self._session.begin(request)
         if era is Era.SESSION:
-            self._nursery.start_soon(self._answer, request, scope, charge)
+            self._nursery.start_soon(self._answer, request, scope, charge, STDIO)
         else:
             self._nursery.start_soon(self._answer_stateless, request, scope, stateless, charge)
 
@@ -140,7 +142,7 @@ class DuplexSession:
             self._session.serving.end(request.id, scope)
         await self._send(answer)
 
-    async def _answer(self, request: Request, scope: trio.CancelScope, charge: RequestCharge) -> None:
+    async def _answer(self, request: Request, scope: trio.CancelScope, charge: RequestCharge, address: str) -> None:
         done = False
 
         def enqueue(message: Notification | Request) -> bool:
@@ -148,7 +150,7 @@ class DuplexSession:
 
         with charge:
             charge.cancel_on_drop(scope)
-            answer = await self._session.answer(request, scope, enqueue)
+            answer = await self._session.answer(request, scope, enqueue, address)
             if answer is None and charge.dropped:
                 answer = memory_cancelled(request.id)
         done = True

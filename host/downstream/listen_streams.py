@@ -83,12 +83,13 @@ async def listen(
     abilities: Abilities,
     enqueue: Enqueue,
     stop: trio.Event,
+    address: str = "",
 ) -> None:
     """Send the client of request `id` the notifications of its filter, until `stop` is set or the client reads too
     slowly: it must then list again to find missed changes. Cancelling this ends the stream without a final message.
 
     While servers start, the acknowledgement waits for them as lists do. Resources that cannot be watched then are added
-    to the stream when they can.
+    to the stream when they can. `address`: see `Exchange.address`.
     """
     listener = _ListenHandle(id, enqueue)
     caller = client.caller(abilities, listener)
@@ -96,7 +97,7 @@ async def listen(
     watched_tasks = tasks.watch(caller, requested.tasks, listener.forward)
     try:
         async with trio.open_nursery() as nursery:
-            watches = _StreamWatches(router, caller, requested.uris, listener)
+            watches = _StreamWatches(router, caller, requested.uris, listener, address)
             with trio.CancelScope() as waiting:
                 nursery.start_soon(cancel_when, stop, waiting)
                 if requested.uris:
@@ -130,7 +131,10 @@ def requested_filter(params: Mapping[str, Raw], abilities: Abilities) -> Filter:
 class _StreamWatches:
     """The resources that one subscription names, each subscribed at its server, as soon as that is possible."""
 
-    def __init__(self, router: Router, caller: Caller, uris: tuple[str, ...], listener: _ListenHandle) -> None:
+    def __init__(
+        self, router: Router, caller: Caller, uris: tuple[str, ...], listener: _ListenHandle, address: str
+    ) -> None:
+        self._address = address
         self._router = router
         self._caller = caller
         self._listener = listener
@@ -188,4 +192,4 @@ class _StreamWatches:
             self._listener.notify(Notification(RESOURCE_UPDATED, encode_object({"uri": encode(uri)})))
 
     def _exchange(self, uri: str) -> Exchange:
-        return Exchange(Request(0, SUBSCRIBE), {"uri": encode(uri)}, self._caller, NoClient())
+        return Exchange(Request(0, SUBSCRIBE), {"uri": encode(uri)}, self._caller, NoClient(), address=self._address)

@@ -165,9 +165,10 @@ def _size(key: bytes, notice: Notification) -> int:
 
 class _RequestHandle:
     """A handle of the session's client. Implements `host.exchange.ClientHandle`. `scope` holds the request that it is
-    for; None if it is for none."""
+    for; None if it is for none. `address`: where that request came from; see `Exchange.address`."""
 
-    def __init__(self, session: Session, say: Say, scope: trio.CancelScope | None) -> None:
+    def __init__(self, session: Session, say: Say, scope: trio.CancelScope | None, address: str = "") -> None:
+        self.address = address
         self._session = session
         self._say = say
         self._scope = scope
@@ -299,10 +300,12 @@ class Session:
             scope.cancel("the client has ended its session")
         return scope
 
-    async def answer(self, request: Request, scope: trio.CancelScope, say: Say) -> Success | Failure | None:
+    async def answer(
+        self, request: Request, scope: trio.CancelScope, say: Say, address: str = ""
+    ) -> Success | Failure | None:
         """The response to a request that was begun; None if the client cancelled it, which gets no response. `enqueue`
-        sends the messages before the response on the request's own stream."""
-        handle = _RequestHandle(self, say, scope)
+        sends the messages before the response on the request's own stream; `address`: see `Exchange.address`."""
+        handle = _RequestHandle(self, say, scope, address)
         self._streams[scope] = say
         answer: Success | Failure | None = None
         try:
@@ -443,7 +446,7 @@ class Session:
         target = None
         if request.method in TARGETED:
             target = await self._router.resolver.resolve(self._caller, request.method, params)
-        exchange = Exchange(request, params, self._caller, handle, self.level, target=target)
+        exchange = Exchange(request, params, self._caller, handle, self.level, target=target, address=handle.address)
         if self._tasks is not None and self._caller.abilities.tasks:
             if request.method == TASKS_RESULT:
                 handle.task = task_id_of(params)
@@ -522,6 +525,10 @@ class Sessions:
             return None
         session.touch()
         return session
+
+    def is_open(self, id: str) -> bool:
+        """Whether there is a session with this id, of whichever endpoint and identity."""
+        return id in self._open
 
     def end(self, id: str) -> None:
         self._open.pop(id).end()

@@ -100,7 +100,8 @@ class StatelessClient(Struct, frozen=True):
 class _RequestHandle:
     """The client handle of one request, which takes no server requests. Implements `host.exchange.ClientHandle`."""
 
-    def __init__(self, tell: Tell, level: str | None) -> None:
+    def __init__(self, tell: Tell, level: str | None, address: str) -> None:
+        self.address = address
         self._tell = tell
         self._level = level
 
@@ -187,6 +188,7 @@ class Stateless:
         caller: Caller,
         tell: Tell,
         target: ResolvedName | None = None,
+        address: str = "",
     ) -> Awaitable[Success | Failure]:
         """The response to one request. Cancelling this cancels the request.
 
@@ -196,8 +198,9 @@ class Stateless:
             caller: with the abilities of the envelope.
             tell: takes the notifications before the response; later ones are dropped.
             target: the entry that the request names, if the transport had to resolve it.
+            address: see `Exchange.address`.
         """
-        work = partial(self._result, params, stated, caller, _RequestHandle(tell, stated.level), target)
+        work = partial(self._result, params, stated, caller, _RequestHandle(tell, stated.level, address), target)
         return errors_as_answers(request, work, self._journal, caller.name, as_stateless_error)
 
     def _result(
@@ -258,7 +261,8 @@ class Stateless:
         resolved: ResolvedName | None,
     ) -> Raw:
         if turn is None or at is None:
-            answer = await self._router.answer(Exchange(request, params, caller, handle, stated.level))
+            exchange = Exchange(request, params, caller, handle, stated.level, address=handle.address)
+            answer = await self._router.answer(exchange)
             assert isinstance(answer, Answered)
             return complete_result(request.method, answer.result, VERSION, answer.freshness)
         if isinstance(at, Answer):
@@ -274,9 +278,9 @@ class Stateless:
         may_park = stated.answers_requests and self._router.may_park(caller, target)
         task = self.tasks.options(caller, request.method, target)
         if task is None and not may_park:
-            exchange = Exchange(request, asked, caller, handle, stated.level, at, None, target)
+            exchange = Exchange(request, asked, caller, handle, stated.level, at, None, target, handle.address)
             return self._written(turn, await self._router.answer(exchange))
-        work = self._detached_work(request, turn, stated.level, at, task, target)
+        work = self._detached_work(request, turn, stated.level, at, task, target, handle.address)
         size = COPIES * len(request.params or b"")
         begun = self._calls.begin(
             caller.owner, work, handle.notify, token, may_park=may_park, task=task, identity=caller.identity, size=size
@@ -291,13 +295,14 @@ class Stateless:
         at: MrtrRound,
         task: TaskOptions | None,
         target: ResolvedName,
+        address: str,
     ) -> Callable[[DetachedCall], Awaitable[Raw]]:
         """The work of a call that may outlive its request: it holds no handle of the request. A function of its own,
         because variables that an inner function uses cost every call that has none."""
 
         async def work(call: DetachedCall) -> Raw:
             on_task_created = None if task is None else call.become_task
-            exchange = Exchange(request, turn.asked, turn.caller, call, level, at, on_task_created, target)
+            exchange = Exchange(request, turn.asked, turn.caller, call, level, at, on_task_created, target, address)
             return self._written(turn, await self._router.answer(exchange))
 
         return work

@@ -16,6 +16,7 @@ from host.downstream.listen_streams import listen, requested_filter
 from host.downstream.sessions import Session
 from host.downstream.stateless import Stateless, StatelessClient
 from host.errors import ColonnadeError
+from host.exchange import STDIO
 from host.jsonrpc.conversation import cancel_notification
 from host.jsonrpc.messages import Failure, Id, Message, Notification, Request, Success
 from host.protocol.abilities import NO_ABILITIES, Abilities
@@ -96,7 +97,7 @@ class StatelessStdio:
         try:
             with scope:
                 caller = self._client.caller(stated.abilities)
-                answer = await self._stateless.answer(request, params, stated, caller, tell)
+                answer = await self._stateless.answer(request, params, stated, caller, tell, address=STDIO)
         finally:
             done = True
             self._session.serving.end(request.id, scope)
@@ -115,7 +116,7 @@ class StatelessStdio:
         try:
             with scope:
                 tasks = self._stateless.tasks
-                await listen(self._router, tasks, id, wanted, self._client, abilities, say, self._stop)
+                await listen(self._router, tasks, id, wanted, self._client, abilities, say, self._stop, STDIO)
         finally:
             self._session.serving.end(id, scope)
         if not scope.cancelled_caught:

@@ -8,23 +8,29 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import trio
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
+from host.attempts import LONGEST_NAME, Attempt, Attempts, cut
 from host.audit.shapes import shape_of, shape_of_long
 from host.audit.writer import Audit
 from host.errors import AuditUnavailable, ColonnadeError
 from host.exchange import Caller
 from host.journal import (
     EXCERPT_LENGTH,
+    AttemptRefused,
+    AttemptsUnnamed,
     AuditFailed,
     ConfirmationRequested,
     DecisionMade,
@@ -79,6 +85,10 @@ LONGEST_TEXT = 200
 """Characters of a text in a record. A longer text is replaced by its first characters and a digest."""
 MAX_CHANGE_RECORDS = 20
 """Changes of one list that get a record each; if there are more, one record summarizes them."""
+ATTEMPTS_INTERVAL = 60.0
+"""Seconds for which refused attempts are folded before they are recorded."""
+ANNOUNCE_INTERVAL = 1.0
+"""Seconds after which a refused attempt is announced at the latest."""
 _BOUNDED = frozenset(("args", "items"))
 """Fields that are short enough as they are made, or, with arguments in full, are meant to be whole."""
 
@@ -152,6 +162,14 @@ class DecisionLog:
         self._audit = audit
         self._journal = journal
         self._peer: Mapping[str, object] | None = None
+        self._attempts = Attempts()
+        self._attempted = trio.lowlevel.ParkingLot()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.flush_attempts()
 
     @cached_property
     def now(self) -> Callable[[], float]:
@@ -235,6 +253,54 @@ class DecisionLog:
         more = {"unrecorded": unrecorded} if unrecorded else {}
         self.record("refused", peer=peer, why=why, **more)
         self._journal.note(DecisionRefused(f"{visible(str(peer.get('name', 'unknown')))} ({peer['pid']})", why))
+
+    def record_attempt(self, attempt: Attempt) -> None:
+        """Count a refused attempt. It is announced and recorded by `keep_attempts`, so that the response takes the same
+        time whatever the reason, and a flood is one record."""
+        if len(attempt.name) > LONGEST_NAME:
+            attempt = replace(attempt, name=cut(attempt.name))
+        self._attempts.add(attempt, time.time())
+        self._attempted.unpark_all()
+
+    async def keep_attempts(self) -> None:
+        """Announce refused attempts when they are first made, and record them with their number once a minute, until
+        cancelled."""
+        while True:
+            while not self._attempts:
+                await self._attempted.park()
+            minute_end = trio.current_time() + ATTEMPTS_INTERVAL
+            while trio.current_time() < minute_end:
+                await trio.sleep(ANNOUNCE_INTERVAL)
+                self._announce_attempts()
+            self.flush_attempts()
+
+    def _announce_attempts(self) -> None:
+        for attempt in self._attempts.fresh:
+            self._journal.note(AttemptRefused(attempt.server, attempt))
+        self._attempts.fresh.clear()
+
+    def flush_attempts(self) -> None:
+        """Record the refused attempts since the last time. A crash loses them."""
+        self._announce_attempts()
+        rows, others = self._attempts.take()
+        for attempt, count, first in rows:
+            self.record(
+                "attempts",
+                server=attempt.server,
+                prim=attempt.kind,
+                item=attempt.name,
+                principal=attempt.principal,
+                client=attempt.client,
+                address=attempt.address,
+                why=attempt.reason.value,
+                count=count,
+                first=datetime.fromtimestamp(first, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            )
+            if count > 1:
+                self._journal.note(AttemptRefused(attempt.server, attempt, count))
+        if others:
+            self.record("attempts", others=others, count=sum(others.values()))
+            self._journal.note(AttemptsUnnamed(sum(others.values())))
 
     def record(self, what: str, **fields: object) -> None:
         """Record something that has already happened; a failure to write does not undo it."""

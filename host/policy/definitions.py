@@ -20,6 +20,7 @@ from msgspec import Raw
 
 from config import ServerSpec, Trust
 from config.globs import MAX_LENGTH
+from host.attempts import Reason
 from host.errors import StaleApproval
 from host.jsonrpc.raw import encode, members
 from host.names import matching_templates
@@ -413,6 +414,18 @@ class Definitions:
         if not launches:
             raise StaleApproval(server, launch_held_message(server))
         return is_open
+
+    def why_hidden(self, server: str, kind: Kind, name: str, exists: bool, *, stateless: bool = False) -> Reason:
+        """The reason why a request for this entry is refused. All checks run in any case, as in `check_usable`."""
+        known = self._may_be_known(server, kind, name)
+        status = self._requested_status((server, stateless), kind, name)
+        is_open = self._is_usable(server, status)
+        launches = self.may_launch(server)
+        if not exists:
+            return Reason.MISSING
+        if not known:
+            return Reason.DENIED
+        return Reason.MISSING if launches and (is_open or status is _UNKNOWN) else Reason.HELD
 
     def instructions(self, server: str, text: str | None, *, stateless: bool = False) -> str | None:
         """The server's instructions as a model may read them; None if they are held. A model treats instructions like

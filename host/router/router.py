@@ -13,6 +13,7 @@ from collections.abc import Callable
 from msgspec import Raw
 
 from config.globs import MAX_LENGTH
+from host.attempts import Attempt, Reason
 from host.errors import (
     ColonnadeError,
     Forbidden,
@@ -26,7 +27,9 @@ from host.errors import (
     ResourceNotFound,
     ServerErrorResponse,
     SessionLost,
+    StaleApproval,
     Unavailable,
+    UnknownEntry,
     UnknownState,
     UpstreamError,
 )
@@ -122,7 +125,12 @@ class Router:
             raise Unavailable(target.server or "", f"{target.server} keeps changing; the call was not sent")
         except ServerErrorResponse:
             raise
+        except (UnknownEntry, ResourceNotFound):
+            self._record_attempt(exchange)
+            raise
         except UpstreamError as failure:
+            if isinstance(failure, StaleApproval):
+                self._record_attempt(exchange)
             if method != TOOLS_CALL.name:
                 raise
             return failed_call(failure)
@@ -135,16 +143,49 @@ class Router:
         if method == COMPLETION_COMPLETE:
             try:
                 return await self._complete(exchange)
+            except UnknownEntry:
+                self._record_attempt(exchange)
+                raise
             except ResourceNotFound as error:  # what is completed is a parameter: "Completion / Error Handling"
+                self._record_attempt(exchange)
                 raise InvalidParams(error.message, data=error.data) from None
         if method in (SUBSCRIBE, UNSUBSCRIBE, SET_LEVEL) and isinstance(exchange.caller.client, NoClient):
             raise InvalidRequest("this method needs a session; open one at /mcp or /sse")
         if method in (SUBSCRIBE, UNSUBSCRIBE):
-            return Answered(await self._watch(exchange))
+            try:
+                return Answered(await self._watch(exchange))
+            except ResourceNotFound:
+                self._record_attempt(exchange)
+                raise
+            except (ConfirmationRequired, StaleApproval) as refusal:
+                held = isinstance(refusal, StaleApproval)
+                self._record_attempt(exchange, Reason.HELD if held else Reason.UNCONFIRMED)
+                raise
         if method == SET_LEVEL:
             self._log_levels.set_level(exchange.caller, level_of(exchange.params))
             return Answered(EMPTY_OBJECT)
         raise MethodNotFound.of_method(method)
+
+    def _record_attempt(self, exchange: Exchange, reason: Reason | None = None) -> None:
+        """Record that the entry of this exchange was asked for in vain. The same is done whether the entry is denied or
+        missing, so that the response takes the same time."""
+        caller = exchange.caller
+        kind, name = target_of(exchange.request.method, exchange.params)
+        target = self.resolver.resolve_now(caller, kind, name)
+        server = target.server or ""
+        exists = kind is RESOURCE or target.entry is not None
+        found = self._gate.definitions.why_hidden(server, kind, target.inward, exists, stateless=target.stateless)
+        self._gate.decision_log.record_attempt(
+            Attempt(
+                reason or found,
+                kind.value,
+                name,
+                exchange.address,
+                caller.identity or "",
+                caller.name,
+                server if server in self._upstreams else "",
+            )
+        )
 
     def roots_changed(self, caller: Caller) -> None:
         """Report that the caller's roots have changed."""

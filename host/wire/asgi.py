@@ -71,6 +71,12 @@ def claim(scope: Scope, owner: Hashable, *, reserved: bool = False) -> bool:
     return ask is None or ask(owner, reserved=reserved)
 
 
+def client_address(scope: Scope) -> str:
+    """The IP address of the client; empty if the listener does not say it."""
+    client = scope.get("client")
+    return "" if client is None else str(client[0])
+
+
 def examine_sender(scope: Scope) -> PeerProcess:
     """The process that opened the connection of this request, as it is now; see `descent.examine_peer`.
 

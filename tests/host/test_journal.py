@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from host.attempts import Attempt, Reason
 from host.cli.log import _Log
 from host.journal import (
     EXCERPT_LENGTH,
+    AttemptRefused,
+    AttemptsUnnamed,
     AuditFailed,
-    AuthenticationFailed,
     ConfigReloaded,
     ConfirmationRequested,
     ConsoleFailed,
@@ -84,7 +86,15 @@ from host.journal import (
         (AuditFailed("the disk is full"), "audit: the disk is full; no request is sent while this lasts"),
         (ConfigReloaded("gh added", accepted=True), "configuration read again: gh added"),
         (ConfigReloaded("line 1: no", accepted=False), "configuration kept: line 1: no"),
-        (AuthenticationFailed("/mcp"), "turned away at /mcp: no token that is known"),
+        (
+            AttemptRefused("", Attempt(Reason.WRONG_TOKEN, "path", "/mcp", "10.0.0.7"), 3),
+            "path /mcp refused from 10.0.0.7: no token that is known, 3 times within a minute",
+        ),
+        (
+            AttemptRefused("gh", Attempt(Reason.DENIED, "tool", "gh__x", "stdio", "", "stdio (Ada)", "gh")),
+            "gh: tool gh__x refused to stdio (Ada) from stdio: the rules deny it",
+        ),
+        (AttemptsUnnamed(7), "7 more refused attempts within a minute, whose names are not kept"),
     ],
 )
 def test_an_event_reads_as_one_sentence(event: Event, text: str) -> None:

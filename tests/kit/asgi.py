@@ -158,6 +158,7 @@ class Connection:
             "raw_path": path.encode(),
             "path": path,
             "query_string": query.encode(),
+            "client": ("127.0.0.1", 50_000),
             "extensions": dict(self.extensions),
             "headers": [(name.encode(), each.encode("latin-1")) for name in given for each in _each(given[name])],
         }
@@ -320,6 +321,7 @@ async def open_http_app(
                     stop,
                     console,
                     memory=world.memory,
+                    record_attempt=world.gate.decision_log.record_attempt,
                 ) as app,
             ):
                 connection = Connection(app, nursery)

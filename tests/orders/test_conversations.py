@@ -286,7 +286,14 @@ class Machine:
             async def face(listen: Listen) -> ASGIApp:
                 return await stack.enter_async_context(
                     open_http_endpoint(
-                        listen, world.router, stateless, world.journal, lambda: b"{}", stop, memory=world.memory
+                        listen,
+                        world.router,
+                        stateless,
+                        world.journal,
+                        lambda: b"{}",
+                        stop,
+                        memory=world.memory,
+                        record_attempt=world.gate.decision_log.record_attempt,
                     )
                 )
 

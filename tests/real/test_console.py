@@ -63,7 +63,9 @@ class Host:
         self.admin = admin
         self.sessions = ConsoleSessions(trio.current_time)
         self.stop = trio.Event()
-        self.app = console_app(admin, self.sessions, allowed_hosts("127.0.0.1", self.port), self.stop, fail)
+        self.app = console_app(
+            admin, self.sessions, allowed_hosts("127.0.0.1", self.port), self.stop, fail, lambda _: None
+        )
 
     @property
     def origin(self) -> str:

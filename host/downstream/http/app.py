@@ -22,6 +22,7 @@ from typing import TypeAlias
 import trio
 
 from config import Listen
+from host.attempts import Attempt
 from host.downstream.charge import RequestCharge
 from host.downstream.http import front_page
 from host.downstream.http.open_streams import OpenStreams
@@ -34,7 +35,7 @@ from host.downstream.http.streamable import StreamableHttp
 from host.downstream.reading import MessageReader, share_interpreter
 from host.downstream.stateless import Stateless
 from host.errors import TOO_MANY_REQUESTS
-from host.journal import AuthenticationFailed, InternalError, Journal, excerpt
+from host.journal import InternalError, Journal
 from host.jsonrpc.messages import ErrorBody, Failure, write
 from host.memory import Budget, client_owner
 from host.router.router import Router
@@ -48,6 +49,7 @@ from host.wire.asgi import (
     Scope,
     Send,
     claim,
+    client_address,
     immediate,
     of_head,
     respond,
@@ -70,6 +72,7 @@ async def open_http_endpoint(
     console: ASGIApp | None = None,
     *,
     memory: Budget,
+    record_attempt: Callable[[Attempt], None],
     has_console: bool = False,
 ) -> AsyncIterator[ASGIApp]:
     """The app, for the block. At the end no session, stream or call is left.
@@ -77,6 +80,7 @@ async def open_http_endpoint(
     Args:
         stop: ends the standing streams, which would not end otherwise; calls continue.
         console: answers paths below CONSOLE_PREFIX, and paths below API_PREFIX that are no endpoint.
+        record_attempt: takes each request that is refused before its message is read.
         has_console: there is a console, here or at another address.
     """
     async with trio.open_nursery() as nursery:
@@ -93,7 +97,9 @@ async def open_http_endpoint(
         nursery.start_soon(streamable.sweep)
         try:
             has_console = has_console or console is not None
-            yield HttpApp(listen, router, journal, status, streamable, http_sse, console, memory, has_console).serve
+            yield HttpApp(
+                listen, router, record_attempt, status, streamable, http_sse, console, memory, has_console
+            ).serve
         finally:
             nursery.cancel_scope.cancel()
 
@@ -103,7 +109,7 @@ class HttpApp:
         self,
         listen: Listen,
         router: Router,
-        journal: Journal,
+        record_attempt: Callable[[Attempt], None],
         status: Callable[[], bytes],
         streamable: StreamableHttp,
         http_sse: HttpSse | None,
@@ -120,7 +126,7 @@ class HttpApp:
             self._doors |= {"/sse": http_sse.serve_stream, "/message": http_sse.serve_message}
         self._guard = RequestGuard(listen)
         self._router = router
-        self._journal = journal
+        self._record_attempt = record_attempt
         self._status = status
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,6 +139,7 @@ class HttpApp:
             await self._console(scope, receive, send)
             return
         head = of_head(scope, self._examine)
+        address = client_address(scope)
         try:
             if head.refusal is not None:
                 raise Rejected(head.refusal)
@@ -141,15 +148,20 @@ class HttpApp:
             elif handler is None:
                 await self._serve_page(scope, path, head, send)
             else:
-                identity = self._admit(scope, path, head)
+                identity = self._admit(scope, head)
                 serve, endpoint = handler
                 query = scope.get("query_string", b"").decode("latin-1")
                 with RequestCharge(self._memory, client_owner(identity)) as charge:
                     at_once = immediate(scope)
                     await serve(
-                        HttpRequest(scope["method"], endpoint, query, head, identity, receive, send, charge, at_once)
+                        HttpRequest(
+                            scope["method"], endpoint, query, head, identity, receive, send, charge, at_once, address
+                        )
                     )
         except Rejected as rejected:
+            if rejected.refusal.attempt is not None:
+                identity = head.identity if isinstance(head.identity, str) else ""
+                self._record_attempt(Attempt(rejected.refusal.attempt, "path", path, address, identity))
             answer = Failure(ErrorBody(rejected.code, rejected.refusal.why, rejected.data), rejected.id)
             headers = {**head.cors_headers, **JSON, **rejected.refusal.headers}
             await respond(send, rejected.refusal.status, headers, write(answer))
@@ -167,12 +179,12 @@ class HttpApp:
         elif path == "/" and is_read and _is_browser(head.headers):
             await respond(send, 200, front_page.HEADERS, self._front_page(head.headers))
         else:
-            self._admit(scope, path, head)
+            self._admit(scope, head)
             if path != "/status" or not is_read:
                 raise Rejected(Refusal(404, "there is no such endpoint"))
             await respond(send, 200, {**head.cors_headers, **JSON, "cache-control": "no-store"}, self._status())
 
-    def _admit(self, scope: Scope, path: str, head: CheckedHead) -> str | None:
+    def _admit(self, scope: Scope, head: CheckedHead) -> str | None:
         """The name of the request's token, if one is needed here.
 
         Raises:
@@ -182,7 +194,6 @@ class HttpApp:
         if not claim(scope, None if isinstance(identity, Refusal) else identity):
             raise Rejected(Refusal(503, NO_CONNECTION_MESSAGE, {"retry-after": RETRY_AFTER}), TOO_MANY_REQUESTS)
         if isinstance(identity, Refusal):
-            self._journal.note(AuthenticationFailed(excerpt(path)))
             raise Rejected(identity)
         return identity
 

@@ -60,6 +60,8 @@ class HttpRequest(Struct, frozen=True):
     charge: RequestCharge
     at_once: Immediate | None = None
     """The steps that need no waiting; None with a listener that always waits."""
+    address: str = ""
+    """The client's IP address; empty if the listener does not say it."""
 
     @property
     def headers(self) -> Headers:

@@ -18,6 +18,7 @@ from hmac import compare_digest
 from ipaddress import ip_address
 
 from config import Listen
+from host.attempts import Reason
 from host.protocol.era import EraHeaders
 from host.protocol.param_headers import METHOD_HEADER, VERSION_HEADER
 from host.wire.asgi import Headers
@@ -51,6 +52,8 @@ class Refusal:
     status: int
     why: str
     headers: Mapping[str, str] = field(default_factory=dict)
+    attempt: Reason | None = None
+    """The reason for which the attempt is recorded; None if the request is merely not usable."""
 
 
 class CheckedHead:
@@ -113,11 +116,14 @@ class RequestGuard:
             return None
         given = headers.all("authorization")
         if len(given) > 1:
-            return _unauthorized("expected one Authorization header")
+            return _unauthorized("expected one Authorization header", Reason.WRONG_TOKEN)
         found = _CREDENTIALS.fullmatch(given[0]) if given else None
         if found is None:
-            return _unauthorized("this endpoint expects Authorization: Bearer and a token of listen.auth.tokens")
-        return self._name(found[1]) or _unauthorized("this token is not known here", ', error="invalid_token"')
+            why = "this endpoint expects Authorization: Bearer and a token of listen.auth.tokens"
+            return _unauthorized(why, Reason.WRONG_TOKEN if given else Reason.NO_TOKEN)
+        return self._name(found[1]) or _unauthorized(
+            "this token is not known here", Reason.WRONG_TOKEN, ', error="invalid_token"'
+        )
 
     def _name(self, token: str) -> str | None:
         # All digests are compared, even after a match: the time must not reveal anything about a token.
@@ -140,7 +146,7 @@ class RequestGuard:
         """Response to a preflight."""
         allowed = self.cross_origin(headers)
         if not allowed:
-            return Refusal(403, "origin not allowed; add it to listen.origins")
+            return _foreign_origin()
         allowed["access-control-allow-methods"] = ALLOWED_METHODS
         wanted = (headers.one("access-control-request-headers") or "").lower().split(",")
         mirrors = [name for each in wanted if _PARAM_HEADER.fullmatch(name := each.strip())]
@@ -153,11 +159,12 @@ class RequestGuard:
     def _refuse_host(self, hosts: list[str]) -> Refusal | None:
         found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
         if found is None:
-            return Refusal(400, "expected one Host header of the form name or name:port")
+            why = "expected one Host header of the form name or name:port"
+            return Refusal(400, why, attempt=Reason.HOST)
         name = found[1].lower()
         if name in LOOPBACK or name in self._hosts or hosts[0].lower() in self._hosts:
             return None
-        return Refusal(421, "unknown Host; add names other than loopback to listen.hosts")
+        return Refusal(421, "unknown Host; add names other than loopback to listen.hosts", attempt=Reason.HOST)
 
     def _refuse_origin(self, origins: list[str]) -> Refusal | None:
         if not origins:
@@ -166,7 +173,7 @@ class RequestGuard:
         found = _ORIGIN.fullmatch(origin) if len(origins) == 1 else None
         if len(origins) == 1 and (origin in self._origins or (found is not None and found[2] in LOOPBACK)):
             return None
-        return Refusal(403, "origin not allowed; add it to listen.origins")
+        return _foreign_origin()
 
 
 def _literal(host: str) -> Iterable[str]:
@@ -181,8 +188,12 @@ def _digest(token: str) -> bytes:
     return sha256(token.encode("latin-1")).digest()
 
 
-def _unauthorized(why: str, error: str = "") -> Refusal:
-    return Refusal(401, why, {"www-authenticate": f"{CHALLENGE}{error}"})
+def _foreign_origin() -> Refusal:
+    return Refusal(403, "origin not allowed; add it to listen.origins", attempt=Reason.ORIGIN)
+
+
+def _unauthorized(why: str, attempt: Reason, error: str = "") -> Refusal:
+    return Refusal(401, why, {"www-authenticate": f"{CHALLENGE}{error}"}, attempt)
 
 
 def refuse_body(headers: Headers) -> Refusal | None:

@@ -16,6 +16,7 @@ from urllib.parse import parse_qs
 
 import trio
 
+from host.attempts import Reason
 from host.downstream.charge import answer_too_large, memory_cancelled
 from host.downstream.duplex import DuplexSession
 from host.downstream.http.open_streams import OpenStreams, Transport
@@ -119,13 +120,14 @@ class HttpSse:
         message = received.message
         if isinstance(message, Malformed) and not message.answers and not session.sends_batches:
             raise Rejected(Refusal(400, message.why), message.code, message.id)
-        channel.on_received(received)
+        channel.on_received(received, http_request.address)
         await http_request.respond(202)
 
     def _find(self, http_request: HttpRequest, named: list[str]) -> tuple[Session, DuplexSession]:
         found = self._open.get(named[0]) if len(named) == 1 else None
         if found is None or not found[0].belongs_to(http_request.endpoint, http_request.identity):
-            raise Rejected(Refusal(404, "Session not found; it may have expired. Open a session with GET /sse"))
+            why = "Session not found; it may have expired. Open a session with GET /sse"
+            raise Rejected(Refusal(404, why, attempt=None if found is None else Reason.SESSION))
         return found
 
     async def _answer_alone(self, http_request: HttpRequest) -> None:
@@ -148,7 +150,9 @@ class HttpSse:
                     answer = await session.open(message)
                 else:
                     session.skip_handshake()
-                    answer = await session.answer(message, session.begin(message), lambda message: False)
+                    answer = await session.answer(
+                        message, session.begin(message), lambda message: False, http_request.address
+                    )
             if dropping.cancelled_caught:
                 answer = memory_cancelled(message.id)
         if answer is not None:

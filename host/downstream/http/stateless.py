@@ -80,7 +80,9 @@ class StatelessHttp:
                 if stated.answers_requests:
                     # At once: a server request may end this request, and a client that has left never repeats it.
                     reply.watch_client()
-                answer = await self._stateless.answer(request, params, stated, caller, reply.enqueue, target)
+                answer = await self._stateless.answer(
+                    request, params, stated, caller, reply.enqueue, target, http_request.address
+                )
             finally:
                 self._replies.end(reply)
         if answer is None and http_request.charge.dropped:
@@ -133,7 +135,9 @@ class StatelessHttp:
                 stream = self._stream(http_request)
                 try:
                     await start_response(http_request.send, 200, {**http_request.cors_headers, **STREAM_HEADERS})
-                    nursery.start_soon(self._tell, request, wanted, stated, client, stream, ending)
+                    nursery.start_soon(
+                        self._tell, request, wanted, stated, client, stream, ending, http_request.address
+                    )
                     await stream.write_events(http_request.send, -1)
                 finally:
                     stream.reader_gone()
@@ -146,10 +150,21 @@ class StatelessHttp:
         client: StatelessClient,
         stream: EventStream,
         ending: trio.CancelScope,
+        address: str,
     ) -> None:
         tasks = self._stateless.tasks
         with ending:
-            await listen(self._router, tasks, request.id, wanted, client, stated.abilities, stream.enqueue, self._stop)
+            await listen(
+                self._router,
+                tasks,
+                request.id,
+                wanted,
+                client,
+                stated.abilities,
+                stream.enqueue,
+                self._stop,
+                address,
+            )
         with suppress(OverBudget):
             stream.add(write(Success(request.id, listen_result(request.id))))
         stream.end()

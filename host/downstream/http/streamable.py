@@ -15,6 +15,7 @@ from functools import partial
 
 import trio
 
+from host.attempts import Reason
 from host.downstream.charge import memory_cancelled
 from host.downstream.http.open_streams import OpenStreams, Transport
 from host.downstream.http.replies import STREAM_HEADERS, EventStream, Replies, Reply
@@ -149,7 +150,7 @@ class StreamableHttp:
         with http_request.charge.droppable() as dropping:
             async with trio.open_nursery() as nursery:
                 for request, scope in requests:
-                    nursery.start_soon(_answer_one, session, request, scope, reply)
+                    nursery.start_soon(_answer_one, session, request, scope, reply, http_request.address)
                     # Evaluating rules takes milliseconds, so other tasks run between two requests. Each request must be
                     # started, so that it ends what `_accept_batch` began.
                     await trio.lowlevel.cancel_shielded_checkpoint()
@@ -180,7 +181,7 @@ class StreamableHttp:
         scope = session.begin(request)
         http_request.charge.cancel_on_drop(scope)
         try:
-            answer = await session.answer(request, scope, reply.enqueue)
+            answer = await session.answer(request, scope, reply.enqueue, http_request.address)
         finally:
             # Before it is sent: a client that reads an answer slowly is not waiting for one.
             self._replies.end(reply)
@@ -283,7 +284,8 @@ class StreamableHttp:
                 why = f"malformed Mcp-Session-Id header: expected 1 to {MAX_SESSION_ID} visible ASCII characters"
                 raise Rejected(Refusal(400, why), id=id)
             why = "Session not found; it may have expired. Send initialize to open a new session"
-            raise Rejected(Refusal(404, why), id=id)
+            foreign = Reason.SESSION if self._sessions.is_open(session_id) else None
+            raise Rejected(Refusal(404, why, attempt=foreign), id=id)
         _check_version(http_request.headers, session.opening.revision.name, id)
         return session_id, session
 
@@ -355,8 +357,8 @@ def _malformed(malformed: Malformed) -> Rejected:
     return Rejected(Refusal(400, malformed.why), malformed.code, malformed.id)
 
 
-async def _answer_one(session: Session, request: Request, scope: trio.CancelScope, reply: Reply) -> None:
+async def _answer_one(session: Session, request: Request, scope: trio.CancelScope, reply: Reply, address: str) -> None:
     """Answer one request of a batch."""
-    answer = await session.answer(request, scope, reply.enqueue)
+    answer = await session.answer(request, scope, reply.enqueue, address)
     if answer is not None:
         await reply.add(answer)

@@ -18,6 +18,7 @@ from host.admin.api import MAX_REQUEST
 from host.admin.login import CODE_LIFETIME, COOKIE_PREFIX, MAX_FAILED_TRIES, MAX_SESSIONS, ConsoleSessions
 from host.admin.schema import REQUESTS
 from host.admin.web import MAX_STREAMS, allowed_hosts, console_app, console_url
+from host.attempts import Attempt, Reason
 from host.wire.asgi import BODY_TIMEOUT, CLAIM, HEARTBEAT_INTERVAL, ASGIApp
 from tests.kit.admin import FakeAdminApi, confirmation, held
 from tests.kit.asgi import Connection, HeaderValue, Response
@@ -48,6 +49,7 @@ class Page:
         self.cookie = ""
         self.secret = ""
         self.number = 0
+        self.attempts: list[Attempt] = []
 
     def another(self) -> Page:
         other = Page(self.connection._app, self.connection._nursery, self.sessions, self.stop)
@@ -82,9 +84,11 @@ class Page:
 @asynccontextmanager
 async def open_page(admin: FakeAdminApi | None = None) -> AsyncIterator[Page]:
     sessions, stop = ConsoleSessions(trio.current_time), trio.Event()
-    app = console_app(admin or FakeAdminApi(), sessions, allowed_hosts("127.0.0.1", 8808), stop, fail)
+    attempts: list[Attempt] = []
+    app = console_app(admin or FakeAdminApi(), sessions, allowed_hosts("127.0.0.1", 8808), stop, fail, attempts.append)
     async with trio.open_nursery() as nursery:
         page = Page(app, nursery, sessions, stop)
+        page.attempts = attempts
         await page.open()
         yield page
         nursery.cancel_scope.cancel()
@@ -297,6 +301,19 @@ async def test_cookie_and_secret_are_both_needed_and_nothing_says_which_is_missi
         both = {"cookie": f"a=b; {page.cookie}; {other.cookie}"}  # two tabs of one browser
         assert (await page.post(f"{API}confirmations/answer", ONCE, both)).status == 200
         assert (await other.get(f"{API}state", both)).status == 200
+
+
+async def test_what_is_refused_is_recorded_and_what_the_page_does_is_not() -> None:
+    async with open_page() as page:
+        assert (await page.get(f"{API}state")).status == 200
+        assert not page.attempts
+        stranger = page.another()
+        stranger.secret = "another"
+        assert (await stranger.get(f"{API}state")).status == 403
+        assert (await page.post("/console/open", {"code": "guessed"})).status == 403
+        assert page.attempts == [
+            Attempt(Reason.CONSOLE, "path", path, "127.0.0.1") for path in (f"{API}state", "/console/open")
+        ]
 
 
 async def test_a_request_counts_once() -> None:

@@ -22,9 +22,11 @@ from tests.kit.world import ScriptedServer, World, later, open_world
 class Attentive(Session):
     """Notes how its last request could be spoken to."""
 
-    async def answer(self, request: Request, scope: trio.CancelScope, say: Say) -> Success | Failure | None:
+    async def answer(
+        self, request: Request, scope: trio.CancelScope, say: Say, address: str = ""
+    ) -> Success | Failure | None:
         self.say = say
-        return await super().answer(request, scope, say)
+        return await super().answer(request, scope, say, address)
 
 
 class End:

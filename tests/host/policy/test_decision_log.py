@@ -13,16 +13,19 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+import trio.testing
 from msgspec import Raw
 from msgspec.structs import replace as with_changes
 
 from config import Trust, Verdict
+from host.attempts import MAX_ROWS, Attempt, Reason
 from host.audit.records import files
 from host.audit.writer import Audit
 from host.errors import AuditUnavailable, TimedOut
 from host.exchange import Caller
 from host.journal import (
     EXCERPT_LENGTH,
+    AttemptRefused,
     AuditFailed,
     ConfirmationRequested,
     DecisionMade,
@@ -88,6 +91,65 @@ def written() -> Iterator[Written]:
         opened = Written(made / "audit")
         with opened.audit:
             yield opened
+
+
+DENIED = Attempt(Reason.DENIED, "tool", "gh__x", "10.0.0.7", "laptop", "laptop, stateless", "gh")
+
+
+async def test_refused_attempts_are_one_record_a_minute(
+    written: Written, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(written.decision_log.keep_attempts)
+        for _ in range(10_000):
+            written.decision_log.record_attempt(DENIED)
+        await trio.sleep(2)
+        assert not written.records()
+        assert written.events == [AttemptRefused("gh", DENIED)]
+        await trio.sleep(60)
+        (record,) = written.records()
+        assert {name: record[name] for name in ("kind", "server", "prim", "item", "why", "count")} == {
+            "kind": "attempts",
+            "server": "gh",
+            "prim": "tool",
+            "item": "gh__x",
+            "why": "denied",
+            "count": 10_000,
+        }
+        assert (record["principal"], record["client"], record["address"]) == ("laptop", "laptop, stateless", "10.0.0.7")
+        assert written.events[1:] == [AttemptRefused("gh", DENIED, 10_000)]
+        written.decision_log.record_attempt(DENIED)
+        await trio.sleep(62)
+        assert [each["count"] for each in written.records()] == [10_000, 1]
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_end_of_the_host_records_the_attempts_of_its_last_minute(written: Written) -> None:
+    with written.decision_log as decision_log:
+        decision_log.record_attempt(DENIED)
+        assert not written.records()
+    assert [each["kind"] for each in written.records()] == ["attempts"]
+
+
+async def test_a_flood_of_names_is_bounded_and_the_rest_counted(written: Written) -> None:
+    """However many names, and however long and unprintable they are."""
+    for n in range(10_000):
+        written.decision_log.record_attempt(
+            with_changes(DENIED, name=f"{n}" + chr(0x10FFFF) * 5000, principal=str(n % 7))
+        )
+    written.decision_log.flush_attempts()
+    *rows, others = written.records()
+    assert len(rows) == MAX_ROWS
+    assert (others["count"], others["others"]) == (10_000 - MAX_ROWS, {"denied": 10_000 - MAX_ROWS})
+    assert max(len(json.dumps(row)) for row in rows) < 3_000
+
+
+async def test_attempts_that_cannot_be_written_are_announced(written: Written) -> None:
+    written.decision_log.record("revoke", grant="g1")
+    written.breaks()
+    written.decision_log.record_attempt(DENIED)
+    written.decision_log.flush_attempts()
+    assert [type(event) for event in written.events] == [AttemptRefused, AuditFailed]
 
 
 async def test_a_decision_is_there_before_and_its_outcome_after(written: Written) -> None:

@@ -16,13 +16,14 @@ import trio.lowlevel
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Consent, Eras, Isolation, Trust
+from config import Check, Condition, Consent, Eras, Isolation, KindConsent, Rule, Trust
+from host.attempts import Reason
 from host.downstream.sessions import Session
 from host.errors import (
     Forbidden,
     UpstreamError,
 )
-from host.journal import EntryOmitted, RequestCompleted, SessionOpened
+from host.journal import AttemptRefused, EntryOmitted, RequestCompleted, SessionOpened
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
 from host.jsonrpc.raw import encode
 from host.peer.outstanding import PeerError
@@ -129,6 +130,83 @@ async def test_what_is_denied_answers_like_what_does_not_exist_and_no_server_is_
         assert "a__secret" not in await client.names()
         assert "a__secret" not in await client.names("prompts/list")
         assert "a+secret:x" not in await client.names("resources/list", "uri")
+
+
+def refused(world: World) -> list[tuple[Reason, str, str, str]]:
+    """The attempts that were recorded: reason, kind, name as asked, and server."""
+    world.events.clear()
+    world.gate.decision_log.flush_attempts()
+    found = [event.attempt for event in world.events if isinstance(event, AttemptRefused) and event.count == 1]
+    return [(each.reason, each.kind, each.name, each.server) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("tools/call", {"name": "a__secret"}),
+        ("prompts/get", {"name": "a__secret"}),
+        ("resources/read", {"uri": "a+secret:x"}),
+        ("resources/subscribe", {"uri": "a+secret:x"}),
+        ("completion/complete", {"ref": {"type": "ref/prompt", "name": "a__secret"}, "argument": {}}),
+        ("completion/complete", {"ref": {"type": "ref/resource", "uri": "a+secret:x"}, "argument": {}}),
+    ],
+)
+async def test_an_attempt_on_something_denied_is_recorded_and_one_on_nothing_with_that_reason(
+    method: str, params: dict[str, Any]
+) -> None:
+    async def read(params: dict[str, Any]) -> object:
+        raise PeerError(ErrorBody(-32002, "not there"))
+
+    deny = kind(deny=("secret*", "secret:**"))
+    server = ScriptedServer(
+        "a",
+        tools=["secret", "x"],
+        prompts=["secret", "x"],
+        resources=["secret:x", "memo:x"],
+        answers={"resources/read": read},
+        consent=Consent(tools=deny, resources=deny, prompts=deny),
+        capabilities={"tools": {}, "prompts": {}, "completions": {}, "resources": {"subscribe": True}},
+    )
+    async with open_world(server) as world:
+        client = await world.client(identity="laptop")
+        what = "resource" if "secret:x" in str(params) else "prompt" if "prompt" in f"{method}{params}" else "tool"
+        name = "a+secret:x" if what == "resource" else "a__secret"
+        with pytest.raises(Refusal):
+            await client.request(method, params)
+        assert refused(world) == [(Reason.DENIED, what, name, "a")]
+        if method != "resources/subscribe":
+            absent = json.loads(json.dumps(params).replace("secret", "absent"))
+            with pytest.raises(Refusal):
+                await client.request(method, absent)
+            assert refused(world) == [(Reason.MISSING, what, name.replace("secret", "absent"), "a")]
+        with pytest.raises(Refusal):
+            await client.call("b__x")
+        assert refused(world) == [(Reason.MISSING, "tool", "b__x", "")]
+
+
+async def test_an_attempt_on_something_held_is_recorded() -> None:
+    """Whether its caller may know of it, as of a definition that was approved before, or not."""
+    new = ScriptedServer("a", tools=["x"], trust=Trust.UNTRUSTED)
+    changed = ScriptedServer("b", tools=["x"])
+    async with open_world(new, changed) as world:
+        client = await world.client()
+        await client.request("tools/list")
+        changed.lists["tools"] = [tool("x", description="another")]
+        await changed.notifies("notifications/tools/list_changed")
+        await wait_all_tasks_blocked()
+        with pytest.raises(Refusal):
+            await client.call("a__x")
+        assert (await client.call("b__x"))["isError"]
+        assert refused(world) == [(Reason.HELD, "tool", "a__x", "a"), (Reason.HELD, "tool", "b__x", "b")]
+
+
+async def test_a_call_that_its_arguments_deny_has_one_record() -> None:
+    rule = Rule("x", when=(Condition("n", (Check("eq", 1),)),))
+    server = ScriptedServer("a", tools=["x"], consent=Consent(tools=KindConsent(deny=(rule,))))
+    async with open_world(server) as world:
+        client = await world.client()
+        assert (await client.call("a__x", {"n": 1}))["isError"]
+        assert refused(world) == []
 
 
 @pytest.mark.parametrize(

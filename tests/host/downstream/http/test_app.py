@@ -9,7 +9,9 @@ import pytest
 import trio
 
 from config import Auth, Listen, Secret
+from host.attempts import Reason
 from host.downstream.http.security import MAX_BODY
+from host.journal import AttemptRefused
 from host.wire.asgi import CLAIM, Receive, Scope, Send, respond
 from tests.kit.asgi import open_http_app
 from tests.kit.world import ScriptedServer
@@ -244,6 +246,40 @@ async def test_a_session_is_unknown_to_whoever_has_another_token() -> None:
         for token in ("", LAPTOP + "x"):
             foreign.headers = bearing(token)
             assert (await foreign.get("POST", body=PING)).status == 401
+
+
+async def test_refused_requests_are_recorded_with_their_reason_and_address() -> None:
+    """A request that is merely not usable, such as one without a type, is not recorded."""
+    async with open_http_app(listen=GUARDED) as (world, connection):
+        connection.headers = bearing(LAPTOP)
+        await connection.open()
+        foreign = connection.another(connection.session)
+        foreign.headers = bearing(DESK)
+        for headers in ({}, {"content-type": None}):
+            await connection.get("POST", body=PING, headers=headers)
+        assert (await connection.another("never-was").get("POST", body=PING, headers=bearing(DESK))).status == 404
+        assert (await foreign.get("POST", body=PING)).status == 404
+        for changed in (
+            {"authorization": None},
+            bearing("x" * 20),
+            {"host": "evil.com"},
+            {"origin": "http://evil.com"},
+        ):
+            await connection.get("POST", body=PING, headers=changed)
+        await connection.get("OPTIONS", headers={"origin": "http://evil.com", "access-control-request-method": "POST"})
+        assert (await connection.request("tools/call", {"name": "a__none"}))["error"]["code"] == -32602
+        world.events.clear()
+        world.gate.decision_log.flush_attempts()
+        found = [event.attempt for event in world.events if isinstance(event, AttemptRefused) and event.count == 1]
+        assert [(each.reason, each.name, each.principal) for each in found] == [
+            (Reason.SESSION, "/mcp", "desk"),
+            (Reason.NO_TOKEN, "/mcp", ""),
+            (Reason.WRONG_TOKEN, "/mcp", ""),
+            (Reason.HOST, "/mcp", "laptop"),
+            (Reason.ORIGIN, "/mcp", "laptop"),
+            (Reason.MISSING, "a__none", "laptop"),
+        ]
+        assert {each.address for each in found} == {"127.0.0.1"}
 
 
 async def test_tokens_stand_in_no_text() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from config import Address, Auth, Listen, Secret
+from host.attempts import Reason
 from host.downstream.http import security
 from host.downstream.http.security import MAX_BODY, Refusal, RequestGuard, refuse_accept, refuse_body
 from host.wire.asgi import Headers
@@ -297,8 +298,12 @@ def test_without_a_bearer_token_one_is_asked_for(authorization: str) -> None:
 
 def test_no_authorization_at_all_is_asked_for_one() -> None:
     """Neither is a token taken from any other header."""
-    assert who() == who("Basic x") == who(more=(("Cookie", LAPTOP), ("X-Api-Key", LAPTOP)))
-    assert isinstance(who(), Refusal)
+    found, other = who(), who("Basic x")
+    assert found == who(more=(("Cookie", LAPTOP), ("X-Api-Key", LAPTOP)))
+    assert isinstance(found, Refusal)
+    assert isinstance(other, Refusal)
+    assert (other.status, other.why, other.headers) == (found.status, found.why, found.headers)
+    assert (found.attempt, other.attempt) == (Reason.NO_TOKEN, Reason.WRONG_TOKEN)
 
 
 @pytest.mark.parametrize(
