@@ -4,6 +4,7 @@
 here imports the host.
 """
 
+from config.address_zones import Zone, is_loopback, zone_of
 from config.diff import Difference, difference
 from config.load import load
 from config.model import (
@@ -43,7 +44,7 @@ from config.model import (
 from config.problems import ConfigError, Problem
 from config.references import Secret
 from config.schema import schema
-from config.types import Address, Rate, is_loopback, is_protocol_header
+from config.types import Address, Rate, is_protocol_header
 from config.when import WhenError, read_when
 
 __all__ = [
@@ -86,10 +87,12 @@ __all__ = [
     "UriRule",
     "Verdict",
     "WhenError",
+    "Zone",
     "difference",
     "is_loopback",
     "is_protocol_header",
     "load",
     "read_when",
     "schema",
+    "zone_of",
 ]

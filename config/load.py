@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from config.address_zones import is_loopback
 from config.document import Document, Place
 from config.hosts import DesktopHost, place_of, recognize
 from config.hosts.desktop_file import DesktopFile
@@ -28,7 +29,7 @@ from config.problems import ConfigError, KeyPath, Mark, clip, did_you_mean, near
 from config.read import read
 from config.references import Expander, Secret, is_literal
 from config.schema import ConfigFile, known_keys
-from config.types import SHORTEST_TOKEN, TOKEN_NAME, is_loopback, sentence
+from config.types import SHORTEST_TOKEN, TOKEN_NAME, sentence
 from config.written import written_sections
 
 # A key that is no word may be a value that slipped to the left of its colon: it is not repeated.

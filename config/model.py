@@ -38,6 +38,7 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError, core_schema
 
+from config.address_zones import is_loopback
 from config.document import is_null, kind_of
 from config.naming import ID_PATTERN, LONGEST_ID
 from config.problems import clip, did_you_mean
@@ -95,7 +96,6 @@ from config.types import (
     Url,
     errors_below,
     expected,
-    is_loopback,
     pointer,
     refuse_tilde,
 )

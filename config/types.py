@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, ValidationError, ValidationInfo, WithJsonSchema
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
+from config.address_zones import Zone, is_loopback, zone_of
 from config.document import Plain, is_null, kind_of
 from config.naming import ID_PATTERN, LONGEST_ID, make_id
 from config.problems import clip, did_you_mean
@@ -55,11 +56,6 @@ _PROTOCOL_HEADERS = frozenset(
 def is_protocol_header(name: str) -> bool:
     """Whether a header of requests to a server is set by the protocol, and so not for the file to set."""
     return name.lower() in _PROTOCOL_HEADERS or name.lower().startswith("mcp-")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an IP address, without brackets, is one that no other machine reaches."""
-    return ipaddress.ip_address(host).is_loopback
 
 
 # Errors.
@@ -386,7 +382,7 @@ def _read_metadata_url(url: Expanded) -> str:
 
 def _is_address_inside(host: str) -> bool:
     try:
-        return not ipaddress.ip_address(host).is_global
+        return zone_of(host) is not Zone.PUBLIC
     except ValueError:
         return False
 

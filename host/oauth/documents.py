@@ -15,7 +15,8 @@ from typing import TypeVar
 
 import msgspec
 
-from host.oauth.addresses import Zone, check_url
+from config import Zone
+from host.oauth.addresses import check_url
 from host.oauth.challenge import split_scopes
 from host.oauth.problem import OAuthProblem
 from host.url import Url

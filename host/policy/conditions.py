@@ -25,6 +25,7 @@ import msgspec
 from msgspec import Raw
 
 from config import Check, Condition
+from config.address_zones import is_loopback, readings
 from config.globs import MAX_LENGTH, Globs
 from host.jsonrpc.numbers import compare, is_comparable, read_float
 from host.jsonrpc.raw import DECODE_ERRORS, has_only, is_array, is_object, items, pick
@@ -60,7 +61,7 @@ class Address(NamedTuple):
 
     def is_loopback(self) -> bool:
         """Whether the host is this machine."""
-        return self.host == "localhost" if isinstance(self.host, str) else self.host.is_loopback
+        return self.host == "localhost" if isinstance(self.host, str) else is_loopback(self.host)
 
 
 class LongArguments:
@@ -443,7 +444,7 @@ def _may_be_the_same(one: Host, other: Host) -> bool:
 def _is_here(host: Host) -> bool:
     if isinstance(host, str):
         return host == "localhost" or host.endswith(".localhost")
-    return host.is_loopback or host.is_unspecified
+    return any(is_loopback(each) or int(each) == 0 for each in readings(host))
 
 
 _TESTS: dict[str, Callable[[object, object], bool | None]] = {

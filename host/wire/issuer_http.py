@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import trio
 
-from host.oauth.addresses import Zone, check_url, check_zone, literal_zone, zone_of
+from config import Zone, zone_of
+from host.oauth.addresses import check_url, check_zone, literal_zone
 from host.oauth.problem import OAuthProblem
 from host.oauth.token_forms import Form
 from host.url import Url

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from urllib.parse import unquote_to_bytes
 
+from config import is_loopback
 from host.url import Url
 
 _PORT = re.compile(r":([0-9]{1,5})$")
@@ -62,7 +63,7 @@ def _is_loopback(host: str) -> bool:
     if address is None and _NUMBERS.fullmatch(host):  # connecting takes all of these for addresses, such as 127.1
         with suppress(OSError):
             address = ipaddress.IPv4Address(socket.inet_aton(host))
-    return address is not None and (address.is_loopback or address.is_unspecified)
+    return address is not None and (is_loopback(address) or int(address) == 0)
 
 
 def _is_exempt(url: Url, environ: Mapping[str, str]) -> bool:

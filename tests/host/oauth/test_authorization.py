@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
-from host.oauth.addresses import Zone
+from config import Zone
 from host.oauth.authorization import MAX_ANSWER, AuthorizationRequest, ForeignAnswer, challenge_of, choose_scopes
 from host.oauth.documents import read_issuer
 from host.oauth.problem import OAuthProblem

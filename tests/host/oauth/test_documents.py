@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host.oauth.addresses import Zone
+from config import Zone
 from host.oauth.documents import (
     MAX_LIFETIME,
     ClientRegistration,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from host.oauth.addresses import Zone
+from config import Zone
 from host.oauth.challenge import Challenge
 from host.oauth.problem import OAuthProblem
 from host.upstream.discovery import Discovered, discover

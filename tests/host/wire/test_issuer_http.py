@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from host.oauth.addresses import Zone
+from config import Zone
 from host.oauth.problem import OAuthProblem
 from host.oauth.token_forms import Form
 from host.url import Url
