@@ -193,11 +193,11 @@ def parse_address(text: str) -> Address | None:
 def _argument(path: str, arguments: object) -> object:
     """The value at a JSON pointer; UNREADABLE if the arguments are not an object."""
     if isinstance(arguments, LongArguments):
-        return arguments.at(_tokens(path))
+        return arguments.at(pointer_tokens(path))
     if not isinstance(arguments, dict):
         return UNREADABLE
     found: object = arguments
-    for token in _tokens(path):
+    for token in pointer_tokens(path):
         if isinstance(found, dict) and token in found:
             found = found[token]
         elif isinstance(found, list) and _INDEX.fullmatch(token) and len(token) < 10 and int(token) < len(found):
@@ -208,14 +208,15 @@ def _argument(path: str, arguments: object) -> object:
 
 
 @lru_cache(maxsize=4096)
-def _tokens(path: str) -> tuple[str, ...]:
+def pointer_tokens(path: str) -> tuple[str, ...]:
+    """The names that a JSON pointer leads along; a path without a slash is one name."""
     if not path.startswith("/"):
         return (path,) if path else ()
     return tuple(token.replace("~1", "/").replace("~0", "~") for token in path[1:].split("/"))
 
 
 def _within(conditions: tuple[Condition, ...], arguments: object) -> bool:
-    named = frozenset(tokens[0] for condition in conditions if (tokens := _tokens(condition.path)))
+    named = frozenset(tokens[0] for condition in conditions if (tokens := pointer_tokens(condition.path)))
     if isinstance(arguments, LongArguments):
         return arguments.are_within(named)
     if not isinstance(arguments, dict):

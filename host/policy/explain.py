@@ -14,7 +14,7 @@ from host.catalog import Catalog
 from host.jsonrpc.raw import EMPTY_OBJECT, members, value
 from host.policy.conditions import decode_arguments
 from host.policy.fingerprint import Diff, difference, pretty
-from host.policy.gate import Gate
+from host.policy.gate import AMBIGUOUS_ARGUMENTS, Gate
 from host.policy.grants import Grant, Scope
 from host.policy.pin_rules import PinStatus
 from host.policy.pins import Held
@@ -45,6 +45,10 @@ def explain(gate: Gate, server: str, kind: Kind, name: str, raw_arguments: Raw |
     decision = rules.evaluate(kind, name, arguments)
     stateless = gate.definitions.is_offered_statelessly(server, kind, name)
     status = gate.definitions.pin_status(server, kind, name, stateless=stateless)
+    if decision.verdict is not Verdict.DENY:
+        search = gate.search_for_twins(server, kind, name, stateless, raw_arguments or EMPTY_OBJECT, decision)
+        if search is not None and search() is not None:
+            decision = AMBIGUOUS_ARGUMENTS
     grant = gate.grant_for_anonymous(server, kind, name, raw_arguments or EMPTY_OBJECT, decision)
     limits = gate.policies.describe_limits(server)
     return {

@@ -11,17 +11,21 @@ rules and limits), `definitions` (offered and approved), `authorizer` (grants an
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import final
 
 from msgspec import Raw, Struct
 
 from config import ServerSpec, Trust, Verdict
-from host.errors import Forbidden
+from host.errors import Forbidden, InvalidParams
 from host.exchange import Answered, Caller, Exchange, InputRequired, NoClient
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import EMPTY_OBJECT
+from host.jsonrpc.strict import LIGHT_TOKENS, may_have_more_tokens
+from host.jsonrpc.twins import describe_twin
+from host.policy.argument_names import find_twin
 from host.policy.authorizer import Authorizer, digest_of
 from host.policy.conditions import decode_arguments
 from host.policy.confirmations import ConfirmationContext, ConfirmationQueue, stale_approval
@@ -36,8 +40,13 @@ from host.policy.rules import RuleDecision
 from host.policy.server_requests import ServerRequests
 from host.protocol.methods import TARGETED, TOOLS_CALL, Kind
 from host.sanitize import visible
+from host.worker import run_in_worker
 
 _TRUSTED, _DENY, _ALLOW = Trust.TRUSTED, Verdict.DENY, Verdict.ALLOW  # for speed; see RESOURCE in protocol/methods.py
+
+
+AMBIGUOUS_ARGUMENTS = RuleDecision(_DENY, "arguments that some readers take for others", True)
+"""Decision on arguments that mean another thing to some readers than to the rules and the person."""
 
 
 class NotVisible(Exception):
@@ -301,6 +310,7 @@ class Gate:
             Forbidden: the rules deny these arguments, or a person denied the call.
             Unconfirmed, TooManyRequests: no answer in time, or too many confirmations are pending.
             StaleApproval: the entry was approved and is held since it changed; or it changed while a person was asked.
+            InvalidParams: the arguments are judged, and some readers take one of their members for another one.
         """
         if not self.definitions.check_usable(server, kind, name, exists, stateless=stateless):
             return None
@@ -312,6 +322,14 @@ class Gate:
             self.decision_log.record_denied(self._audit_record(exchange, server, kind, name, stateless, decision))
             what = f"this call of the {kind.value} {visible(name)[:200]} of {server}"
             raise Forbidden(server, f"{what} is not allowed with these arguments")
+        search = self.search_for_twins(server, kind, name, stateless, raw_arguments, decision)
+        if search is not None:
+            is_long = may_have_more_tokens(raw_arguments, LIGHT_TOKENS)
+            twin = await run_in_worker(search) if is_long else search()
+            if twin is not None:
+                refused = self._audit_record(exchange, server, kind, name, stateless, AMBIGUOUS_ARGUMENTS)
+                self.decision_log.record_denied(refused)
+                raise InvalidParams(describe_twin(twin))
         if decision.verdict is _ALLOW:
             return self._call_permit(exchange, server, kind, name, stateless, Admission(decision, epoch))
         access = self._access_request(exchange, server, kind, name, stateless, raw_arguments, decision)
@@ -421,6 +439,9 @@ class Gate:
                 or not self.definitions.is_visible(server, kind, name, stateless)
             ):
                 raise stale_approval(server, kind.value, name)
+            search = self.search_for_twins(server, kind, name, stateless, _raw_arguments(exchange), decision)
+            if search is not None and search() is not None:  # a new rule judges the arguments
+                raise stale_approval(server, kind.value, name)
             if decision.verdict is Verdict.ALLOW:
                 return self._audit_record(exchange, server, kind, name, stateless, decision)
             if admission.access is None or decision.rule != admission.decision.rule:
@@ -434,6 +455,21 @@ class Gate:
         if not rules.reads_arguments(kind):
             return rules.evaluate(kind, name)
         return rules.evaluate(kind, name, decode_arguments(raw_arguments))
+
+    def search_for_twins(
+        self, server: str, kind: Kind, name: str, stateless: bool, raw_arguments: Raw, decision: RuleDecision
+    ) -> Callable[[], str | None] | None:
+        """A function that finds the first of the arguments that some readers take for another one; None if neither a
+        condition judges the arguments of the entry nor a person has to confirm them."""
+        rules = self.policies.rules(server)
+        judged = rules.reads_arguments(kind)
+        if raw_arguments == EMPTY_OBJECT or not (judged or decision.verdict is Verdict.ASK):
+            return None
+        paths = rules.condition_paths(kind, name) if judged else None
+        if paths is None and decision.verdict is not Verdict.ASK:
+            return None
+        definition = self.definitions.offered_definition(server, kind, name, stateless=stateless) or b""
+        return partial(find_twin, bytes(raw_arguments), definition, tuple(paths or ()))
 
     def _access_request(
         self,

@@ -129,6 +129,10 @@ class Rules:
         """Whether a rule of the kind has a condition. Otherwise `evaluate` needs no arguments."""
         return self._by_kind[kind].reads_arguments
 
+    def condition_paths(self, kind: Kind, name: str) -> frozenset[str] | None:
+        """The arguments of the entry that conditions name, as JSON pointers; None if no rule judges its arguments."""
+        return self._by_kind[kind].condition_paths(name)
+
     def explain(self, kind: Kind, name: str, arguments: object = None) -> list[RuleTrial]:
         """Try every rule of the kind on a request, in the order deny, ask, allow, default."""
         return self._by_kind[kind].explain(name, arguments)
@@ -247,6 +251,13 @@ class _KindRules:
             # A hidden entry gets no conditional denial, which would reveal that its arguments were evaluated.
             return RuleDecision(Verdict.DENY, deciding.text, self.is_visible(name))
         return deciding.decision
+
+    def condition_paths(self, name: str) -> frozenset[str] | None:
+        variants = self._variants(name) if self.reads_arguments else ()
+        if isinstance(variants, str):
+            return None
+        rules = [line.rule for each in variants for line in self._matching(each) if line.conditional]
+        return frozenset(condition.path for rule in rules for condition in rule.when) if rules else None
 
     def explain(self, name: str, arguments: object) -> list[RuleTrial]:
         variants = self._variants(name) if self._rules else [UriVariant(name)]

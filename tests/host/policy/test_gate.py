@@ -3,10 +3,12 @@ again right before it goes."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from msgspec import Raw
@@ -24,6 +26,7 @@ from config import (
 from host.errors import (
     AuditUnavailable,
     Forbidden,
+    InvalidParams,
     ServerErrorResponse,
     StaleApproval,
     TimedOut,
@@ -36,11 +39,12 @@ from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode
 from host.policy.confirmations import ConfirmationAnswer
 from host.policy.fingerprint import Launch
-from host.policy.gate import CallPermit
+from host.policy.gate import AMBIGUOUS_ARGUMENTS, CallPermit
 from host.protocol.methods import TARGETED, Kind, Method
 from host.slices import run_inline
 from tests.kit.bodies import ARGUMENTS
 from tests.kit.gates import approve_all, auto_answering, kind, open_gate
+from tests.kit.worker import run_workers_inline
 
 from .servers import (
     ACME,
@@ -330,3 +334,47 @@ async def test_conditions_on_arguments_of_any_size_hold_or_do_not(owner: str, ar
         else:
             with pytest.raises(Forbidden):
                 await opened.admit(exchange, "conditional", Kind.TOOL, "create_issue")
+
+
+CONDITIONED = Rule("save", when=(Condition("/path", (Check("prefix", "/home"),)),))
+SCHEMA: dict[str, Any] = {"properties": {"path": {}, "options": {"properties": {"mode": {}}}}}
+
+
+@pytest.mark.parametrize("size", [0, 20 * 1024, 200 * 1024], ids=["short", "long", "heavy"])
+@pytest.mark.parametrize("consent", ["allow", "ask", "deny"])
+@pytest.mark.parametrize("twin", ["Path", "path\0", "options"])
+async def test_arguments_that_some_readers_take_for_others_are_refused_where_they_are_judged(
+    consent: str, size: int, twin: str, autojump_clock: object
+) -> None:
+    """A condition judges them, or a person has to confirm them. The refusal is recorded, and nobody is asked."""
+    run_workers_inline()
+    rules: dict[str, Any] = {
+        "allow": KindConsent(allow=(CONDITIONED,)),
+        "ask": KindConsent(ask=(Rule("save"),)),
+        "deny": KindConsent(deny=(replace(CONDITIONED, when=(Condition("/path", (Check("prefix", "/etc"),)),)),)),
+    }
+    filling = {f"n{at}": "" for at in range(size // 32)}
+    other: object = {"Mode": 1} if twin == "options" else "/etc/x"
+    with gate({"s": spec("s", Consent(tools=rules[consent]))}) as opened, auto_answering(opened) as asked:
+        offers(opened, "s", "save", "other", inputSchema=SCHEMA)
+        exchange = call({"path": "/home/x", **filling, twin: other})
+        with pytest.raises(InvalidParams, match="some readers take the member"):
+            await opened.admit(exchange, "s", Kind.TOOL, "save")
+        assert asked == []
+        path = opened.decision_log._audit.path
+        assert path is not None
+        [record] = [each for each in map(json.loads, path.read_text().splitlines()) if each["kind"] == "decision"]
+        assert (record["verdict"], record["rule"]) == ("deny", AMBIGUOUS_ARGUMENTS.rule)
+        if consent != "allow":
+            permit = await opened.admit(exchange, "s", Kind.TOOL, "other")  # whose arguments nothing judges
+            assert permit is not None
+
+
+async def test_a_rule_that_comes_meanwhile_finds_them_too() -> None:
+    with gate({"s": spec("s")}) as opened:
+        offers(opened, "s", "save", inputSchema=SCHEMA)
+        permit = await opened.admit(call({"path": "/home/x", "Path": "/etc/x"}), "s", Kind.TOOL, "save")
+        assert permit is not None
+        opened.replace({"s": spec("s", Consent(tools=KindConsent(allow=(CONDITIONED,))))})
+        with pytest.raises(StaleApproval):
+            permit.dispatch()

@@ -1,0 +1,225 @@
+"""Arguments with members that some readers take for one another.
+
+Arguments that a condition judges, or that a person confirms, must mean the same to every reader (`host/jsonrpc/twins`).
+Known are the names that the entry's definition declares and those that the paths of the conditions name, each at its
+depth. Objects beyond these are not looked at, and values are not decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from host.jsonrpc.raw import DECODE_ERRORS, is_array, is_object, items, members
+from host.jsonrpc.twins import NO_NAMES, KnownNames
+from host.policy.conditions import pointer_tokens
+
+MAX_DEFINITION = 256 * 1024
+"""Bytes of a definition from which declared names are read."""
+MAX_SCHEMAS = 20_000
+"""Schemas that are read for one definition, some 10 ms: they may combine one another again and again. Places in the
+arguments beyond these count as not declared."""
+_CACHED = 32 * 1024
+"""Bytes of a definition whose names are kept."""
+
+_COMBINED: Final = ("allOf", "anyOf", "oneOf")
+_APPLIED: Final = ("if", "then", "else", "not")
+
+Schema = dict[str, Any]
+_ANY: Final[Schema] = {}
+"""For a name that is declared without a schema."""
+_Path = tuple[str, ...]
+
+
+def find_twin(raw_arguments: bytes | Raw, definition: bytes, paths: Iterable[str]) -> str | None:
+    """The first member of the arguments that some readers take for another one; None if there is none.
+
+    Args:
+        definition: of the tool or prompt; empty if it has none.
+        paths: JSON pointers of the conditions on the arguments.
+    """
+    of = _root if len(definition) > _CACHED else _cached_root
+    try:
+        return _twin(raw_arguments, of(definition, tuple(sorted(paths))))
+    except (ValueError, RecursionError):
+        return None  # the arguments are not an object, or too deep to be read by any condition
+
+
+class _Place:
+    """A place in the arguments: the schemas of its value, and what the conditions name in it."""
+
+    def __init__(self, schemas: list[Schema], paths: list[_Path], definition: _Definition) -> None:
+        self._schemas = definition.combined(schemas)
+        self._paths = [path for path in paths if path]
+        self._definition = definition
+        self._inner: dict[str | None, _Place] = {}
+        self._declared: dict[str, list[Schema]] = {}
+        for schema in self._schemas:
+            for name, inner in _members(schema, "properties"):
+                self._declared.setdefault(name, []).append(inner)
+        self._named = {path[0] for path in self._paths}
+        declares = any(isinstance(schema.get("properties"), dict) for schema in self._schemas)
+        names = self._declared.keys() | self._named
+        self.known = KnownNames.declared(names) if declares or names else None
+        """None if nothing is known of the names in an object here."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is known here, at any depth."""
+        return not self._schemas and not self._paths
+
+    def member(self, name: str) -> _Place:
+        """The place of a member of an object."""
+        key = name if name in self._declared or name in self._named else None
+        if key not in self._inner:
+            schemas = list(self._declared.get(name, ()))
+            for schema in self._schemas:
+                schemas += [inner for _, inner in _members(schema, "patternProperties")]
+                if name not in self._declared:
+                    schemas += _schemas(schema.get("additionalProperties"))
+                    schemas += _schemas(schema.get("unevaluatedProperties"))
+            self._inner[key] = self._below(schemas, name)
+        return self._inner[key]
+
+    def item(self, index: int) -> _Place:
+        """The place of an item of an array."""
+        most = max((len(_first_items(schema)) for schema in self._schemas), default=0)
+        name = str(index)
+        key = name if index < most or name in self._named else None
+        if key not in self._inner:
+            schemas: list[Schema] = []
+            for schema in self._schemas:
+                first = _first_items(schema)
+                if index < len(first):
+                    schemas += _schemas(first[index])
+                else:
+                    rest = "additionalItems" if isinstance(schema.get("items"), list) else "items"
+                    schemas += _schemas(schema.get(rest)) + _schemas(schema.get("unevaluatedItems"))
+                schemas += _schemas(schema.get("contains"))
+            self._inner[key] = self._below(schemas, name)
+        return self._inner[key]
+
+    def _below(self, schemas: list[Schema], name: str) -> _Place:
+        return self._definition.place(schemas, [path[1:] for path in self._paths if path[0] == name])
+
+
+class _Definition:
+    """A schema with what it refers to, and the places in the arguments that were looked at."""
+
+    def __init__(self, root: object) -> None:
+        self._root = root
+        self._left = MAX_SCHEMAS
+        self._places: dict[object, _Place] = {}
+
+    def place(self, schemas: list[Schema], paths: list[_Path]) -> _Place:
+        """The place of these schemas. Recursive schemas have finitely many."""
+        key = (frozenset(map(id, schemas)), tuple(paths))
+        if key not in self._places:
+            self._places[key] = _Place(schemas, paths, self)
+        return self._places[key]
+
+    def combined(self, schemas: list[Schema]) -> list[Schema]:
+        """The schemas, and all that they combine or refer to for the same value, each once."""
+        found: dict[int, Schema] = {}
+        waiting = list(schemas)
+        while waiting and self._left:
+            self._left -= 1
+            schema = waiting.pop()
+            if id(schema) in found:
+                continue
+            found[id(schema)] = schema
+            for word in _COMBINED:
+                some = schema.get(word)
+                waiting += [inner for each in some for inner in _schemas(each)] if isinstance(some, list) else []
+            for word in _APPLIED:
+                waiting += _schemas(schema.get(word))
+            for word in ("dependentSchemas", "dependencies"):
+                waiting += [inner for _, inner in _members(schema, word)]
+            for word in ("$ref", "$dynamicRef"):
+                waiting += _schemas(self._referred(schema.get(word)))
+        return list(found.values())
+
+    def _referred(self, reference: object) -> object:
+        """The value at a reference within the definition; None for any other reference."""
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            return None
+        found: Any = self._root
+        for token in pointer_tokens(reference[1:]):
+            if isinstance(found, dict):
+                found = found.get(token)
+            elif isinstance(found, list) and token.isdecimal() and int(token) < len(found):
+                found = found[int(token)]
+            else:
+                return None
+        return found
+
+
+def _twin(raw: bytes | Raw, root: _Place) -> str | None:
+    """The first twin in an object with a place, or in what it holds."""
+    waiting: list[tuple[bytes | Raw, _Place]] = [(raw, root)]
+    is_root = True
+    while waiting:
+        raw, place = waiting.pop()
+        inner: Iterator[tuple[Raw, _Place]] = iter(())
+        if is_root or is_object(raw):
+            found = members(raw)
+            known = place.known or (NO_NAMES if is_root else None)
+            twin = None if known is None else known.twin_in(found)
+            if twin is not None:
+                return twin
+            inner = ((each, place.member(name)) for name, each in found.items())
+        elif is_array(raw):
+            inner = ((each, place.item(at)) for at, each in enumerate(items(raw)))
+        is_root = False
+        waiting += [each for each in inner if not each[1].is_empty]
+    return None
+
+
+def _root(definition: bytes, paths: tuple[str, ...]) -> _Place:
+    schema = _schema_of(definition)
+    return _Definition(schema).place(_schemas(schema), [pointer_tokens(path) for path in paths])
+
+
+_cached_root = lru_cache(maxsize=256)(_root)
+
+
+def _schema_of(definition: bytes) -> object:
+    """The schema of the arguments that a definition declares; None if it declares none."""
+    if not definition or len(definition) > MAX_DEFINITION:
+        return None
+    try:
+        found = msgspec.json.decode(definition)
+    except DECODE_ERRORS:
+        return None
+    if not isinstance(found, dict):
+        return None
+    arguments = found.get("arguments")
+    if isinstance(arguments, list):  # of a prompt: 2025-11-25, "PromptArgument"
+        names = [each["name"] for each in arguments if isinstance(each, dict) and isinstance(each.get("name"), str)]
+        return {"properties": dict.fromkeys(names, True)}
+    return found.get("inputSchema")
+
+
+def _schemas(each: object) -> list[Schema]:
+    return [each] if isinstance(each, dict) else []
+
+
+def _members(schema: Schema, word: str) -> Iterator[tuple[str, Schema]]:
+    """The members of `schema[word]`; one that is no schema declares its name alone."""
+    found = schema.get(word)
+    if isinstance(found, dict):
+        for name, each in found.items():
+            yield name, each if isinstance(each, dict) else _ANY
+
+
+def _first_items(schema: Schema) -> list[object]:
+    """The schemas of the first items of an array, one by one."""
+    for word in ("prefixItems", "items"):
+        found = schema.get(word)
+        if isinstance(found, list):
+            return found
+    return []

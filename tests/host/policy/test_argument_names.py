@@ -1,0 +1,141 @@
+"""Twins among arguments: found where the definition declares names or a condition names them, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from host.policy.argument_names import MAX_DEFINITION, find_twin
+
+NESTED = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string"},
+        "options": {"type": "object", "properties": {"mode": True, "deep": {"$ref": "#/$defs/node"}}},
+        "list": {"type": "array", "items": {"properties": {"uri": {}}}},
+        "pair": {"prefixItems": [{"properties": {"first": {}}}, {}], "items": {"properties": {"more": {}}}},
+        "old": {"items": [{"properties": {"first": {}}}], "additionalItems": {"properties": {"more": {}}}},
+        "map": {"additionalProperties": {"properties": {"url": {}}}},
+        "either": {"anyOf": [{"properties": {"a": {}}}, {"allOf": [{"properties": {"b": {}}}]}]},
+        "free": {"type": "object"},
+        "plain": True,
+    },
+    "$defs": {"node": {"properties": {"name": {}, "next": {"$ref": "#/$defs/missing"}}}},
+}
+
+
+def tool(schema: object) -> bytes:
+    return json.dumps({"name": "x", "inputSchema": schema}).encode()
+
+
+def twin(arguments: object, schema: object = NESTED, *paths: str) -> str | None:
+    return find_twin(json.dumps(arguments).encode(), tool(schema), paths)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ({"path": "/a", "Path": "/b"}, "Path"),
+        ({"path\0": "/b"}, "path\0"),
+        ({"a": 1, "A": 2}, "A"),  # the object that is judged has only one of each
+        ({"options": {"Mode": 1}}, "Mode"),
+        ({"options": {"mode": 1, "x": 1, "X": 1}}, "X"),
+        ({"options": {"deep": {"Name": 1}}}, "Name"),
+        ({"list": [{"uri": 1}, {"uri": 1, "URI": 2}]}, "URI"),
+        ({"pair": [{"First": 1}]}, "First"),
+        ({"pair": [{}, {"First": 1}]}, None),
+        ({"pair": [{}, {}, {"MORE": 1}]}, "MORE"),
+        ({"old": [{"first": 1}, {"More": 1}]}, "More"),
+        ({"map": {"k": {"Url": 1}}}, "Url"),
+        ({"map": {"k": 1, "K": 2}}, None),  # keys of a map are not declared
+        ({"either": {"A": 1}}, "A"),
+        ({"either": {"b": 1, "B": 1}}, "B"),
+        ({"free": {"a": 1, "A": 2}}, None),
+        ({"plain": {"a": 1, "A": 2}}, None),
+        ({"other": {"a": 1, "A": 2, "Path": 3}}, None),
+        ({"path": {"a": 1, "A": 2}}, None),
+        ({"path": "/a", "paths": 1, "p\u0430th": 1}, None),  # with a Cyrillic a
+        ({}, None),
+    ],
+)
+def test_declared_names(arguments: object, found: str | None) -> None:
+    assert twin(arguments) == found
+
+
+@pytest.mark.parametrize(
+    ("paths", "arguments", "found"),
+    [
+        (["/owner"], {"Owner": 1}, "Owner"),
+        (["/opt/deep"], {"opt": {"Deep": 1}}, "Deep"),
+        (["/opt/deep"], {"opt": {"deep": {"a": 1, "A": 2}}}, None),
+        (["/list/0/n"], {"list": [{"N": 1}]}, "N"),
+        (["/list/0/n"], {"list": [{"n": 1}, {"N": 1}]}, None),
+        (["/a~1b"], {"A/B": 1}, "A/B"),
+        (["owner"], {"OWNER": 1}, "OWNER"),
+        ([], {"Owner": 1, "x": {"a": 1, "A": 1}}, None),
+        ([], {"owner": 1, "Owner": 1}, "Owner"),
+    ],
+)
+def test_names_of_conditions(paths: list[str], arguments: object, found: str | None) -> None:
+    assert find_twin(json.dumps(arguments).encode(), b"", paths) == found
+
+
+def test_a_schema_and_a_condition_are_looked_at_together() -> None:
+    schema: dict[str, Any] = {"properties": {"options": {"properties": {"mode": {}}}}}
+    assert twin({"options": {"Mode": 1}}, schema, "/options/depth") == "Mode"
+    assert twin({"options": {"Depth": 1}}, schema, "/options/depth") == "Depth"
+    assert twin({"options": {"mode": 1, "depth": 2}}, schema, "/options/depth") is None
+
+
+def test_names_that_a_schema_declares_twice_may_each_be_there_alone() -> None:
+    schema: dict[str, Any] = {"properties": {"id": {}, "ID": {}}}
+    assert twin({"id": 1}, schema) is None
+    assert twin({"ID": 1}, schema) is None
+    assert twin({"id": 1, "ID": 2}, schema) == "ID"
+    assert twin({"Id": 1}, schema) == "Id"
+
+
+def test_a_prompt_declares_the_names_of_its_arguments() -> None:
+    prompt = b'{"name":"p","arguments":[{"name":"topic"},{"name":5},7]}'
+    assert find_twin(b'{"Topic":"x"}', prompt, ()) == "Topic"
+    assert find_twin(b'{"topic":"x","other":"y"}', prompt, ()) is None
+
+
+def test_escapes_and_halves_of_pairs_are_names_like_others() -> None:
+    assert find_twin(b'{"\\u0050ath":1}', tool(NESTED), ()) == "Path"
+    assert find_twin(b'{"path":"\\ud800","Path":1}', tool(NESTED), ()) == "Path"
+    assert find_twin(b'{"\\ud800":1,"\\ud801":2}', tool(NESTED), ()) is None
+
+
+@pytest.mark.parametrize("given", [b"[]", b"null", b"5", b'"x"'])
+def test_what_is_no_object_has_no_members(given: bytes) -> None:
+    assert find_twin(given, tool(NESTED), ("/path",)) is None
+
+
+@pytest.mark.parametrize("definition", [b"", b"[]", b"not JSON", b'{"inputSchema":5}', b'{"inputSchema":{"$ref":5}}'])
+def test_a_definition_that_declares_nothing_leaves_the_conditions(definition: bytes) -> None:
+    assert find_twin(b'{"Path":1}', definition, ("/path",)) == "Path"
+    assert find_twin(b'{"Path":1}', definition, ()) is None
+
+
+def test_schemas_that_refer_to_themselves_are_read_once() -> None:
+    loop: dict[str, Any] = {
+        "properties": {"child": {"$ref": "#"}, "all": {"$ref": "#/properties/all"}},
+        "allOf": [{"$ref": "#"}],
+    }
+    deep: dict[str, Any] = {"CHILD": 1}
+    for _ in range(50):
+        deep = {"child": deep}
+    assert twin(deep, loop) == "CHILD"
+    assert twin(deep["child"], {"properties": {"child": {"$ref": "other.json#"}}}) is None
+
+
+def test_reading_a_definition_is_bounded() -> None:
+    many = {"anyOf": [{"$ref": "#/$defs/all"}] * 200}
+    schema = {"properties": {f"p{at}": many for at in range(300)}, "$defs": {"all": {"anyOf": [many] * 200}}}
+    assert twin({f"p{at}": {"x": 1} for at in range(300)}, schema) is None
+    long = tool({"properties": {"path": {}}, "description": "x" * MAX_DEFINITION})
+    assert find_twin(b'{"Path":1}', long, ()) is None
+    assert find_twin(b'{"Path":1}', long, ("/path",)) == "Path"
