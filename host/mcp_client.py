@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
+from collections.abc import AsyncIterator, Hashable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
@@ -14,7 +14,6 @@ from host.catalog import param_headers_in
 from host.exchange import ProgressCallback
 from host.jsonrpc.messages import METHOD_NOT_FOUND, ErrorBody, Notification, Request
 from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members
-from host.peer.outstanding import PeerError
 from host.peer.peer import InFlight, Peer, open_peer
 from host.protocol.methods import LIST_METHODS, PING, TOOLS_CALL, Kind
 from host.protocol.negotiated import NegotiatedServer
@@ -67,22 +66,16 @@ class _ResponsesOnly:
     def owner_of(self, subject: None) -> Hashable:
         return None
 
-    def on_request(self, peer: Peer[None], request: Request, in_flight: InFlight[None]) -> Callable[[], Awaitable[Raw]]:
-        return _pong if request.method == PING else _method_not_found
+    def on_request(self, peer: Peer[None], request: Request, in_flight: InFlight[None]) -> Raw | ErrorBody:
+        if request.method == PING:
+            return EMPTY_OBJECT
+        return ErrorBody(METHOD_NOT_FOUND, "this client does not offer that method")
 
     def on_notification(self, notice: Notification, in_flight: InFlight[None]) -> None:
         return
 
-    def on_dropped(self, what: str, detail: str) -> None:
+    def on_dropped(self, what: str, detail: str, size: int = 0, *, awaited: bool = False) -> None:
         return
-
-
-async def _pong() -> Raw:
-    return EMPTY_OBJECT
-
-
-async def _method_not_found() -> Raw:
-    raise PeerError(ErrorBody(METHOD_NOT_FOUND, "this client does not offer that method"))
 
 
 @asynccontextmanager

@@ -49,6 +49,8 @@ class Envelope:
 
     id: Id | None
     is_answer: bool
+    method: str = ""
+    """Empty for a response, and where it is not looked for."""
 
 
 class _Expected(Enum):

@@ -96,12 +96,14 @@ class Failure(Struct, frozen=True, tag_field="jsonrpc", tag="2.0", omit_defaults
 class Malformed(Struct, frozen=True):
     """Text that is not a message, with the error to respond with. `code`: PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS,
     or TOO_LARGE for a message that was discarded because of its length. `id`: the id, if it could be read. `answers`:
-    the text is a broken response, so the request with this id must fail instead of waiting for its deadline."""
+    the text is a broken response, so the request with this id must fail instead of waiting for its deadline. `size`:
+    bytes of a message that was discarded while it arrived."""
 
     code: int
     why: str
     id: Id | None = None
     answers: bool = False
+    size: int = 0
 
 
 Message: TypeAlias = Request | Notification | Success | Failure
@@ -183,6 +185,28 @@ def read(data: bytes) -> Message | Malformed:
     return _read(data, bare_id_answers=True, max_slow_bytes=MAX_SURROGATE_BYTES)
 
 
+def read_unless_slow(data: bytes) -> Message | Malformed | None:
+    """Read one message of a server as `read` does. None if msgspec refuses it: the slow way, and finding the id for a
+    refusal, take ten times as long."""
+    if (why := _not_utf8(data)) is not None:
+        return why
+    message = _read_usual(data)
+    if message is not None:
+        return message
+    try:
+        return _classify(_envelope.decode(data), bare_id_answers=True)
+    except DECODE_ERRORS:
+        return None
+
+
+def _not_utf8(data: bytes) -> Malformed | None:
+    try:
+        data.decode()  # msgspec does not check that the text of a `Raw` is UTF-8
+    except UnicodeDecodeError:
+        return Malformed(PARSE_ERROR, "not UTF-8")
+    return None
+
+
 def read_id(data: bytes) -> Id | None:
     """Decode the JSON text of an id; None if it is not a valid id."""
     try:
@@ -199,10 +223,8 @@ def _read(data: bytes, *, bare_id_answers: bool, max_slow_bytes: float = math.in
         bare_id_answers: an id without method, result and error is a broken response, not a request without its method.
         max_slow_bytes: bytes up to which a message that msgspec refuses is decoded the slow way.
     """
-    try:
-        data.decode()  # msgspec does not check that the text of a `Raw` is UTF-8
-    except UnicodeDecodeError:
-        return Malformed(PARSE_ERROR, "not UTF-8")
+    if (why := _not_utf8(data)) is not None:
+        return why
     message = _read_usual(data)
     if message is not None:
         return message

@@ -172,6 +172,10 @@ class OutstandingRequests(Generic[T]):
             on_late_result(message.result)
         return True
 
+    def awaits(self, id: Id | None) -> bool:
+        """Whether a response with this id is waited for, or was until recently."""
+        return type(id) is int and (self._requests.waiter(id) is not None or id in self._abandoned)
+
     def subject_of(self, id: Id) -> T | None:
         """The subject of the request in flight with this id."""
         waiter = self._requests.waiter(id)

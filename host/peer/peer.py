@@ -6,6 +6,7 @@ calls the handler.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Generic, Protocol, TypeVar
@@ -15,12 +16,14 @@ from msgspec import Raw
 
 from host.errors import TOO_LARGE, TOO_MANY_REQUESTS
 from host.jsonrpc.conversation import CANCELLED, Incoming, cancelled_reason
+from host.jsonrpc.glance import LongMessage
 from host.jsonrpc.messages import (
     INVALID_PARAMS,
     ErrorBody,
     Failure,
     Id,
     Malformed,
+    Message,
     Notification,
     Request,
     Success,
@@ -45,10 +48,16 @@ MAX_ERROR_DATA = 512 * 1024
 MAX_ERROR_MESSAGE = 16 * 1024
 """Characters of the message of an error; longer ones are cut."""
 MAX_INCOMING = 64
-"""Requests of the other side that are served at once. More are refused, and beyond as many unsent refusals they are
-dropped."""
+"""Requests of the other side that are served at once. More are refused, and beyond as many unsent immediate answers
+they are dropped."""
+REPLY_TIMEOUT = 10.0
+"""Seconds in which the other side must take an immediate answer; the next one waits for it."""
 
 T = TypeVar("T")
+
+
+Work = Callable[[], Awaitable[Raw]]
+"""Computes the result of a request of the other side."""
 
 
 class InFlight(Generic[T]):
@@ -96,15 +105,21 @@ class Handler(Protocol[T]):
     def owner_of(self, subject: T) -> Hashable:
         """The owner of a request's subject: the part that is still known after its cancellation."""
 
-    def on_request(self, peer: Peer[T], request: Request, in_flight: InFlight[T]) -> Callable[[], Awaitable[Raw]]:
-        """Take a request of the other side, and return the function that computes its result; it raises PeerError to
-        refuse. Present state must be read here: further messages may have arrived when the function runs."""
+    def on_request(self, peer: Peer[T], request: Request, in_flight: InFlight[T]) -> Work | Raw | ErrorBody:
+        """Take a request of the other side, and return its result or error, or the function that computes the result;
+        it raises PeerError to refuse. Present state must be read here: further messages may have arrived when the
+        function runs. Immediate answers are sent one after the other, and cost no task."""
 
     def on_notification(self, notice: Notification, in_flight: InFlight[T]) -> None:
         """Take a notification, other than progress and cancellations of served requests. Must not wait."""
 
-    def on_dropped(self, what: str, detail: str) -> None:
-        """Record a message that was malformed, too large, or expected by no request. Must not wait."""
+    def on_dropped(self, what: str, detail: str, size: int = 0, *, awaited: bool = False) -> None:
+        """Record a message that was malformed, too large, or expected by no request. Must not wait.
+
+        Args:
+            size: its bytes, as far as they are known.
+            awaited: it is the response to a request of ours.
+        """
 
 
 class Peer(Generic[T]):
@@ -116,7 +131,8 @@ class Peer(Generic[T]):
         self._nursery = nursery
         self._outstanding: OutstandingRequests[T] = OutstandingRequests(handler.owner_of)
         self._incoming: Incoming[trio.CancelScope] = Incoming()
-        self._refusal_count = 0
+        self._answers: deque[tuple[Success | Failure, Id | None]] = deque()
+        """Immediate answers to requests of the other side; the first one is being sent."""
         self.ended = trio.Event()
         self.lost = LinkLost("the connection was closed")
         self.received_count = self.response_count = 0
@@ -189,6 +205,11 @@ class Peer(Generic[T]):
     def _on_message(self, received: ReceivedMessage) -> None:
         self.received_count += 1
         message = received.message
+        if isinstance(message, LongMessage):
+            read = self._read_long(message)
+            if read is None:
+                return
+            message = read
         # A response counts when the connection is over, too: over HTTP its exchange may still have been in progress.
         if isinstance(message, Success):
             self._on_response(message)
@@ -201,24 +222,38 @@ class Peer(Generic[T]):
         elif isinstance(message, Request):
             self._on_request(message, received.about)
         else:
-            self._on_malformed(message)
+            self._on_malformed(message, received.size)
+
+    def _read_long(self, long: LongMessage) -> Message | Malformed | None:
+        """Read a long message; None if nobody waits for it, and it was dropped unread."""
+        envelope = long.envelope
+        if envelope.is_answer and not self._outstanding.awaits(envelope.id):
+            self._handler.on_dropped("unknown id", _unexpected(envelope.id), len(long.text))
+            return None
+        if not envelope.is_answer and envelope.id is None:
+            self._handler.on_dropped("notification too large", f"{envelope.method:.80}", len(long.text))
+            return None
+        return long.read()
 
     def _on_response(self, message: Success | Failure) -> None:
         self.response_count += 1
         if not self._outstanding.on_response(message):
-            self._handler.on_dropped("unknown id", f"an answer to {message.id!r:.80}, which nobody waits for")
+            size = len(message.result) if isinstance(message, Success) else len(message.error.data or b"")
+            self._handler.on_dropped("unknown id", _unexpected(message.id), size)
 
-    def _on_malformed(self, message: Malformed) -> None:
+    def _on_malformed(self, message: Malformed, size: int) -> None:
         too_long = message.code == TOO_LARGE
-        self._handler.on_dropped("message too long" if too_long else "invalid message", message.why)
+        what = "message too long" if too_long else "invalid message"
+        awaited = message.answers and self._outstanding.awaits(message.id)
+        self._handler.on_dropped(what, message.why, size, awaited=awaited)
         if message.answers:
             self._outstanding.on_response(message)
-        elif too_long and message.id is not None and self._refusal_count < MAX_INCOMING:
-            self._refuse_soon(message.id, TOO_LARGE, message.why)
+        elif too_long and message.id is not None:
+            self._answer_soon(Failure(ErrorBody(TOO_LARGE, message.why), message.id))
 
     def _on_notification(self, notice: Notification, about: Id | None) -> None:
         if notice.params is not None and _is_large(notice.params, MAX_NOTIFICATION, MAX_NOTIFICATION_TOKENS):
-            self._handler.on_dropped("notification too large", f"{notice.method:.80}")
+            self._handler.on_dropped("notification too large", f"{notice.method:.80}", len(notice.params))
         elif notice.method == PROGRESS:
             self._on_progress(notice)
         elif notice.method == CANCELLED:
@@ -240,25 +275,32 @@ class Peer(Generic[T]):
                 self._handler.on_dropped("unknown progress token", unknown)
 
     def _on_request(self, request: Request, about: Id | None) -> None:
-        if self._refusal_count >= MAX_INCOMING:
-            self._handler.on_dropped("too many requests", f"{request.method:.80}")
+        params = request.params
+        if len(self._answers) >= MAX_INCOMING:
+            self._handler.on_dropped("too many requests", f"{request.method:.80}", len(params or b""))
         elif request.id in self._incoming:
             # An error with this id would end the request that is being served, of which this may be a repetition.
-            self._handler.on_dropped("request repeated", f"{request.method:.80}")
+            self._handler.on_dropped("request repeated", f"{request.method:.80}", len(params or b""))
         elif len(self._incoming) >= MAX_INCOMING:
-            self._refuse_soon(request.id, TOO_MANY_REQUESTS, f"more than {MAX_INCOMING} requests at once")
-        elif request.params is not None and _has_too_many_tokens(bytes(request.params)):
-            self._handler.on_dropped("request too large", f"{request.method:.80}")
-            self._refuse_soon(request.id, INVALID_PARAMS, f"params hold more than {MAX_TOKENS} structural characters")
+            self._handler.on_dropped("too many requests", f"{request.method:.80}", len(params or b""))
+            error = ErrorBody(TOO_MANY_REQUESTS, f"more than {MAX_INCOMING} requests at once")
+            self._answer_soon(Failure(error, request.id), about)
+        elif params is not None and _has_too_many_tokens(bytes(params)):
+            self._handler.on_dropped("request too large", f"{request.method:.80}", len(params))
+            error = ErrorBody(INVALID_PARAMS, f"params hold more than {MAX_TOKENS} structural characters")
+            self._answer_soon(Failure(error, request.id), about)
         else:
-            scope = trio.CancelScope()
-            self._incoming.begin(request.id, scope)
-            work = self._handler.on_request(self, request, InFlight(self._outstanding, about))
-            self._nursery.start_soon(self._serve, request.id, work, about, scope)
+            answer = self._handler.on_request(self, request, InFlight(self._outstanding, about))
+            if isinstance(answer, Raw):
+                self._answer_soon(Success(request.id, answer), about)
+            elif isinstance(answer, ErrorBody):
+                self._answer_soon(Failure(answer, request.id), about)
+            else:
+                scope = trio.CancelScope()
+                self._incoming.begin(request.id, scope)
+                self._nursery.start_soon(self._serve, request.id, answer, about, scope)
 
-    async def _serve(
-        self, id: Id, work: Callable[[], Awaitable[Raw]], about: Id | None, scope: trio.CancelScope
-    ) -> None:
+    async def _serve(self, id: Id, work: Work, about: Id | None, scope: trio.CancelScope) -> None:
         try:
             with scope:
                 try:
@@ -269,21 +311,30 @@ class Peer(Generic[T]):
         finally:
             self._incoming.end(id, scope)
 
-    def _refuse_soon(self, id: Id, code: int, why: str) -> None:
-        self._refusal_count += 1
-        self._nursery.start_soon(self._refuse, Failure(ErrorBody(code, why), id))
+    def _answer_soon(self, answer: Success | Failure, about: Id | None = None) -> None:
+        if len(self._answers) < MAX_INCOMING:
+            self._answers.append((answer, about))
+            if len(self._answers) == 1:
+                self._nursery.start_soon(self._send_answers)
 
-    async def _refuse(self, refusal: Failure) -> None:
-        try:
-            await self._reply(refusal, None)
-        finally:
-            self._refusal_count -= 1
+    async def _send_answers(self) -> None:
+        """Send the immediate answers, one in each pass of the event loop: answering a flood takes no more of a pass
+        than reading it does (`turns`)."""
+        while self._answers:
+            with trio.move_on_after(REPLY_TIMEOUT):
+                await self._reply(*self._answers[0])
+            await trio.lowlevel.checkpoint()
+            self._answers.popleft()
 
     async def _reply(self, answer: Success | Failure, about: Id | None) -> None:
         try:
             await self._link.send(Parcel(answer, about))
         except LinkLost:
             return  # the link itself reports its end
+
+
+def _unexpected(id: Id | None) -> str:
+    return f"an answer to {id!r:.80}, which nobody waits for"
 
 
 def _is_large(raw: Raw, max_bytes: int, max_tokens: int) -> bool:

@@ -36,7 +36,7 @@ from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, is_object, mem
 from host.jsonrpc.twins import describe_twin
 from host.names import outward_uri
 from host.peer.outstanding import BrokenAnswer, PeerError
-from host.peer.peer import InFlight, Peer
+from host.peer.peer import InFlight, Peer, Work
 from host.policy.gate import Gate
 from host.policy.server_requests import NOT_ALLOWED_MESSAGE
 from host.protocol.abilities import NO_ABILITIES
@@ -91,9 +91,20 @@ MAX_LOGS_PER_SECOND = 200
 LOG_SIZE = 1024
 """A log message that is sanitized counts as one more message for each so many bytes."""
 NOISE_REASONS = frozenset(
-    {"invalid message", "notification too large", "request too large", "unknown id", "unexpected notification"}
+    {
+        "invalid message",
+        "message too long",
+        "notification too large",
+        "request repeated",
+        "request too large",
+        "too many requests",
+        "unexpected notification",
+        "unknown id",
+    }
 )
 """Reasons for dropping a message that count as useless messages (`noise`)."""
+NOISE_SIZE = 32 * 1024
+"""A useless message counts as one more for each so many bytes: reading them costs as much as handling a short one."""
 NO_ROOTS = Raw(b'{"roots":[]}')
 AMBIGUOUS_CALL = (
     "several requests are in flight, and it is not certain which one is meant (with isolation: per-call it would be)"
@@ -179,13 +190,13 @@ class ServerMessages:
     def owner_of(self, subject: UpstreamCall) -> Hashable:
         return None if subject.listens else subject.exchange.caller.key  # a server request never belongs to a listen
 
-    def on_dropped(self, what: str, detail: str) -> None:
+    def on_dropped(self, what: str, detail: str, size: int = 0, *, awaited: bool = False) -> None:
         self._journal.note(MessageDropped(self._server, what, detail))
-        if what in NOISE_REASONS:
-            self._charge_noise()
+        if what in NOISE_REASONS and not awaited:
+            self._charge_noise(1 + size // NOISE_SIZE)
 
-    def _charge_noise(self) -> None:
-        if not self._noise.add(trio.current_time()) and self.disconnect is not None:
+    def _charge_noise(self, count: int = 1) -> None:
+        if not self._noise.add(trio.current_time(), count) and self.disconnect is not None:
             self.disconnect(TooManyUselessMessages())
 
     # Notifications
@@ -283,19 +294,24 @@ class ServerMessages:
 
     def on_request(
         self, peer: Peer[UpstreamCall], request: Request, in_flight: InFlight[UpstreamCall]
-    ) -> Callable[[], Awaitable[Raw]]:
+    ) -> Work | Raw | ErrorBody:
+        answer = self._begin_request(peer, request, in_flight)
+        if isinstance(answer, Raw | ErrorBody):
+            # A request that nobody is asked about costs its server nothing, so that it counts, and pings do too.
+            self._charge_noise(1 + len(request.params or b"") // NOISE_SIZE)
+        return answer
+
+    def _begin_request(
+        self, peer: Peer[UpstreamCall], request: Request, in_flight: InFlight[UpstreamCall]
+    ) -> Work | Raw | ErrorBody:
         if request.method == PING:
-            return _pong
+            return EMPTY_OBJECT
         if self.revision.stateless:
-            self._charge_noise()
             # A stateless server puts its requests into results, whose client is certain.
-            return partial(
-                _refuse, ServerRequestRejected(METHOD_NOT_FOUND, f"{self.revision.name} has no requests to clients")
-            )
+            return ErrorBody(METHOD_NOT_FOUND, f"{self.revision.name} has no requests to clients")
         try:
             parsed = server_request_of(request.method, request.params)
             if parsed is None:
-                self._charge_noise()
                 raise ServerRequestRejected(METHOD_NOT_FOUND, "this client does not offer that method")
             server_request, params = parsed
             refuse_unsupported(server_request, self.revision)
@@ -304,7 +320,7 @@ class ServerMessages:
                 raise self._journaled_rejection(server_request, code, NOT_ALLOWED_MESSAGE)
             return self._route_request(peer, request, server_request, params, in_flight)
         except ServerRequestRejected as refusal:
-            return partial(_refuse, refusal)
+            return ErrorBody(refusal.code, refusal.why)
 
     def _route_request(
         self,
@@ -313,31 +329,31 @@ class ServerMessages:
         server_request: ServerRequest,
         params: dict[str, Raw],
         in_flight: InFlight[UpstreamCall],
-    ) -> Callable[[], Awaitable[Raw]]:
+    ) -> Work | Raw:
         """Find the client of a server request. From now on the server request ends with the calls it belongs to."""
         task_call = self.task_calls.get(related_task_of(request.params) or "")
         calls = self._possible_calls(in_flight) if task_call is None else [task_call]
         owner = self._owner()
         if len(calls) > 1 and any(upstream_call.exchange.caller.abilities.retries for upstream_call in calls):
             if server_request is ServerRequest.ROOTS:
-                return _no_roots
+                return NO_ROOTS
             # A stateless client gets the server request in the response to one of its requests. In the wrong one it
             # would appear under another tool's name and delay a call that it does not belong to.
             raise self._journaled_rejection(server_request, INVALID_PARAMS, AMBIGUOUS_CALL)
         if calls:
             caller = calls[-1].exchange.caller
         elif server_request is ServerRequest.ROOTS and owner is not None and owner.abilities is NO_ABILITIES:
-            return _no_roots  # a client without a session gets no requests outside a call
+            return NO_ROOTS  # a client without a session gets no requests outside a call
         elif owner is not None and (
             server_request is ServerRequest.ROOTS or not (in_flight.abandoned_owners or in_flight.is_over)
         ):
             caller = owner  # but not if the server request may belong to a call that has ended or was just cancelled
         elif server_request is ServerRequest.ROOTS:
-            return _no_roots  # servers request roots right after the handshake, when there may be no client yet
+            return NO_ROOTS  # servers request roots right after the handshake, when there may be no client yet
         else:
             raise self._journaled_rejection(server_request, INVALID_PARAMS, self._why_uncertain(in_flight))
         if server_request is ServerRequest.ROOTS and self.declares_roots and not caller.abilities.roots:
-            return _no_roots  # what was declared for any client is kept for this one, which has none
+            return NO_ROOTS  # what was declared for any client is kept for this one, which has none
         pending_requests = {open_request for call in calls for open_request in call.server_requests}
         if calls and len(pending_requests) >= MAX_SERVER_REQUESTS * len(calls):
             raise self._journaled_rejection(
@@ -429,6 +445,7 @@ class ServerMessages:
                 else await self._gate.server_requests.filter_roots(self._server, answer, caller)
             )
         except ColonnadeError as refusal:
+            self._charge_noise()
             self._journal.note(
                 ServerRequestRefused(self._server, f"{server_request.value} request", excerpt(refusal.message))
             )
@@ -513,18 +530,6 @@ def _with_outward_links(params: dict[str, Raw], server: str) -> dict[str, Raw]:
 def _client_retries(call: UpstreamCall) -> bool:
     """Whether the client of the call responds to server requests with a retry."""
     return call.exchange.caller.abilities.retries and call.exchange.request.method in RETRIABLE_METHODS
-
-
-async def _pong() -> Raw:
-    return EMPTY_OBJECT
-
-
-async def _no_roots() -> Raw:
-    return NO_ROOTS
-
-
-async def _refuse(refusal: ServerRequestRejected) -> Raw:
-    raise PeerError(ErrorBody(refusal.code, refusal.why))
 
 
 async def _request_client(

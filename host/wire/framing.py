@@ -152,4 +152,4 @@ class DiscardedMessage:
         if envelope is None:
             raise self._problem
         why = f"the message has more than {self._limit} bytes (limits.message)"
-        return Malformed(TOO_LARGE, why, envelope.id, envelope.is_answer)
+        return Malformed(TOO_LARGE, why, envelope.id, envelope.is_answer, self._size)

@@ -17,12 +17,13 @@ session and no standalone stream, ends with its POST, and is cancelled by closin
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import lru_cache, partial
 
 import trio
 
+from host.jsonrpc.glance import LongMessage, read_unless_long
 from host.jsonrpc.messages import (
     Failure,
     Id,
@@ -32,7 +33,6 @@ from host.jsonrpc.messages import (
     Request,
     Success,
     read,
-    read_each,
     write,
 )
 from host.jsonrpc.raw import value
@@ -50,6 +50,7 @@ from host.wire.http_transport import (
     HttpResponse,
     Origin,
     Transport,
+    messages_of_event,
     open_origin,
 )
 from host.wire.link import Deliver, LinkLost, Parcel, ReceivedMessage
@@ -267,7 +268,14 @@ class HttpLink:
         if kind == JSON:
             body = await answer.body()
             self._turn.begin()
-            answered = self._take(read_each(body, self._batches), request.id, request.id)
+            messages = read_unless_long(body, self._batches)
+            answered = False
+            for message in messages:
+                received = ReceivedMessage(message, request.id, len(body) if isinstance(message, Malformed) else 0)
+                self._deliver(received)
+                answered = answered or _is_response_to(message, request.id)
+                if len(messages) > 1:
+                    await self._turn.yield_if_over()
             self._turn.account()
             if not answered:
                 raise _NotAResponse("it responded with JSON that is not a response to the request")
@@ -317,14 +325,6 @@ class HttpLink:
             raise LinkLost("its session id has characters other than visible ASCII")
         self._session = session
         self._set_headers()
-
-    def _take(self, messages: Iterable[Message | Malformed], about: Id | None, wanted: Id | None) -> bool:
-        """Deliver the messages. Returns whether one of them is the response to the request `wanted`."""
-        answered = False
-        for message in messages:
-            self._deliver(ReceivedMessage(message, about))
-            answered = answered or (wanted is not None and _is_response_to(message, wanted))
-        return answered
 
     async def _await_event(self, answer: HttpResponse, id: Id) -> None:
         """Read the event stream of a request until its response. A broken stream is resumed if its events have ids
@@ -382,16 +382,17 @@ class HttpLink:
             OverLimit: an event is over the limit and cannot be assigned to a request.
         """
 
-        def take(event: Event | Malformed) -> bool:
+        def take(event: Event | Malformed) -> Iterator[bool]:
             stream.event_count += 1
-            if isinstance(event, Malformed):
-                stream.answered = self._take((event,), stream.request_id, stream.request_id) or stream.answered
-            elif event.event != "message":
+            if isinstance(event, Event) and event.event != "message":
+                stream.events.useless_count += 1
                 self._on_dropped("unexpected event", f"{event.event[:80]!r:.80}")
-            elif event.data:  # an event without data only sets the last event id
-                messages = read_each(event.data, self._batches)
-                stream.answered = self._take(messages, stream.request_id, stream.request_id) or stream.answered
-            return stream.answered
+                return
+            for received in messages_of_event(event, self._batches, stream.request_id):
+                self._deliver(received)
+                if stream.request_id is not None:
+                    stream.answered = stream.answered or _is_response_to(received.message, stream.request_id)
+                yield stream.answered
 
         await answer.read_events(stream.events, take)
 
@@ -500,7 +501,9 @@ def _with_fields(headers: Headers, fields: tuple[tuple[str, str], ...]) -> Heade
     return [*headers, *((name.encode(), text.encode()) for name, text in fields)]
 
 
-def _is_response_to(message: Message | Malformed, id: Id) -> bool:
+def _is_response_to(message: Message | Malformed | LongMessage, id: Id) -> bool:
+    if isinstance(message, LongMessage):
+        return message.envelope.is_answer and type(message.envelope.id) is type(id) and message.envelope.id == id
     if isinstance(message, Malformed) and not message.answers:
         return False
     return isinstance(message, Success | Failure | Malformed) and type(message.id) is type(id) and message.id == id

@@ -12,7 +12,7 @@ rules hold:
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -25,7 +25,8 @@ import trio
 
 from config import is_protocol_header
 from host.errors import copy_of
-from host.jsonrpc.messages import Malformed
+from host.jsonrpc.glance import read_unless_long
+from host.jsonrpc.messages import Id, Malformed
 from host.memory import HoldingFactory, OverBudget, uncharged
 from host.oauth.challenge import bearer_challenge
 from host.url import Url
@@ -33,7 +34,7 @@ from host.version import VERSION
 from host.wire.framing import DISCARD_WINDOW
 from host.wire.http_errors import MAX_RETRY_PAUSE, TLS_REMEDY, AuthNeeded, Broken, HttpRefused, OverLimit
 from host.wire.http_pool import MAX_HEADS, Headers, Pool
-from host.wire.link import LinkLost, NoMemory, unsent
+from host.wire.link import LinkLost, NoMemory, ReceivedMessage, unsent
 from host.wire.noise import TooManyUselessMessages, UselessMessages
 from host.wire.sse import Event, EventParser, EventTooLong
 from host.wire.turns import Turns
@@ -115,6 +116,9 @@ class Transport(Protocol):
 
 
 Header = tuple[bytes, bytes]
+TakeEvent = Callable[[Event | Malformed], Iterator[bool]]
+"""Handles an event in steps, one for each message of a batch, and gives out after each whether the stream has brought
+all that was wanted."""
 
 
 class Authorization(Protocol):
@@ -235,10 +239,10 @@ class HttpResponse:
     def _over_limit(self) -> OverLimit:
         return OverLimit(f"it sent more than {self._max_body} bytes in one response (limits.message)")
 
-    async def read_events(self, events: EventParser, take: Callable[[Event | Malformed], bool]) -> None:
+    async def read_events(self, events: EventParser, take: TakeEvent) -> None:
         """Pass each event of this stream to `take` until the stream ends, and close the response. A broken connection
-        counts as the end. Once `take` has returned True, the stream is read for LINGER seconds more, so that it can end
-        by itself. A message over the limit is passed as a `Malformed`.
+        counts as the end. Once `take` has given out True, the stream is read for LINGER seconds more, so that it can
+        end by itself. A message over the limit is passed as a `Malformed`.
 
         Raises:
             OverLimit: an event is over the limit and cannot be assigned to a request.
@@ -271,10 +275,13 @@ class HttpResponse:
                     turn.begin()
                     try:
                         for event in events.feed(chunk):
-                            if event is not None:
-                                enough = take(event) or enough
-                            elif not await turn.yield_if_over_shielded():
-                                break  # cancelled: the next read raises inside the innermost generator
+                            for is_enough in take(event) if event is not None else (False,):
+                                enough = is_enough or enough
+                                if not await turn.yield_if_over_shielded():
+                                    break  # cancelled: the next read raises inside the innermost generator
+                            else:
+                                continue
+                            break
                         held.resize(events.pending)
                     except OverBudget:
                         stop(NoMemory())
@@ -295,13 +302,13 @@ class HttpResponse:
         if problem is not None and not enough:
             raise problem
 
-    def _pass_events(self, stream: bytes, events: EventParser, take: Callable[[Event | Malformed], bool]) -> None:
+    def _pass_events(self, stream: bytes, events: EventParser, take: TakeEvent) -> None:
         """Pass the events of a short stream that has ended. It needs no deadline, and no memory that lasts."""
         turn, enough = self._turns.turn(), False
         try:
             for event in events.feed(stream):
                 if event is not None:
-                    enough = take(event) or enough
+                    enough = any(list(take(event))) or enough
         except EventTooLong as too_long:
             if not enough:
                 raise OverLimit(f"it sent {too_long} (limits.message)") from None
@@ -642,6 +649,15 @@ async def open_origin(
         yield Origin(*arguments) if authorization is None else LoginOrigin(authorization, *arguments)
     finally:
         await used.aclose()
+
+
+def messages_of_event(event: Event | Malformed, batches: bool, about: Id | None) -> Iterator[ReceivedMessage]:
+    """The messages in the data of an event, or instead of it."""
+    if isinstance(event, Malformed):
+        yield ReceivedMessage(event, about, event.size)
+    elif event.data:  # an event without data only sets the last event id
+        for message in read_unless_long(event.data, batches):
+            yield ReceivedMessage(message, about, len(event.data) if isinstance(message, Malformed) else 0)
 
 
 def _has(headers: Headers, wanted: bytes) -> bool:

@@ -14,6 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from host.errors import copy_of
+from host.jsonrpc.glance import LongMessage
 from host.jsonrpc.messages import Id, Malformed, Message, Notification
 from host.protocol.versions import Revision
 
@@ -32,8 +33,10 @@ class Parcel(Struct, frozen=True, gc=False):
 class ReceivedMessage(Struct, frozen=True, gc=False):
     """A message from the peer. `about`: the id of the request that it belongs to, if the transport knows it."""
 
-    message: Message | Malformed
+    message: Message | Malformed | LongMessage
     about: Id | None = None
+    size: int = 0
+    """Bytes of its text if that is no message."""
 
 
 Deliver = Callable[[ReceivedMessage], None]

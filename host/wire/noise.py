@@ -1,9 +1,10 @@
 """Rate limit for useless messages of one connection (text that is not JSON-RPC, unknown methods, responses to no
-request), and for comments and events without data of one event stream.
+request, requests that are answered without a client), and for comments and useless events of one event stream.
 
 A program that writes its banner or its log to standard output sends some hundred of them at once and then few. Each
-costs some ten microseconds, so the limit is about one percent of a processor; a connection beyond it is ended. Late or
-frequent progress, log messages and `list_changed` are legal and not counted.
+costs some ten microseconds, a request that is answered some fifty, and a long one counts as several, so the limit is a
+few percent of a processor; a connection beyond it is ended. Late or frequent progress, log messages and `list_changed`
+are legal and not counted.
 """
 
 from __future__ import annotations

@@ -10,12 +10,12 @@ server's own origin. The rules of `http_transport` hold here too.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 
 import trio
 
-from host.jsonrpc.messages import Id, Malformed, Notification, read_each, write
+from host.jsonrpc.messages import Id, Malformed, Notification, write
 from host.memory import HoldingFactory, uncharged
 from host.protocol.versions import Revision
 from host.url import Url
@@ -30,6 +30,7 @@ from host.wire.http_transport import (
     HttpResponse,
     Origin,
     Transport,
+    messages_of_event,
     open_origin,
 )
 from host.wire.link import Deliver, LinkLost, Parcel, ReceivedMessage
@@ -114,13 +115,17 @@ class SseLink:
             answer = await self._open_stream()
             timeout.deadline = trio.current_time() + ENDPOINT_TIMEOUT
 
-            def take(event: Event | Malformed) -> bool:
-                self._take(event, deliver)
+            events = EventParser(self._origin.max_message or MAX_EVENT)
+
+            def take(event: Event | Malformed) -> Iterator[bool]:
+                for received in self._messages_in(event, events):
+                    deliver(received)
+                    yield self._exchanges.lost is not None
                 if self._endpoint is not None:
                     timeout.deadline = float("inf")
-                return self._exchanges.lost is not None
+                yield self._exchanges.lost is not None
 
-            await answer.read_events(EventParser(self._origin.max_message or MAX_EVENT), take)
+            await answer.read_events(events, take)
         if timeout.cancelled_caught:
             raise LinkLost(f"it named no endpoint for messages within {ENDPOINT_TIMEOUT:.0f} s")
 
@@ -133,19 +138,18 @@ class SseLink:
             raise HttpRefused(answer.status, "the server has no event stream there", "correct the path in its url")
         raise self._origin.refusal(answer)
 
-    def _take(self, event: Event | Malformed, deliver: Deliver) -> None:
+    def _messages_in(self, event: Event | Malformed, events: EventParser) -> Iterator[ReceivedMessage]:
+        """The messages of an event; none of another event than `message`, which is handled at once."""
         if self._exchanges.lost is not None:
             return
-        if isinstance(event, Malformed):
-            deliver(ReceivedMessage(event))
-        elif event.event == "message":
-            if event.data:
-                for message in read_each(event.data, self._batches):
-                    deliver(ReceivedMessage(message))
+        if isinstance(event, Malformed) or event.event == "message":
+            yield from messages_of_event(event, self._batches, None)
         elif event.event == "endpoint" and self._endpoint is None:
             self._set_endpoint(event.data)
-        elif event.event != "ping":  # many servers send `ping` events to keep the connection alive
-            self._on_dropped("unexpected event", f"{event.event[:80]!r:.80}")
+        else:
+            events.useless_count += 1
+            if event.event != "ping":  # many servers send `ping` events to keep the connection alive
+                self._on_dropped("unexpected event", f"{event.event[:80]!r:.80}")
 
     def _set_endpoint(self, data: bytes) -> None:
         """Set the endpoint from its event, or end the link if the endpoint is not within the origin."""

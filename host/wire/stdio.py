@@ -6,12 +6,13 @@ grandchild may hold the pipe open for ever.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from math import inf
 
 import trio
 
-from host.jsonrpc.messages import Id, Malformed, Notification, read_each, write
+from host.jsonrpc.glance import read_unless_long
+from host.jsonrpc.messages import Id, Malformed, Notification, write
 from host.jsonrpc.raw import one_line
 from host.memory import HoldingFactory, OverBudget, uncharged
 from host.protocol.versions import Revision
@@ -115,8 +116,11 @@ class StdioLink:
                 while data := await self._output.receive_some(CHUNK):
                     turn.begin()
                     for line in lines.feed(bytes(data)):
-                        if line is not None:
-                            self._deliver_line(line, deliver)
+                        for received in self._messages_in(line):
+                            deliver(received)
+                            await turn.yield_if_over()  # also between those of a batch
+                        if line is None:
+                            await turn.yield_if_over()
                         if lines.discarding is not discarding:
                             discarding = lines.discarding
                             discard_timeout.deadline = (
@@ -136,16 +140,21 @@ class StdioLink:
         elif discard_timeout.cancelled_caught:
             self._lost_reason = f"it wrote a line of more than {self._max_message} bytes, and did not end it in time"
         elif last := lines.rest():
-            self._deliver_line(last, deliver)
+            for received in self._messages_in(last):
+                deliver(received)
 
-    def _deliver_line(self, line: bytes | Malformed, deliver: Deliver) -> None:
+    def _messages_in(self, line: bytes | Malformed | None) -> Iterator[ReceivedMessage]:
+        """The messages of a line; none of a step of work (None)."""
         if isinstance(line, Malformed):
-            deliver(ReceivedMessage(line))
-            return
-        for message in read_each(line, self._batches):
-            if isinstance(message, Malformed) and message.id is None:
-                self._on_text(line)
-            deliver(ReceivedMessage(message))
+            yield ReceivedMessage(line, size=line.size)
+        elif line is not None:
+            for message in read_unless_long(line, self._batches):
+                if not isinstance(message, Malformed):
+                    yield ReceivedMessage(message)
+                    continue
+                if message.id is None:
+                    self._on_text(line)
+                yield ReceivedMessage(message, size=len(line))
 
     async def _write(self, reading: trio.CancelScope) -> None:
         try:

@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ GOOD, GREEDY = "good-" + "0" * 16, "greedy-" + "0" * 16
 Counted = dict[str, int]
 Start = Callable[[Host, float, Counted], AbstractContextManager[None]]
 """An attack on a host at a scale; what it did is counted."""
+Check = Callable[[Host, float, Counted], list[str]]
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Attack:
     name: str
     size: str
     start: Start
-    check: Callable[[Host, float, Counted], list[str]] = lambda host, since, counted: []
+    check: Check = lambda host, since, counted: []
     seconds: float = 0.0
     own_work: Start | None = None
     yardstick: str = ""
@@ -98,15 +99,17 @@ def at(scale: float, full: int, least: int = 1) -> int:
 
 # Servers
 
+ENDED = "useless messages in one second"
+"""In the state of a server whose connection was ended for its noise."""
 AGAIN = 90.0
 """Seconds in which a server makes noise again that the attack before has cost its connection: tried once a minute."""
 
 
-def noise(kind: str, servers: int = 1) -> Start:
+def noise(kind: str, servers: int = 1, at: str = "noise") -> Start:
     @contextmanager
     def start(host: Host, scale: float, counted: Counted) -> Iterator[None]:
         began = time.monotonic()
-        names = [f"noise{number}" for number in range(servers)]
+        names = [f"{at}{number}" for number in range(servers)]
         with host.ordered({"kind": kind, "servers": names}):
             until(lambda: host.noted("in force", began) >= servers, f"{servers} servers make noise", AGAIN)
             yield
@@ -116,6 +119,16 @@ def noise(kind: str, servers: int = 1) -> Start:
                 counted["messages"] = counted.get("messages", 0) + int(text.split()[1])
 
     return start
+
+
+def ended(name: str) -> Check:
+    """A flood does not go on for ever: its connection ends, and the state of the server says why."""
+
+    def check(host: Host, since: float, counted: Counted) -> list[str]:
+        until(lambda: ENDED in str(host.status()[name]), f"the connection of {name} ends", AGAIN)
+        return []
+
+    return check
 
 
 @contextmanager
@@ -229,7 +242,47 @@ def with_bulk(control: Path) -> dict[str, Any]:
 LARGE = {"tool": "bulk__echo", "size": 7_000_000}
 TOKENS = {"listen": {"address": "127.0.0.1:0", "auth": {"tokens": {"good": GOOD, "greedy": GREEDY}}}}
 
+REQUEST_FLOODS = {
+    "unknown requests": "requests of a method that no client has",
+    "denied requests": "requests that the configuration does not allow",
+    "requests of no call": "requests that belong to no call",
+    "invalid requests": "requests with params that are invalid",
+    "roots": "requests for roots that nobody has",
+    "pings": "pings",
+}
+LARGE_MESSAGES = {
+    "large logs": "log messages with a text of 7.5 MB",
+    "large lists": "log messages with 3.7 million numbers",
+    "large unknown": "unknown notifications of 7.5 MB",
+    "large progress": "progress of no call, 7.5 MB each",
+    "large answers": "results of 7.5 MB with an id never sent",
+    "large errors": "errors of 7.5 MB with an id never sent",
+    "large requests": "requests of an unknown method, 7.5 MB each",
+    "large malformed": "7.5 MB that are no JSON",
+}
+
+
+def floods(name: str, kinds: Mapping[str, str], full: Collection[str]) -> Family:
+    """Floods of one server each, whose connection must end. `full`: those that are measured at each scale."""
+    servers = {kind: kind.replace(" ", "-") for kind in kinds}
+    attacks = [
+        Attack(
+            kind, size, noise(kind, at=servers[kind]), ended(f"{servers[kind]}0"), yardstick=name,
+            full_size=kind not in full,
+        )
+        for kind, size in kinds.items()
+    ]  # fmt: skip
+    consent = {"consent": {"sampling": "deny"}}
+    return Family(
+        name,
+        tuple(attacks),
+        lambda control: {f"{each}0": program("noise", f"{each}0", control, **consent) for each in servers.values()},
+    )
+
+
 FAMILIES = (
+    floods("request floods", REQUEST_FLOODS, ("denied requests", "pings")),
+    floods("large messages", LARGE_MESSAGES, ("large lists", "large requests")),
     Family(
         "noise over stdio",
         (

@@ -44,6 +44,7 @@ Message = dict[str, Any]
 POLL = 0.02
 BLOCK = 64 * 1024
 """Bytes of noise that are written at once."""
+LINE_END = b"\n"
 WAIT = threading.Event().wait
 
 
@@ -318,6 +319,39 @@ NOISE = {
     "late progress": b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}\n',
     "list changed": b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n',
 }
+FORM = '{"message":"?","requestedSchema":{"type":"object","properties":{}}}'
+REQUESTS = {
+    "unknown requests": '"method":"vendor/nonsense"',
+    "denied requests": '"method":"sampling/createMessage","params":{"messages":[],"maxTokens":1}',
+    "requests of no call": f'"method":"elicitation/create","params":{FORM}',
+    "invalid requests": '"method":"elicitation/create","params":{}',
+    "roots": '"method":"roots/list"',
+    "pings": '"method":"ping"',
+}
+"""Requests that are answered without a client, each with an id of its own."""
+LARGE = 7_500_000
+"""Bytes of a large message, less than the limit of one."""
+LARGE_NOISE = {
+    "large logs": (b'"method":"notifications/message","params":{"level":"error","data":"', b"x", b'"}'),
+    "large lists": (b'"method":"notifications/message","params":{"level":"error","data":[1', b",1", b"]}"),
+    "large unknown": (b'"method":"notifications/nonsense","params":{"data":"', b"x", b'"}'),
+    "large progress": (b'"method":"notifications/progress","params":{"progressToken":1,"data":"', b"x", b'"}'),
+    "large answers": (b'"id":987654321,"result":{"data":[1', b",1", b"]}"),
+    "large errors": (b'"id":987654321,"error":{"code":1,"message":"","data":[1', b",1", b"]}"),
+    "large requests": (b'"id":1,"method":"vendor/nonsense","params":{"data":[1', b",1", b"]}"),
+    "large malformed": (b'"method":"notifications/message","params":{"data":[1', b",1", b""),
+}
+"""Beginning, filling and end of large messages that nobody waits for."""
+
+
+def useless(kind: str) -> bytes:
+    """Messages of this kind, to be written again and again."""
+    if kind in NOISE:
+        return NOISE[kind] * (BLOCK // len(NOISE[kind]))
+    if kind in REQUESTS:
+        return b"".join(f'{{"jsonrpc":"2.0","id":{id},{REQUESTS[kind]}}}\n'.encode() for id in range(1000))
+    begin, filling, end = LARGE_NOISE[kind]
+    return b'{"jsonrpc":"2.0",' + begin + filling * (LARGE // len(filling)) + end + b"}\n"
 
 
 class Noise(Server):
@@ -325,16 +359,15 @@ class Noise(Server):
 
     def attack(self, orders: Message) -> None:
         if orders["kind"] != "progress":
-            self._flood(NOISE[orders["kind"]])
+            self._flood(useless(orders["kind"]))
 
-    def _flood(self, line: bytes) -> None:
-        block = line * (BLOCK // len(line))
+    def _flood(self, block: bytes) -> None:
         blocks = 0
         self.note("in force")  # before: the host may end a connection that says too much which means nothing
         while self.orders() is not None:
             self.write(block)
             blocks += 1
-        self.note(f"messages {blocks * (BLOCK // len(line))}")
+        self.note(f"messages {blocks * block.count(LINE_END)}")
 
     def call(self, name: str, arguments: Message, message: Message) -> object:
         """Progress of the call itself, until the attack ends."""
@@ -342,7 +375,7 @@ class Noise(Server):
         if (self.orders() or {}).get("kind") == "progress" and token is not None:
             params = {"progressToken": token, "progress": 1}
             line = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
-            self._flood(json.dumps(line).encode() + b"\n")
+            self._flood((json.dumps(line).encode() + b"\n") * 500)
         return super().call(name, arguments, message)
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import trio
 from msgspec import Raw
 
-from host.jsonrpc.messages import Id, Notification, Request, read_each, write
+from host.jsonrpc.glance import read_unless_long
+from host.jsonrpc.messages import Id, Notification, Request, write
 from host.peer.peer import InFlight, Peer
 from host.protocol.versions import Revision
 from host.wire.link import Deliver, LinkLost, Parcel, ReceivedMessage
@@ -33,8 +34,8 @@ class MemoryLink:
     async def run(self, deliver: Deliver) -> None:
         with suppress(trio.ClosedResourceError):
             async for data, about in self._incoming:
-                for message in read_each(data, self.revision is not None and self.revision.has_batches):
-                    deliver(ReceivedMessage(message, about))
+                for message in read_unless_long(data, self.revision is not None and self.revision.has_batches):
+                    deliver(ReceivedMessage(message, about, len(data)))
         raise LinkLost(self.loss_reason or "the other end was closed")
 
     async def send(self, parcel: Parcel) -> None:
@@ -78,7 +79,7 @@ class NullHandler:
     def on_notification(self, notice: Notification, in_flight: InFlight[Any]) -> None:
         return
 
-    def on_dropped(self, what: str, detail: str) -> None:
+    def on_dropped(self, what: str, detail: str, size: int = 0, *, awaited: bool = False) -> None:
         return
 
 

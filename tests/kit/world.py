@@ -24,6 +24,7 @@ from host.catalog import Catalog
 from host.downstream.sessions import Session
 from host.exchange import Answer, Caller, Exchange, MrtrRound, NoClient
 from host.journal import EntryOmitted, Event, Journal
+from host.jsonrpc.glance import LongMessage
 from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Message, Notification, Request, Success, write
 from host.jsonrpc.raw import encode, encode_object, members
 from host.memory import Budget
@@ -213,7 +214,7 @@ class ScriptedServer:
 
     async def _listen(self, link: MemoryLink, nursery: trio.Nursery) -> None:
         def deliver(received: ReceivedMessage) -> None:
-            message = received.message
+            message = received.message.read() if isinstance(received.message, LongMessage) else received.message
             if isinstance(message, Request):
                 nursery.start_soon(self._reply, link, message)
             elif isinstance(message, Notification):

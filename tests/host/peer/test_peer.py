@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -15,7 +15,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from host.errors import TOO_LARGE
 from host.jsonrpc import strict
-from host.jsonrpc.messages import ErrorBody, Id, Malformed, Notification, Request
+from host.jsonrpc.envelope import Envelope
+from host.jsonrpc.glance import LongMessage
+from host.jsonrpc.messages import ErrorBody, Failure, Id, Malformed, Notification, Request, Success
 from host.peer.outstanding import AnswerTooLong, BrokenAnswer, PeerError
 from host.peer.peer import (
     MAX_ERROR_DATA,
@@ -25,12 +27,15 @@ from host.peer.peer import (
     MAX_NOTIFICATION_TOKENS,
     MAX_SCANNED,
     MAX_TOKENS,
+    REPLY_TIMEOUT,
     InFlight,
     Peer,
+    Work,
     open_peer,
 )
 from host.wire.link import LinkLost, Parcel, ReceivedMessage
 from tests.kit.memory import MemoryLink, memory_links
+from tests.kit.passes import LoopPasses
 from tests.kit.world import later
 
 
@@ -48,9 +53,9 @@ class Listener:
         self.may_answer = trio.Event()
         self.cancelled = 0
 
-    def on_request(self, peer: Peer[str], request: Request, in_flight: InFlight[str]) -> Callable[[], Awaitable[Raw]]:
+    def on_request(self, peer: Peer[str], request: Request, in_flight: InFlight[str]) -> Work | Raw | ErrorBody:
         self.behind.append((in_flight.subjects, in_flight.abandoned_owners, in_flight.exact))
-        return partial(self._answer, request)
+        return ErrorBody(-32601, "no") if request.method == "at once" else partial(self._answer, request)
 
     async def _answer(self, request: Request) -> Raw:
         if request.method == "refused":
@@ -66,7 +71,7 @@ class Listener:
         self.behind.append((in_flight.subjects, in_flight.abandoned_owners, in_flight.exact))
         self.notices.append(notice.method)
 
-    def on_dropped(self, what: str, detail: str) -> None:
+    def on_dropped(self, what: str, detail: str, size: int = 0, *, awaited: bool = False) -> None:
         self.complaints.append(what)
 
 
@@ -377,7 +382,7 @@ async def test_a_flood_of_requests_is_refused_and_then_dropped() -> None:
         for id in range(3 * MAX_INCOMING):
             FarEnd(far).says(id=id, method="served")
         await wait_all_tasks_blocked()
-        assert listener.complaints == ["too many requests"] * MAX_INCOMING
+        assert listener.complaints == ["too many requests"] * 2 * MAX_INCOMING  # refused, and then dropped
         assert len(listener.behind) == MAX_INCOMING
 
 
@@ -516,7 +521,56 @@ async def test_once_the_connection_is_lost_nothing_more_is_taken() -> None:
         assert (peer.received_count, peer.unasked_count) == (2, 2)
 
 
+async def test_immediate_answers_are_sent_one_in_each_pass_and_wait_for_each_other_only_so_long(
+    autojump_clock: MockClock,
+) -> None:
+    """A flood of requests must not take more of a pass by its answers than by its reading (rule 5)."""
+    sent: list[Id | None] = []
+    passes: list[int] = []
+
+    class Slow(MemoryLink):
+        async def send(self, parcel: Parcel) -> None:
+            assert isinstance(parcel.message, Success | Failure)
+            sent.append(parcel.message.id)
+            passes.append(loop.count)
+            if parcel.message.id == "stuck":
+                await trio.sleep_forever()
+
+    near, far = memory_links()
+    near.__class__ = Slow
+    loop = LoopPasses()
+    trio.lowlevel.add_instrument(loop)
+    async with open_peer(near, Listener()):
+        for id in range(4):
+            FarEnd(far).says(id=id, method="at once")
+        await wait_all_tasks_blocked()
+        assert sent == [0, 1, 2, 3]
+        assert len(set(passes)) == 4
+        FarEnd(far).says(id="stuck", method="at once")
+        FarEnd(far).says(id="next", method="at once")
+        await trio.sleep(REPLY_TIMEOUT - 1)
+        assert sent[4:] == ["stuck"]
+        await trio.sleep(2)
+        assert sent[4:] == ["stuck", "next"]
+
+
 # What would take long to open
+
+
+@pytest.mark.parametrize(
+    ("envelope", "complaint"),
+    [
+        (Envelope(None, False, "notifications/x"), "notification too large"),
+        (Envelope(7, True), "unknown id"),
+        (Envelope("7", True), "unknown id"),
+        (Envelope(7, False, "x"), "invalid message"),
+    ],
+)
+async def test_a_long_message_is_read_only_if_somebody_may_wait_for_it(envelope: Envelope, complaint: str) -> None:
+    async with open_pair() as (peer, _, listener):
+        peer._on_message(ReceivedMessage(LongMessage(b"read, this would be no message", envelope)))
+        assert listener.complaints == [complaint]
+
 
 WIDE = {"x": [0] * MAX_NOTIFICATION_TOKENS}
 LONG = {"x": "x" * MAX_NOTIFICATION}

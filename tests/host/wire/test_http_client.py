@@ -417,7 +417,7 @@ async def test_a_message_over_the_limit_on_the_standing_stream_ends_nothing() ->
         await found.link.send(INITIALIZED)
         await until(lambda: len(found.arrived) == 2)
         first, second = found.messages
-        assert first == Malformed(413, "the message has more than 1000 bytes (limits.message)", 7, False)
+        assert first == Malformed(413, "the message has more than 1000 bytes (limits.message)", 7, False, size=2037)
         assert second == Notification("notifications/tools/list_changed")
         assert server.methods.count("GET") == 1
         assert found.dropped == []
@@ -755,7 +755,7 @@ class Deaf:
     def on_notification(self, notice: Notification, in_flight: InFlight[None]) -> None:
         raise NotImplementedError
 
-    def on_dropped(self, what: str, detail: str) -> None:
+    def on_dropped(self, what: str, detail: str, size: int = 0, *, awaited: bool = False) -> None:
         return
 
 

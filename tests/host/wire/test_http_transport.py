@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -308,9 +308,9 @@ async def test_an_event_is_charged_while_it_is_read(size: int, fits: bool) -> No
     def hold(drop: Callable[[], None]) -> Holding:
         return budget.hold(server_owner("a"), Use.MESSAGES, drop=drop)
 
-    def take(event: Event | Malformed) -> bool:
+    def take(event: Event | Malformed) -> Iterator[bool]:
         seen.append(event)
-        return False
+        yield False
 
     answer = await answered(streaming(b"data:" + b"x" * (size - 5), 0.001, b"\n\n"), hold)
     if fits:
@@ -337,7 +337,7 @@ async def test_what_is_read_gives_way(streams: bool) -> None:
 
     answer = await answered(httpx.Response(200, content=endless()), hold)
     with pytest.raises(LinkLost, match="no memory for its message"), trio.fail_after(5):
-        await (answer.read_events(EventParser(), lambda event: False) if streams else answer.body())
+        await (answer.read_events(EventParser(), lambda event: iter(())) if streams else answer.body())
     assert budget.used == 400
 
 
@@ -449,10 +449,10 @@ async def test_tls_is_suspected_where_the_url_and_the_failure_permit_it(url: str
 async def test_a_stream_is_followed_to_its_end(broken: bool) -> None:
     seen: list[bytes] = []
 
-    def take(event: Event | Malformed) -> bool:
+    def take(event: Event | Malformed) -> Iterator[bool]:
         assert isinstance(event, Event)
         seen.append(event.data)
-        return False
+        yield False
 
     await (await answered(streaming(b"data: a\n\nda", b"ta: b\n\ndata: c", broken=broken))).read_events(
         EventParser(), take
@@ -465,10 +465,10 @@ async def test_a_stream_of_which_nothing_more_is_wanted_may_end_by_itself_for_a_
 ) -> None:
     seen: list[bytes] = []
 
-    def take(event: Event | Malformed) -> bool:
+    def take(event: Event | Malformed) -> Iterator[bool]:
         assert isinstance(event, Event)
         seen.append(event.data)
-        return event.data == b"a"
+        yield event.data == b"a"
 
     began = trio.current_time()
     await (await answered(streaming(b"data: a\n\n", LINGER / 2, b"data: b\n\n", 1000.0, b"data: c\n\n"))).read_events(
@@ -482,7 +482,7 @@ async def test_an_event_without_an_end_ends_the_stream() -> None:
     """The rest of the event is not read (rule 5)."""
     response = await answered(streaming(b"data: ", *[b"x" * (MAX_EVENT // 4)] * 5, 1000.0))
     with pytest.raises(LinkLost, match="an event of more than"):
-        await response.read_events(EventParser(), lambda event: False)
+        await response.read_events(EventParser(), lambda event: iter(()))
 
 
 async def test_what_is_not_wanted_is_read_for_a_moment(autojump_clock: MockClock) -> None:

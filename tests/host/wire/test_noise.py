@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Suc
 from host.jsonrpc.raw import EMPTY_OBJECT, encode
 from host.peer.peer import MAX_TOKENS
 from host.upstream.connect import open_link
+from host.upstream.server_requests import NOISE_SIZE
 from host.upstream.state import Failed, Ready
 from host.wire.link import Link
 from host.wire.noise import MAX_USELESS_PER_SECOND, UselessMessages
@@ -71,7 +73,32 @@ def too_large(server: ScriptedServer) -> None:
     server.link.write_bytes(TOO_LARGE)
 
 
-USELESS = pytest.mark.parametrize("send", [malformed, unknown_method, never_asked, answers_to_nothing, too_large])
+def request(method: str, params: Raw | None = None) -> Send:
+    """A request that is answered without a client."""
+    ids = count(1)
+    return lambda server: server.sends(Request(next(ids), method, params))
+
+
+def repeated(server: ScriptedServer) -> None:
+    server.sends(Request(1, "ping"))
+
+
+FORM = Raw(b'{"message":"?","requestedSchema":{}}')
+REQUESTS = {
+    "ping": request("ping"),
+    "roots": request("roots/list"),
+    "unknown": request("vendor/nonsense"),
+    "not allowed": request("sampling/createMessage", Raw(b'{"messages":[],"maxTokens":1}')),
+    "of no call": request("elicitation/create", FORM),
+    "invalid": request("elicitation/create", EMPTY_OBJECT),
+}
+USELESS = pytest.mark.parametrize(
+    "send",
+    [
+        *(malformed, unknown_method, never_asked, answers_to_nothing, too_large, repeated),
+        *(pytest.param(send, id=kind) for kind, send in REQUESTS.items()),
+    ],
+)
 
 
 @USELESS
@@ -98,6 +125,51 @@ async def test_beyond_the_budget_the_connection_ends_and_backs_off(
         assert (state.why, failures(world)) == (WHY, [WHY])
         await trio.sleep(1)
         assert isinstance(world.upstreams.by_id["a"].state, Ready)
+
+
+PADDING = b"x" * (4 * 1024 * 1024)
+LARGE = {
+    "notification": b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"%b"}}',
+    "progress": b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"data":"%b"}}',
+    "stray answer": b'{"jsonrpc":"2.0","result":{"x":"%b"},"id":1000000}',
+    "stray error": b'{"jsonrpc":"2.0","id":1000000,"error":{"code":1,"message":"","data":"%b"}}',
+    "request": b'{"jsonrpc":"2.0","id":1,"method":"vendor/nonsense","params":{"x":"%b"}}',
+    "malformed": b'{"jsonrpc":"2.0","method":"notifications/message","x":"%b"',
+    "text": b"%b",
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+async def test_a_large_message_that_nobody_waits_for_counts_by_its_size(kind: str, autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    text = LARGE[kind] % PADDING
+    fit = MAX_USELESS_PER_SECOND // (1 + len(PADDING) // NOISE_SIZE)
+    async with open_world(server) as world:
+        await world.settled()
+        assert server.link is not None
+        for _ in range(fit):
+            server.link.write_bytes(text)
+            await wait_all_tasks_blocked()
+        assert failures(world) == []
+        server.link.write_bytes(text)
+        await wait_all_tasks_blocked(0.01)
+        assert failures(world) == [WHY]
+
+
+async def test_a_large_answer_that_is_awaited_is_no_noise(autojump_clock: MockClock) -> None:
+    """Nor is one that cannot be read."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        for number in range(MAX_USELESS_PER_SECOND // (len(PADDING) // NOISE_SIZE) + 1):
+            call = later(nursery, client.call, "a__x")
+            id = (await server.hears("tools/call"))["id"]
+            assert server.link is not None
+            end = b'","content":[]}' if number % 2 else b""
+            server.link.write_bytes(b'{"jsonrpc":"2.0","id":%d,"result":{"x":"' % id + PADDING + end + b"}")
+            result = await call.comes()
+            assert result.get("isError", False) == (not number % 2)
+        assert failures(world) == []
 
 
 async def test_one_that_does_it_again_and_again_is_tried_ever_later(autojump_clock: MockClock) -> None:

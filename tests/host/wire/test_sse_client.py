@@ -327,7 +327,8 @@ async def test_an_answer_over_the_limit_on_the_shared_stream_fails_its_own_reque
             while len(found.arrived) < 2:
                 await trio.lowlevel.checkpoint()
         first, second = (arrival.message for arrival in found.arrived)
-        assert first == Malformed(413, f"the message has more than {MAX_EVENT} bytes (limits.message)", 7, True)
+        why = f"the message has more than {MAX_EVENT} bytes (limits.message)"
+        assert first == Malformed(413, why, 7, True, size=5 * (MAX_EVENT // 4) + 38)
         assert second == success(8)
         assert found.lost is None
 

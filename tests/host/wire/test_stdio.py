@@ -330,7 +330,8 @@ async def test_an_answer_over_the_limit_is_passed_over_and_the_next_message_arri
             while len(server.arrived) < 2:  # noqa: ASYNC110
                 await trio.sleep(0.001)
         first, second = (arrival.message for arrival in server.arrived)
-        assert first == Malformed(413, "the message has more than 100000 bytes (limits.message)", 7, answers=True)
+        why = "the message has more than 100000 bytes (limits.message)"
+        assert first == Malformed(413, why, 7, answers=True, size=150_049)
         assert second == Notification("a")
 
 
