@@ -73,7 +73,12 @@ from host.protocol.tasks import TASK_STATUS, TASKS_NOTIFICATION, related_task_of
 from host.protocol.versions import LATEST_LEGACY, Revision
 from host.upstream.call import PendingServerRequest, UpstreamCall
 from host.wire.link import LinkLost
-from host.wire.noise import TooManyUselessMessages, UselessMessages
+from host.wire.noise import (
+    MAX_NEEDLESS_PER_SECOND,
+    NEEDLESS_SECONDS,
+    TooManyUselessMessages,
+    UselessMessages,
+)
 
 ANSWER_TIMEOUT = 600.0
 """Seconds in which a client must respond to a server request."""
@@ -103,6 +108,9 @@ NOISE_REASONS = frozenset(
     }
 )
 """Reasons for dropping a message that count as useless messages (`noise`)."""
+NEEDLESS_REASONS = frozenset({"too many log messages", "unknown progress token"})
+"""Reasons for dropping a message that count as needless messages (`noise`)."""
+NEEDLESS_LIMIT = f"{MAX_NEEDLESS_PER_SECOND * NEEDLESS_SECONDS} needless messages in {NEEDLESS_SECONDS} seconds"
 NOISE_SIZE = 32 * 1024
 """A useless message counts as one more for each so many bytes: reading them costs as much as handling a short one."""
 NO_ROOTS = Raw(b'{"roots":[]}')
@@ -178,6 +186,7 @@ class ServerMessages:
         self.disconnect: Callable[[LinkLost], None] | None = None
         """Ends the connection."""
         self._noise = UselessMessages(trio.current_time())
+        self._needless = UselessMessages(trio.current_time(), MAX_NEEDLESS_PER_SECOND, NEEDLESS_SECONDS)
         self._server = server
         self.title = title
         self._gate = gate
@@ -194,10 +203,16 @@ class ServerMessages:
         self._journal.note(MessageDropped(self._server, what, detail))
         if what in NOISE_REASONS and not awaited:
             self._charge_noise(1 + size // NOISE_SIZE)
+        elif what in NEEDLESS_REASONS:
+            self._charge_needless()
 
     def _charge_noise(self, count: int = 1) -> None:
         if not self._noise.add(trio.current_time(), count) and self.disconnect is not None:
             self.disconnect(TooManyUselessMessages())
+
+    def _charge_needless(self) -> None:
+        if not self._needless.add(trio.current_time()) and self.disconnect is not None:
+            self.disconnect(TooManyUselessMessages(NEEDLESS_LIMIT))
 
     # Notifications
 
@@ -205,6 +220,8 @@ class ServerMessages:
         kinds = [listing.kind for listing in LIST_METHODS.values() if listing.list_changed == notice.method]
         change_stream = self.change_stream
         reports_change = bool(kinds) or notice.method in (RESOURCE_UPDATED, ACKNOWLEDGED)
+        if notice.method != LOG_MESSAGE:  # these count beyond a limit of their own
+            self._charge_needless()
         if (
             self.revision.stateless
             and reports_change

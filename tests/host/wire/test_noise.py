@@ -21,11 +21,12 @@ from host.journal import Journal, MessageDropped, ServerFailed
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success, write
 from host.jsonrpc.raw import EMPTY_OBJECT, encode
 from host.peer.peer import MAX_TOKENS
+from host.upstream import server_requests
 from host.upstream.connect import open_link
-from host.upstream.server_requests import NOISE_SIZE
+from host.upstream.server_requests import MAX_LOGS_PER_SECOND, NEEDLESS_LIMIT, NOISE_SIZE
 from host.upstream.state import Failed, Ready
 from host.wire.link import Link
-from host.wire.noise import MAX_USELESS_PER_SECOND, UselessMessages
+from host.wire.noise import MAX_USELESS_PER_SECOND, NEEDLESS_SECONDS, UselessMessages
 from host.wire.process import Keeper, open_keeper
 from host.wire.turns import Turns
 from tests.kit.world import Refusal, ScriptedServer, World, later, open_world
@@ -45,6 +46,10 @@ def test_the_budget_is_for_one_second_and_comes_back() -> None:
     for second in range(100, 110):
         assert all(noise.add(float(second)) for _ in range(MAX_USELESS_PER_SECOND))
     assert not noise.add(109.0)
+    needless = UselessMessages(100.0, 10, 5)
+    assert all(needless.add(100.0) for _ in range(50))
+    assert not needless.add(100.0)
+    assert needless.add(100.5, 3)
 
 
 Send = Callable[[ScriptedServer], None]
@@ -125,6 +130,37 @@ async def test_beyond_the_budget_the_connection_ends_and_backs_off(
         assert (state.why, failures(world)) == (WHY, [WHY])
         await trio.sleep(1)
         assert isinstance(world.upstreams.by_id["a"].state, Ready)
+
+
+LOG = Notification("notifications/message", Raw(b'{"level":"error","data":1}'))
+NEEDLESS = {
+    "log": LOG,
+    "late progress": Notification("notifications/progress", Raw(b'{"progressToken":77,"progress":1}')),
+    "list changed": Notification("notifications/tools/list_changed"),
+    "updated": Notification("notifications/resources/updated", Raw(b'{"uri":"file:///never/watched"}')),
+    "cancelled": Notification("notifications/cancelled", Raw(b'{"requestId":77}')),
+    "task status": Notification("notifications/tasks/status", Raw(b'{"taskId":"x","status":"working"}')),
+    "completed": Notification("notifications/elicitation/complete", Raw(b'{"elicitationId":"x"}')),
+}
+
+
+@pytest.mark.parametrize("kind", NEEDLESS)
+async def test_legal_messages_that_nobody_needs_have_a_limit_too(
+    kind: str, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """Ten times that of useless ones. Here it is lower, so that the test is fast."""
+    monkeypatch.setattr(server_requests, "MAX_NEEDLESS_PER_SECOND", 100)
+    server = ScriptedServer("a", tools=["x"])
+    free = MAX_LOGS_PER_SECOND if kind == "log" else 0
+    async with open_world(server) as world:
+        await world.settled()
+        for _ in range(100 * NEEDLESS_SECONDS + free):
+            server.sends(NEEDLESS[kind])
+        await wait_all_tasks_blocked(0.01)
+        assert failures(world) == []
+        server.sends(NEEDLESS[kind])
+        await wait_all_tasks_blocked(0.01)
+        assert failures(world) == [f"it sent more than {NEEDLESS_LIMIT}"]
 
 
 PADDING = b"x" * (4 * 1024 * 1024)
