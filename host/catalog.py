@@ -23,18 +23,20 @@ from types import MappingProxyType
 from typing import Any
 
 import trio
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from host.jsonrpc.raw import encode, encode_object, members
+from host.jsonrpc.strict import is_heavy
 from host.memory import Budget, Holding, OverBudget, Use
 from host.memory import server_owner as owner
 from host.names import outward_name, outward_uri
+from host.protocol.definitions import Misfit, misfit_of
 from host.protocol.links import rename_page
 from host.protocol.methods import LIST_METHODS, Kind
 from host.protocol.param_headers import ParamHeader, param_headers_of
 from host.protocol.stateless import STALE, Freshness
 from host.protocol.tasks import Support, task_support
-from host.slices import Slices, Steps, run_inline
+from host.slices import Slices, Steps, in_worker, run_inline
 
 KEPT_COPIES = 4
 """Copies of a definition that are kept (measured): as the server wrote it, in its pin, with its outward names, and in
@@ -66,6 +68,8 @@ class Entry(Struct, frozen=True, gc=False):
     call it over HTTP."""
     stateless: bool = False
     """Whether the stateless connection of the server lists it, or its session."""
+    misfit: Misfit | None = None
+    """How the definition differs from what clients accept, if it does."""
 
 
 class Definition(Struct, frozen=True, gc=False):
@@ -103,6 +107,8 @@ class ServerEntries:
     by_inward: Mapping[tuple[str, str], Entry]
     has_param_headers: bool = False
     """Whether headers must repeat arguments of any of them, hidden ones included."""
+    unfit: tuple[Entry, ...] = ()
+    """The entries that clients of an era are not shown, because they would refuse the whole list."""
     rendered: dict[Hashable, Any] = field(default_factory=dict)
 
 
@@ -172,6 +178,11 @@ class Catalog:
         """The list of one connection of the server; None if it has not listed the kind."""
         part = self._parts[kind].get((server, stateless))
         return None if part is None else part.entries
+
+    def unfit(self, server: str, kind: Kind, *, stateless: bool) -> tuple[Entry, ...]:
+        """The entries of one connection of the server that clients of an era are not shown."""
+        part = self._parts[kind].get((server, stateless))
+        return () if part is None else part.unfit
 
     def entries_of(self, server: str, kind: Kind) -> tuple[Entry, ...]:
         """The entries of a server, those of a stateless connection first. One that it lists twice counts once."""
@@ -309,7 +320,7 @@ class Catalog:
             yield None
             entry = known.get((server, definition.name))
             if entry is None or (entry.definition, entry.may_be_task) != (definition.raw, definition.may_be_task):
-                entry = _entry(kind, server, definition, stateless)
+                entry = yield from _entry(kind, server, definition, stateless)
             entries.append(entry)
         return (yield from _server_entries(entries, is_visible))
 
@@ -521,19 +532,24 @@ def _server_entries(entries: Iterable[Entry], is_visible: Callable[[str], bool])
     hidden: dict[str, Entry] = {}
     by_inward: dict[tuple[str, str], Entry] = {}
     has_param_headers = False
+    unfit: list[Entry] = []
     for entry in entries:
         yield None
         by_inward[entry.server, entry.inward] = entry
+        if entry.misfit is not None and any(entry.misfit):
+            unfit.append(entry)
         has_param_headers = has_param_headers or bool(entry.param_headers)
         if is_visible(entry.inward):
             shown.append(entry)
             by_outward[entry.outward] = entry
         else:
             hidden[entry.outward] = entry
-    return ServerEntries(tuple(by_inward.values()), tuple(shown), by_outward, hidden, by_inward, has_param_headers)
+    return ServerEntries(
+        tuple(by_inward.values()), tuple(shown), by_outward, hidden, by_inward, has_param_headers, tuple(unfit)
+    )
 
 
-def _entry(kind: Kind, server: str, definition: Definition, stateless: bool) -> Entry:
+def _entry(kind: Kind, server: str, definition: Definition, stateless: bool) -> Steps[Entry]:
     key = LIST_METHODS[kind].key
     rename = outward_name if key == "name" else outward_uri
     outward = rename(server, definition.name)
@@ -541,19 +557,19 @@ def _entry(kind: Kind, server: str, definition: Definition, stateless: bool) -> 
     found[key] = encode(outward)
     rename_page(found, lambda uri: outward_uri(server, uri))
     exported = bytes(encode_object(found))
+    uris = (definition.name, outward) if kind is Kind.RESOURCE else ()
+    if is_heavy(definition.raw):
+        misfit = yield from in_worker(misfit_of, kind, definition.raw, uris)
+    else:
+        misfit = misfit_of(kind, definition.raw, uris)
+    entry = Entry(kind, server, definition.name, outward, definition.raw, exported, stateless=stateless, misfit=misfit)
     if kind is not Kind.TOOL:
-        return Entry(kind, server, definition.name, outward, definition.raw, exported, stateless=stateless)
-    return Entry(
-        kind,
-        server,
-        definition.name,
-        outward,
-        definition.raw,
-        exported,
-        definition.may_be_task,
-        task_support(definition.raw),
-        _valid_param_headers(definition.raw),
-        stateless,
+        return entry
+    return structs.replace(
+        entry,
+        may_be_task=definition.may_be_task,
+        support=task_support(definition.raw),
+        param_headers=_valid_param_headers(definition.raw),
     )
 
 

@@ -41,6 +41,8 @@ class Abilities(Struct, frozen=True):
     structured_content: bool
     free_structure: bool
     """Structured content may be of any JSON type, not only an object."""
+    icons: bool
+    """Entries may have icons."""
     tasks: bool
     """A task may be returned instead of a result. A handshake client also requests this in each call; for a stateless
     client this declaration is the request."""
@@ -68,6 +70,7 @@ NO_ABILITIES = Abilities(
     resource_links=True,
     structured_content=True,
     free_structure=True,
+    icons=True,
     tasks=False,
     retries=False,
     apps=False,
@@ -127,6 +130,7 @@ def _read(revision: Revision, capabilities: bytes) -> Abilities:
         resource_links=revision.has_resource_links,
         structured_content=revision.has_structured_content,
         free_structure=revision.has_free_structure,
+        icons=revision.has_icons,
         tasks=TASKS_EXTENSION in extensions if revision.stateless else revision.has_tasks,
         retries=revision.stateless,
         apps=APPS_EXTENSION in extensions,

@@ -44,28 +44,22 @@ def downgrade_result(method: str, result: Raw, abilities: Abilities) -> Raw:
     return result
 
 
-def downgrade_definition(raw: bytes, *, structured: bool, free: bool = True, tasks: bool = False) -> bytes:
-    """A tool's definition, an object, without the members that a client cannot use; `raw` itself if it has none.
+def downgrade_definition(raw: bytes, *, icons: bool, structured: bool = True, tasks: bool = True) -> bytes:
+    """A definition, an object, without the members that a client cannot use; `raw` itself if it has none.
 
     Args:
-        structured: the client reads structured content; otherwise `outputSchema` is left out.
-        free: structured content may be of any type; otherwise only a schema of type object is kept.
-        tasks: the client is served tasks; otherwise `execution` is left out.
+        icons: the revision has icons. Some clients of the revision before refuse a list with `sizes` in them (measured:
+            TypeScript SDK 1.18).
+        structured: of a tool: the client reads structured content; otherwise `outputSchema` is left out.
+        tasks: of a tool: the client is served tasks; otherwise `execution` is left out.
     """
-    unwanted = ('"outputSchema"',) if tasks else ('"execution"', '"outputSchema"')
-    if not may_contain_word(raw, *unwanted):
+    wanted = {"icons": icons, "outputSchema": structured, "execution": tasks}
+    unwanted = [name for name, is_wanted in wanted.items() if not is_wanted]
+    if not unwanted or not may_contain_word(raw, *(f'"{name}"' for name in unwanted)):
         return raw
     found = members(raw)
-    kept = dict(found)
-    if not tasks:
-        kept.pop("execution", None)
-    if not structured or not (free or _is_of_objects(found.get("outputSchema"))):
-        kept.pop("outputSchema", None)
+    kept = {name: each for name, each in found.items() if name not in unwanted}
     return raw if len(kept) == len(found) else bytes(encode_object(kept))
-
-
-def _is_of_objects(schema: Raw | None) -> bool:
-    return schema is not None and _text_of(_members_or_none(schema), "type") == "object"
 
 
 def _kinds(abilities: Abilities) -> tuple[tuple[str, bool], ...]:

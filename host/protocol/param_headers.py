@@ -21,6 +21,7 @@ from msgspec import Raw
 from host.errors import HeaderMismatch, InvalidParams
 from host.jsonrpc.raw import is_object, members, pick, string
 from host.jsonrpc.strict import count_tokens
+from host.protocol.json_schema import SUBSCHEMA, SUBSCHEMA_LISTS, SUBSCHEMA_MAPS
 from host.protocol.methods import TARGETED
 from host.protocol.versions import Revision
 
@@ -153,18 +154,6 @@ def _no_number(text: str) -> None:
     """Discard a number: annotations have none, and a number may have any size."""
 
 
-# Keywords of JSON Schema 2020-12 and of earlier drafts whose value is one schema, a list of them, or one for each name.
-_SUBSCHEMA = frozenset(
-    (
-        *("items", "additionalItems", "unevaluatedItems", "contains", "propertyNames", "contentSchema"),
-        *("additionalProperties", "unevaluatedProperties", "not", "if", "then", "else"),
-    )
-)
-_SUBSCHEMA_LISTS = frozenset(("items", "prefixItems", "allOf", "anyOf", "oneOf"))
-_SUBSCHEMA_MAPS = frozenset(
-    ("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions")
-)
-
 _Path = tuple[str, ...] | None
 """The properties that lead to a schema; None if it is reached through any other keyword."""
 
@@ -184,12 +173,12 @@ def _annotated(root: object) -> Iterator[tuple[_Path, dict[str, object]]]:
 
 
 def _inside(path: _Path, keyword: str, inner: object) -> Iterator[tuple[_Path, object]]:
-    if isinstance(inner, dict) and keyword in _SUBSCHEMA_MAPS:
+    if isinstance(inner, dict) and keyword in SUBSCHEMA_MAPS:
         for name, each in inner.items():
             yield ((*path, name) if path is not None and keyword == "properties" else None), each
-    elif isinstance(inner, dict) and keyword in _SUBSCHEMA:
+    elif isinstance(inner, dict) and keyword in SUBSCHEMA:
         yield None, inner
-    elif isinstance(inner, list) and keyword in _SUBSCHEMA_LISTS:
+    elif isinstance(inner, list) and keyword in SUBSCHEMA_LISTS:
         yield from ((None, each) for each in inner)
 
 

@@ -52,6 +52,8 @@ class Revision(Struct, frozen=True):
     has_choice_schemas: bool
     """A form names its `mode` and may have titled choices (`oneOf`, `anyOf`), multiple choices, and defaults of all
     types (2025-11-25, "Requested Schema")."""
+    has_icons: bool
+    """Entries may have `icons` (2025-11-25, "Icons")."""
     has_tasks: bool
     """Tasks are part of the revision (2025-11-25, "Tasks"); in 2026-07-28 they are an extension."""
 
@@ -72,6 +74,7 @@ _2024_11_05 = Revision(
     has_url_elicitation=False,
     has_sampling_tools=False,
     has_choice_schemas=False,
+    has_icons=False,
     has_tasks=False,
 )
 _2025_03_26 = replace(
@@ -98,6 +101,7 @@ _2025_11_25 = replace(
     has_url_elicitation=True,
     has_sampling_tools=True,
     has_choice_schemas=True,
+    has_icons=True,
     has_tasks=True,
 )
 _2026_07_28 = replace(

@@ -11,7 +11,9 @@ import os
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
 import trio
 from msgspec import Raw
@@ -20,13 +22,15 @@ from host.catalog import Entry, KindSnapshot, ServerEntries
 from host.errors import InvalidParams
 from host.exchange import Answered, Caller, Exchange
 from host.jsonrpc.raw import encode, string
+from host.jsonrpc.strict import is_heavy
 from host.protocol.abilities import Abilities
+from host.protocol.definitions import adapted
 from host.protocol.downgrade import downgrade_definition
 from host.protocol.methods import Kind, ListMethod
 from host.protocol.stateless import STALE, Freshness, common_freshness
 from host.protocol.tasks import with_support
 from host.seal import InvalidSeal, Seal
-from host.slices import Steps, run_inline
+from host.slices import Steps, in_worker, run_inline
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams
 
@@ -128,7 +132,7 @@ class Lists:
         If the lists change faster than a view can be rendered, it is the newest one since an entry was last hidden: it
         may be out of date, but shows no hidden entry.
         """
-        key = (caller.endpoint, kind, _tool_format(caller.abilities))
+        key = (caller.endpoint, kind, _form(caller.abilities))
         views = self._views.setdefault(key, deque(maxlen=MAX_PAST_VIEWS))
         attempts = 0
         while True:
@@ -153,7 +157,7 @@ class Lists:
 
     def last_view(self, caller: Caller, kind: Kind) -> View | None:
         """The newest view that was rendered for callers with the same endpoint and abilities."""
-        views = self._views.get((caller.endpoint, kind, _tool_format(caller.abilities)))
+        views = self._views.get((caller.endpoint, kind, _form(caller.abilities)))
         return views[-1] if views else None
 
     def _build_view(self, snapshot: KindSnapshot, key: _Key) -> Steps[View]:
@@ -177,18 +181,25 @@ class Lists:
             yield None
         return View(snapshot.version, tuple(definitions), digest.digest())
 
-    def _render_part(self, part: ServerEntries, kind: Kind, form: _ToolFormat, outward: bool) -> Steps[_RenderedPart]:
+    def _render_part(self, part: ServerEntries, kind: Kind, form: _Form, outward: bool) -> Steps[_RenderedPart]:
         entries: list[Entry] = []
         definitions: list[bytes] = []
         digest = hashlib.sha256()
         for entry in part.visible:
             yield None
+            # 2026-07-28, "Custom Headers from Tool Parameters": clients leave out tools whose headers are invalid.
+            if form.stateless and entry.param_headers is None:
+                continue
             definition = entry.exported if outward else entry.definition
-            if kind is Kind.TOOL:
-                # 2026-07-28, "Custom Headers from Tool Parameters": clients leave out tools whose headers are invalid.
-                if form[-1] and entry.param_headers is None:
+            if (misfit := entry.misfit) is not None:
+                if (misfit.stateless if form.stateless else misfit.handshake) is not None:
                     continue
-                definition = _render_definition(entry, definition, form)
+                adapt = partial(adapted, stateless=form.stateless)
+                if is_heavy(definition):
+                    definition = yield from in_worker(adapt, kind, definition)
+                else:
+                    definition = adapt(kind, definition)
+            definition = _render_definition(entry, definition, form)
             entries.append(entry)
             definitions.append(definition)
             digest.update(b"%d:" % len(definition))
@@ -222,7 +233,7 @@ class Lists:
 
     def _cursor_binding(self, caller: Caller, kind: Kind) -> bytes:
         """The caller and the list that a cursor is bound to."""
-        bound = [caller.endpoint, caller.identity, kind.value, _tool_format(caller.abilities)]
+        bound = [caller.endpoint, caller.identity, kind.value, _form(caller.abilities)]
         return self._lifetime_mark + bytes(encode(bound))
 
     def _open_cursor(self, caller: Caller, kind: Kind, cursor: Raw) -> tuple[View, int, bool]:
@@ -233,25 +244,33 @@ class Lists:
         except (InvalidSeal, ValueError):
             raise InvalidParams("the cursor is not valid here; list again from the start") from None
         version, start, public = (int(part) for part in place.split(b"."))
-        for view in self._views.get((caller.endpoint, kind, _tool_format(caller.abilities)), ()):
+        for view in self._views.get((caller.endpoint, kind, _form(caller.abilities)), ()):
             snapshot = self._catalog.snapshot(kind, stateless=caller.abilities.retries)
             if view.version == version >= snapshot.last_narrowed:
                 return view, start, bool(public)
         raise InvalidParams("the list has changed since this cursor was given; list again from the start")
 
 
-_Key = tuple[str | None, Kind, "_ToolFormat"]
+_Key = tuple[str | None, Kind, "_Form"]
 """The key of a view: endpoint, kind and form."""
 
-_ToolFormat = tuple[bool, bool, bool, bool]
-"""The forms of a tool's definition that a caller can read: with structured content; with structured content of any
-type; with tasks; and whether tools that cannot be called over stateless HTTP are left out."""
+
+class _Form(NamedTuple):
+    """The form of definitions that a caller can read."""
+
+    structured: bool
+    """With the schema of structured content."""
+    icons: bool
+    tasks: bool
+    """With the support of tasks. A stateless caller declares tasks in each request, and its tools do not mention
+    them."""
+    stateless: bool
+    """As clients of this era accept it, and without tools that cannot be called over stateless HTTP."""
 
 
-def _tool_format(abilities: Abilities) -> _ToolFormat:
-    # A stateless caller declares tasks in each request, and its tools do not mention them.
+def _form(abilities: Abilities) -> _Form:
     stateless = abilities.retries
-    return abilities.structured_content, abilities.free_structure, abilities.tasks and not stateless, stateless
+    return _Form(abilities.structured_content, abilities.icons, abilities.tasks and not stateless, stateless)
 
 
 def _page(definitions: Sequence[bytes], start: int) -> Sequence[bytes]:
@@ -265,8 +284,9 @@ def _page(definitions: Sequence[bytes], start: int) -> Sequence[bytes]:
     return definitions[start:end]
 
 
-def _render_definition(entry: Entry, definition: bytes, form: _ToolFormat) -> bytes:
-    structured, free, tasks, _ = form
-    if tasks:  # Colonnade makes the task itself if only the server requires one
+def _render_definition(entry: Entry, definition: bytes, form: _Form) -> bytes:
+    if entry.kind is not Kind.TOOL:
+        return downgrade_definition(definition, icons=form.icons)
+    if form.tasks:  # Colonnade makes the task itself if only the server requires one
         definition = with_support(definition, optional=entry.may_be_task)
-    return downgrade_definition(definition, structured=structured, free=free, tasks=tasks)
+    return downgrade_definition(definition, icons=form.icons, structured=form.structured, tasks=form.tasks)

@@ -26,6 +26,7 @@ from host.jsonrpc.strict import has_more_tokens, is_heavy
 from host.memory import Holding, OverBudget, Use, server_owner
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.policy.definitions import PreparedListing
+from host.protocol.definitions import describe_unfit
 from host.protocol.known_members import why_ambiguous
 from host.protocol.methods import LIST_METHODS, Kind, ListMethod
 from host.protocol.stateless import STALE, Freshness, common_freshness
@@ -110,7 +111,9 @@ class CatalogSync:
         self._published: dict[Kind, tuple[bytes, int]] = {}
         """Digest of the definitions that were published, and the epoch of the policy then."""
         self.left_out: dict[Kind, list[str]] = {}
-        """Descriptions of the definitions that clients could not parse, or not all alike, with the reason."""
+        """Descriptions of the definitions that clients could not read, or not all alike, with the reason."""
+        self._unreadable: dict[Kind, list[str]] = {}
+        """Those of them that are not published."""
         self._problems: dict[Kind, Sequence[str]] = {}
         """Sentences about the last reading of each list: why it failed, or what is wrong with its pages."""
         self._answered: set[Kind] = set()
@@ -383,8 +386,26 @@ class CatalogSync:
             stateless=self._stateless,
         )
         if changed is not None and self._is_current():
+            self._name_unfit(kind)
             self._on_published(kind)
         return changed
+
+    def _name_unfit(self, kind: Kind) -> None:
+        """Name the published entries that clients of an era are not shown."""
+        entries = self._catalog.unfit(self._server, kind, stateless=self._stateless)
+        unfit = [
+            describe_unfit(f"the {kind.value} {excerpt(entry.inward)!r}", entry.misfit)
+            for entry in entries
+            if entry.misfit is not None
+        ]
+        self.left_out[kind] = self._unreadable.get(kind, []) + unfit
+        self._report_left_out(kind, "clients would refuse the whole list", unfit)
+
+    def _report_left_out(self, kind: Kind, why: str, left_out: list[str]) -> None:
+        if left_out:
+            more = f", and {len(left_out) - MAX_NAMED} more" if len(left_out) > MAX_NAMED else ""
+            text = f"left out because {why}: {', '.join(left_out[:MAX_NAMED])}{more}"
+            self._journal.note(EntryOmitted(self._server, text, f"{why} {kind.value}"))
 
     def _on_displaced(self, kind: Kind) -> None:
         """Handle the loss of this list, whose memory other servers need: it has to be read again."""
@@ -426,12 +447,8 @@ class CatalogSync:
                 problems.add(f"{label} is left out: {why}")
                 continue
             definitions.append(Definition(name, one_line(bytes(raw)), self._may_be_task(listing.kind, raw)))
-        self.left_out[listing.kind] = unreadable
-        if unreadable:
-            more = f", and {len(unreadable) - MAX_NAMED} more" if len(unreadable) > MAX_NAMED else ""
-            named = ", ".join(unreadable[:MAX_NAMED])
-            text = f"left out because clients could not parse it, or not all alike: {named}{more}"
-            self._journal.note(EntryOmitted(self._server, text, f"unreadable {listing.kind.value}"))
+        self._unreadable[listing.kind] = self.left_out[listing.kind] = unreadable
+        self._report_left_out(listing.kind, "clients could not parse it, or not all alike", unreadable)
         name_counts = Counter(definition.name for definition in definitions)
         for name, count in name_counts.items():
             yield None

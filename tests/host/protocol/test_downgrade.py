@@ -258,66 +258,39 @@ TOOL = b'{"name":"t","execution":{"taskSupport":"optional"},"inputSchema":{"type
 
 def test_no_tool_offers_tasks() -> None:
     """(rule 60)"""
-    found = downgrade_definition(TOOL, structured=True)
+    found = downgrade_definition(TOOL, icons=True, tasks=False)
     assert found == b'{"name":"t","inputSchema":{"type": "object"},"outputSchema":{"x": 1.0}}'
     escaped = TOOL.replace(b'"execution"', b'"\\u0065xecution"')
-    assert downgrade_definition(escaped, structured=True) == found
+    assert downgrade_definition(escaped, icons=True, tasks=False) == found
 
 
 def test_a_tool_promises_no_structure_to_those_who_do_not_know_it() -> None:
     """(rule 61)"""
-    assert downgrade_definition(TOOL, structured=False) == b'{"name":"t","inputSchema":{"type": "object"}}'
+    found = downgrade_definition(TOOL, icons=True, structured=False, tasks=False)
+    assert found == b'{"name":"t","inputSchema":{"type": "object"}}'
 
 
 @pytest.mark.parametrize("structured", [True, False])
 def test_who_is_served_tasks_is_told_which_tools_take_them(structured: bool) -> None:
     """(rule 60)"""
     expected = TOOL if structured else TOOL.replace(b',"outputSchema":{"x": 1.0}', b"")
-    assert downgrade_definition(TOOL, structured=structured, tasks=True) == expected
+    assert downgrade_definition(TOOL, icons=True, structured=structured) == expected
 
 
-def output(schema: bytes) -> bytes:
-    return b'{"name":"t", "outputSchema": %b,"inputSchema":{"type": "object"}}' % schema
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        b"true",
-        b"{}",
-        b'{"type":"array"}',
-        b'{"type":["object"]}',
-        b'{"anyOf":[{"type":"object"}]}',
-        b'{"type":"\\ud83d"}',
-        b"null",
-    ],
-)
-def test_a_tool_promises_objects_to_those_who_know_nothing_else(schema: bytes) -> None:
-    """(rule 62)"""
-    raw = output(schema)
-    without = b'{"name":"t","inputSchema":{"type": "object"}}'
-    assert downgrade_definition(raw, structured=True, free=False) == without
-    assert downgrade_definition(raw.replace(b'"output', b'"\\u006futput'), structured=True, free=False) == without
-    assert downgrade_definition(raw, structured=True, free=True) is raw
-    assert downgrade_definition(raw, structured=False, free=True) == without
-
-
-@pytest.mark.parametrize("schema", [b'{"type": "object"}', b'{"x":[],"type":"\\u006fbject"}'])
-def test_a_promise_of_objects_is_kept(schema: bytes) -> None:
-    """(rule 62)"""
-    raw = output(schema)
-    assert downgrade_definition(raw, structured=True, free=False) is raw
+def test_icons_are_for_revisions_that_have_them() -> None:
+    raw = b'{"uri": "x:1","name":"r","icons":[{"src":"https://x/y.png","sizes":["48x48"]}]}'
+    assert downgrade_definition(raw, icons=True) is raw
+    assert downgrade_definition(raw, icons=False) == b'{"uri":"x:1","name":"r"}'
 
 
 @pytest.mark.parametrize(
     "raw",
     [
-        b'{ "name":"t", "inputSchema":{"properties":{"execution":{},"outputSchema":{}}} }',
+        b'{ "name":"t", "inputSchema":{"properties":{"execution":{},"outputSchema":{},"icons":{}}} }',
         b'{ "name":"t", "description":"\\u0061 execution" }',
         b'{ "name":"t" }',
     ],
 )
-@pytest.mark.parametrize("structured", [True, False])
-def test_a_definition_with_nothing_to_lose_keeps_every_byte(raw: bytes, structured: bool) -> None:
-    assert downgrade_definition(raw, structured=structured) is raw
-    assert downgrade_definition(raw, structured=structured, free=False, tasks=True) is raw
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_definition_with_nothing_to_lose_keeps_every_byte(raw: bytes, wanted: bool) -> None:
+    assert downgrade_definition(raw, icons=wanted, structured=wanted, tasks=wanted) is raw
