@@ -241,6 +241,19 @@ class EntryOmitted:
 
 
 @dataclass(frozen=True, slots=True)
+class ListsSlowed:
+    """The lists of a server change so often that they are not read at each change, but about every `interval`
+    seconds."""
+
+    severity: ClassVar = Severity.WARNING
+    server: str
+    interval: float
+
+    def __str__(self) -> str:
+        return f"{self.server}: {slow_reading(self.interval)}"
+
+
+@dataclass(frozen=True, slots=True)
 class ServerRequestRefused:
     """A server wanted to ask a client something, and was refused."""
 
@@ -512,6 +525,7 @@ Event = (
     | InstanceFailed
     | MessageDropped
     | EntryOmitted
+    | ListsSlowed
     | ServerRequestRefused
     | AttemptRefused
     | AttemptsUnnamed
@@ -575,6 +589,12 @@ class Journal:
     def last_output(self) -> int:
         """The number of the last line of any server."""
         return self._output_count
+
+
+def slow_reading(interval: float) -> str:
+    """How often the changing lists of a server are read, and why not at each change."""
+    every = f"{max(interval, 1.0):.0f} s"
+    return f"its lists are read every {every} only, because they change often and take long to compare"
 
 
 def excerpt(text: str | bytes) -> str:

@@ -51,6 +51,8 @@ class WorkerCall(Waiting, Generic[T]):
 
 
 Steps: TypeAlias = Generator[Waiting | None, None, T]
+Charge: TypeAlias = Callable[[float], None]
+"""Takes processor seconds that were used."""
 
 
 class Slices:
@@ -60,17 +62,24 @@ class Slices:
     def __init__(self) -> None:
         self._turn = trio.Lock()
 
-    async def run(self, steps: Steps[T]) -> T:
-        """Run the work to its end and return its result. No checkpoint lies between its end and the return."""
+    async def run(self, steps: Steps[T], charge: Charge | None = None) -> T:
+        """Run the work to its end and return its result. No checkpoint lies between its end and the return.
+
+        Args:
+            charge: called with the processor seconds of each slice, not counting what other processes do.
+        """
         while True:
             async with self._turn:
-                began = time.perf_counter()
+                began, used = time.perf_counter(), time.thread_time() if charge is not None else 0.0
                 try:
                     while (waiting := next(steps)) is None and time.perf_counter() < began + SLICE:
                         pass
                 except StopIteration as end:
                     done: T = end.value
                     return done
+                finally:
+                    if charge is not None:
+                        charge(time.thread_time() - used)
                 for _ in range(int((time.perf_counter() - began) / SLICE) - 1):
                     await trio.lowlevel.checkpoint()
             if waiting is not None:

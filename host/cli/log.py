@@ -19,6 +19,7 @@ from host.journal import (
     InstanceFailed,
     InternalError,
     Journal,
+    ListsSlowed,
     LoginFailed,
     MessageDropped,
     OutputLine,
@@ -135,6 +136,8 @@ def _cause(event: Event) -> tuple[str, ...]:
             return server, cause
         case AttemptRefused(server, attempt):
             return server, attempt.reason
+        case ListsSlowed(server):
+            return server, "slow"
         case RuleUnused(server, rule):
             return server, rule
         case ServerRequestRefused(server, request, why):

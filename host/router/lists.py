@@ -96,8 +96,8 @@ class Lists:
         """
         caller = exchange.caller
         await self._upstreams.wait_listed(caller.endpoint, stateless=caller.abilities.retries)
-        if "cursor" not in exchange.params and self._upstreams.are_old(caller.endpoint, caller):
-            await self._upstreams.reread(caller.endpoint, caller)
+        if "cursor" not in exchange.params and self._upstreams.are_old(caller.endpoint, caller, (listing.kind,)):
+            await self._upstreams.reread(caller.endpoint, caller, changed=(listing.kind,))
         view, start = await self.view(caller, listing.kind), 0
         freshness = self._freshness(caller, listing.kind)
         if "cursor" in exchange.params:

@@ -75,57 +75,61 @@ class Restarts:
         return delay if self.may_start(now + delay) else MAX_DELAY * (1.0 + 0.2 * jitter)
 
 
-MIN_PAUSE = 0.05
-MAX_PAUSE = 10.0
-"""Longest wait, in seconds, while a server keeps announcing changes of lists that do not change."""
-READ_SHARE = 4.0
-"""After a reading, the next one waits so many times as long as the reading took."""
-CALM_AFTER = 5.0
-"""Changes that do not delay the next reading."""
-MAX_FLAPPING_PAUSE = 300.0
-"""Longest wait, in seconds, while lists keep changing."""
-HALF_LIFE = 900.0
-"""Seconds after which a change counts half."""
+READ_SHARE = 0.03
+"""Processor seconds that reading the lists of one server may take in a second. With what is not charged (storing,
+rendering for each kind of client, notifying) all of it stays below a twentieth of a processor."""
+READ_CREDIT = 0.2
+"""Processor seconds that readings may take beyond that at once. Lists of some hundred tools take 0.01 s to read, so a
+server may change them many times in a row."""
+AWAITED_SHARE = 0.2
+MAX_AWAITED_PAUSE = 10.0
+"""Share for readings that a call waits for, and longest wait, in seconds, since the reading before began."""
+MIN_SPACING = 0.25
+"""Seconds between the beginnings of two readings of announced lists."""
 
 
 @dataclass
-class Pace:
-    """Rate of reading the lists of one server: at once if the last reading was long ago, ever slower while the server
-    keeps announcing changes. After CALM_AFTER changes the wait doubles with each change; lists that keep changing are
-    read some thirty times an hour. One object for all connections of the server: otherwise a server could end its
-    connection to be read at once."""
+class ReadingBudget:
+    """Processor time for reading and comparing the lists of one server. A server may change its lists as often as it
+    likes: the work is limited, so lists that cost little are read at each change. One object for all connections of the
+    server: otherwise a server could end its connection, or change its era, to be read at once."""
 
-    wait: float = MIN_PAUSE
-    changes: float = 0.0
+    owed: float = 0.0
+    """Processor seconds above the share, at the time `counted_at`."""
     counted_at: float = 0.0
-    last_read: float = -math.inf
-    """Time of the last reading."""
+    cost: float = 0.0
+    """Processor seconds of the reading in progress, or of the last one."""
+    began: float = -math.inf
+    """Time at which it began."""
+    is_first: bool = True
+    """No reading has ended yet: a server may be listed once, however long its lists are."""
 
-    def next_waits(self, now: float, *, read_seconds: float) -> tuple[float, float]:
-        """Seconds to wait before the next reading: if a request waits for the lists, and otherwise.
+    def charge(self, now: float, seconds: float) -> None:
+        """Charge processor time."""
+        self.owed, self.counted_at = self._owed(now) + seconds, now
+        self.cost += seconds
 
-        Args:
-            read_seconds: duration of the last reading.
-        """
-        quiet = now - self.last_read > 2 * self.wait + 1.0
-        self.wait = MIN_PAUSE if quiet else min(self.wait * 2, MAX_PAUSE)
-        min_wait = max(MIN_PAUSE, min(read_seconds * READ_SHARE, MAX_PAUSE) - (now - self.last_read))
-        return min_wait, max(self.wait, self.flapping_pause(now), min_wait)
+    def begin(self, now: float) -> None:
+        """Begin a reading. One that is begun before `free_at`, because a call waits for it, is not made up for later:
+        calls could otherwise keep lists from being read for hours."""
+        self.owed, self.counted_at = min(self._owed(now), READ_CREDIT), now
+        self.cost, self.began = 0.0, now
 
-    def flapping_pause(self, now: float) -> float:
-        """Seconds until lists that keep changing may be read again; 0 or less if they may be read now."""
-        changes = self._decayed_changes(now)
-        if changes <= CALM_AFTER:
-            return 0.0
-        flapping: float = min(2.0 ** (changes - CALM_AFTER), MAX_FLAPPING_PAUSE)
-        return flapping - (now - self.last_read)
+    def end(self, now: float) -> None:
+        """End a reading."""
+        if self.is_first:
+            self.owed, self.counted_at, self.is_first = 0.0, now, False
 
-    def on_read(self, now: float, *, changed: bool) -> None:
-        """Record a reading. `changed`: the lists differ from the last reading; ignored for the first one."""
-        if changed and self.last_read > -math.inf:
-            self.changes, self.counted_at = self._decayed_changes(now) + 1.0, now
-        self.last_read = now
+    def free_at(self, now: float, *, awaited: bool = False) -> float:
+        """The time, not before `now`, from which on lists may be read again. `awaited`: a call waits for them."""
+        at = now + max(self._owed(now) - READ_CREDIT, 0.0) / READ_SHARE
+        pause = min(self.cost / AWAITED_SHARE, MAX_AWAITED_PAUSE)
+        return max(now, min(at, self.began + pause)) if awaited else at
 
-    def _decayed_changes(self, now: float) -> float:
-        forgotten: float = 0.5 ** ((now - self.counted_at) / HALF_LIFE)
-        return min(self.changes, 64.0) * forgotten
+    @property
+    def interval(self) -> float:
+        """Seconds between two readings that cost as much as the last one, if its lists change all the time."""
+        return max(self.cost / READ_SHARE, MIN_SPACING)
+
+    def _owed(self, now: float) -> float:
+        return max(self.owed - (now - self.counted_at) * READ_SHARE, 0.0)

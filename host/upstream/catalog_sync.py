@@ -18,7 +18,7 @@ import trio
 from msgspec import Raw
 
 from host.catalog import Definition, FreshnessHint, ServerEntries, param_headers_in
-from host.journal import EntryOmitted, excerpt
+from host.journal import EntryOmitted, ListsSlowed, excerpt, slow_reading
 from host.jsonrpc.messages import METHOD_NOT_FOUND
 from host.jsonrpc.raw import members, one_line, pick, string
 from host.jsonrpc.readable import why_unreadable
@@ -31,8 +31,8 @@ from host.protocol.known_members import why_ambiguous
 from host.protocol.methods import LIST_METHODS, Kind, ListMethod
 from host.protocol.stateless import STALE, Freshness, common_freshness
 from host.protocol.tasks import Support, task_support
-from host.slices import Steps, in_worker
-from host.upstream.backoff import READ_SHARE, Pace
+from host.slices import Charge, Steps, in_worker
+from host.upstream.backoff import MIN_SPACING, ReadingBudget
 from host.upstream.client import Client
 from host.upstream.pages import read_list
 from host.upstream.runtime import Runtime
@@ -48,6 +48,14 @@ READ_TIMEOUT = 30.0
 INITIAL_RETRY_DELAY = 2.0
 MAX_RETRY_DELAY = 60.0
 """First and longest delay, in seconds, before a list that could not be read is tried again."""
+RECEIVING = 20e-9
+"""Processor seconds that receiving and splitting a page takes for each byte, here and in a worker process."""
+MIN_PAUSE = 0.05
+"""Seconds between an announcement and the reading, in which more may come."""
+SLOW_AFTER = 2.0
+"""Seconds that a changed list may wait for its reading until that is told."""
+READ_SHARE = 4.0
+"""After a reading of old lists, the next one waits so many times as long as the reading took."""
 MAX_AGE = 5.0
 """Seconds after which a list whose changes are not announced is old, and that lie between two readings of old lists."""
 
@@ -62,7 +70,7 @@ class CatalogSync:
     """Keeps the visible lists of one connected server in the catalog.
 
     Args:
-        pace: shared by all connections of the server.
+        budget: shared by all connections of the server.
         on_published: called with the kind after each list that was read.
         is_current, is_alone: see `publish_list`.
     """
@@ -71,7 +79,7 @@ class CatalogSync:
         self,
         client: Client,
         runtime: Runtime,
-        pace: Pace,
+        budget: ReadingBudget,
         on_published: Callable[[Kind], object] = lambda kind: None,
         is_current: Callable[[], bool] = lambda: True,
         is_alone: Callable[[], bool] = lambda: True,
@@ -95,7 +103,11 @@ class CatalogSync:
         self._wake = trio.Event()
         self._read_now = trio.Event()
         self._read_waiters = trio.lowlevel.ParkingLot()
-        self._pace = pace
+        self._budget = budget
+        self._began = -math.inf
+        """Time at which the last reading of marked lists began."""
+        self._is_slow = False
+        """Announced changes wait for the budget."""
         self._now = trio.lowlevel.current_clock().current_time  # in fewer steps than trio.current_time
         self._old_at = math.inf
         """Time from which on a list is old whose changes the server does not announce, and may be read."""
@@ -121,8 +133,12 @@ class CatalogSync:
 
     @property
     def problems(self) -> list[str]:
-        """Sentences about lists that could not be read, or have something wrong with their pages."""
-        return [each for kind in Kind for each in self._problems.get(kind, ())]
+        """Sentences about lists that could not be read, have something wrong with their pages, or are not read at each
+        change."""
+        found = [each for kind in Kind for each in self._problems.get(kind, ())]
+        if self._is_slow and not self._is_calm(self._now()):
+            found.append(slow_reading(self._budget.interval))
+        return found
 
     def check_any_listed(self) -> None:
         """Check that the server has returned some list, or that entries of it are known.
@@ -164,6 +180,16 @@ class CatalogSync:
                     self._read_now.set()
                 await self._read_waiters.park()
 
+    async def wait_for_changes(self, kinds: Iterable[Kind], at_most: float) -> None:
+        """Wait for readings of these lists that are in progress, or begin within `at_most` seconds because a change was
+        announced. Makes none begin sooner."""
+        for kind in kinds:
+            now = self._now()
+            is_due = kind in self._marked and self._reading_due_at(now) <= now + at_most
+            needed = self._reads_started[kind] + is_due
+            while self._reads_finished[kind] < needed and not self._is_closed:
+                await self._read_waiters.park()
+
     @property
     def has_old_lists(self) -> bool:
         """Whether a list is old whose changes the server does not announce, and may be read."""
@@ -191,6 +217,7 @@ class CatalogSync:
                 await self._reread.wait()
                 self._reread = trio.Event()
                 began = trio.current_time()
+                self._budget.begin(began)
                 # Also those that will be old before the next reading may begin.
                 old = {kind for kind, until in self._aging().items() if until < began + MAX_AGE}
                 due, self._missed = (old | self._missed) - self._failed, set()
@@ -199,7 +226,8 @@ class CatalogSync:
                         nursery.start_soon(self.read, kind)
                 if due & self._failed:
                     self._wake.set()
-                self._next_rereading = began + max(MAX_AGE, (trio.current_time() - began) * READ_SHARE)
+                now = trio.current_time()
+                self._next_rereading = max(began + max(MAX_AGE, (now - began) * READ_SHARE), self._budget.free_at(now))
                 self._end_rereading()
         finally:
             self._end_rereading()
@@ -225,23 +253,20 @@ class CatalogSync:
         }
 
     async def read_all(self) -> None:
-        """Read all lists once, concurrently. If the lists of the server keep changing, they are only marked, and read
-        when the pace permits: the entries of the former connection stay, and `wait_until_read` waits for the
+        """Read all lists once, concurrently. If the budget is used up, because they were read often, they are only
+        marked, and read when it permits: the entries of the former connection stay, and `wait_until_read` waits for the
         reading."""
-        if self._pace.flapping_pause(trio.current_time()) > 0:
+        now = trio.current_time()
+        if self._budget.free_at(now) > now:
             self._mark(set(Kind))  # also kinds that the server does not offer any more
             return
-        changed: list[bool] = []
-
-        async def read(kind: Kind) -> None:
-            changed.append(await self.read(kind))
-
+        self._budget.begin(now)
         try:
             async with trio.open_nursery() as nursery:
                 for kind in Kind:
-                    nursery.start_soon(read, kind)
+                    nursery.start_soon(self.read, kind)
         finally:  # also if the connection ended meanwhile: the lists that were read by then are published
-            self._pace.on_read(trio.current_time(), changed=any(changed))
+            self._budget.end(trio.current_time())
 
     async def run(self) -> None:
         """Read lists again, until cancelled: those that are marked, are old, or could not be read."""
@@ -251,28 +276,22 @@ class CatalogSync:
 
     async def _read_marked(self) -> None:
         """Read marked lists, and lists that could not be read, until cancelled."""
-        took, retry_delay = 0.0, INITIAL_RETRY_DELAY
+        retry_delay = INITIAL_RETRY_DELAY
         try:
             while True:
                 with trio.move_on_after(retry_delay if self._failed else math.inf):
                     await self._wake.wait()
-                min_wait, wait = self._pace.next_waits(trio.current_time(), read_seconds=took)
-                await trio.sleep(min_wait)
-                with trio.move_on_after(wait - min_wait):
-                    await self._read_now.wait()
+                await self._wait_until_due()
                 self._wake, self._read_now = trio.Event(), trio.Event()
                 had_failed, due = bool(self._failed), self._marked | self._failed
                 self._marked, self._failed = set(), set()
                 self._reads_started.update(due)
-                began, changed = trio.current_time(), False
-                try:
-                    for kind in sorted(due, key=lambda kind: kind.value):
-                        changed = await self.read(kind) or changed
-                        self._reads_finished[kind] += 1
-                        self._read_waiters.unpark_all()
-                finally:  # see `read_all`
-                    self._pace.on_read(trio.current_time(), changed=changed)
-                took = trio.current_time() - began
+                self._began = trio.current_time()
+                self._budget.begin(self._began)
+                for kind in sorted(due, key=lambda kind: kind.value):
+                    await self.read(kind)
+                    self._reads_finished[kind] += 1
+                    self._read_waiters.unpark_all()
                 retry_delay = (
                     min(2 * retry_delay, MAX_RETRY_DELAY) if had_failed and self._failed else INITIAL_RETRY_DELAY
                 )
@@ -280,18 +299,52 @@ class CatalogSync:
             self._is_closed = True
             self._read_waiters.unpark_all()
 
-    async def read(self, kind: Kind) -> bool:
-        """Read one list and publish it. Returns whether it has changed. If it cannot be read, the former entries stay,
-        and the reading is tried again."""
+    async def _wait_until_due(self) -> None:
+        """Wait until marked lists may be read: MIN_PAUSE, in which other announcements may come, and as long as the
+        budget says."""
+        now = trio.current_time()
+        earliest = now + MIN_PAUSE
+        self._note_speed(now, self._reading_due_at(now))
+        while True:
+            now, awaited = trio.current_time(), self._read_now.is_set()
+            at = max(earliest, self._reading_due_at(now, awaited=awaited))
+            if at <= now:
+                return
+            with trio.move_on_at(at):
+                if awaited:
+                    await trio.sleep_forever()
+                await self._read_now.wait()
+
+    def _reading_due_at(self, now: float, *, awaited: bool = False) -> float:
+        """The time from which on the budget permits the next reading of marked lists. `awaited`: a call waits."""
+        return max(self._began + MIN_SPACING, self._budget.free_at(now, awaited=awaited))
+
+    def _note_speed(self, now: float, due_at: float) -> None:
+        """Tell when changes begin to wait for the budget. A server that was calm for a while begins anew."""
+        if due_at > now + SLOW_AFTER and not self._is_slow:
+            self._is_slow = True
+            self._journal.note(ListsSlowed(self._server, self._budget.interval))
+        elif self._is_calm(now):
+            self._is_slow = False
+
+    def _is_calm(self, now: float) -> bool:
+        return now > self._began + 2 * self._budget.interval
+
+    def _charge(self, seconds: float) -> None:
+        self._budget.charge(self._now(), seconds)
+
+    async def read(self, kind: Kind) -> None:
+        """Read one list and publish it. If it cannot be read, the former entries stay, and the reading is tried
+        again."""
         async with self._locks[kind]:  # otherwise the older of two lists might be published last
-            changed = await self._read(kind)
-        if changed is None:
+            is_read = await self._read(kind)
+        if not is_read:
             self._failed.add(kind)
             self._catalog.expire_hint(self._server, kind, stateless=self._stateless)
         self._update_old_at()
-        return bool(changed)
 
-    async def _read(self, kind: Kind) -> bool | None:
+    async def _read(self, kind: Kind) -> bool:
+        """Read one list and publish it. Returns False if it could not be read or there is no memory for it."""
         listing = LIST_METHODS[kind]
         former, problems = self._problems.get(kind, ()), list[str]()
         if not self._negotiated.has_capability(kind):
@@ -301,6 +354,11 @@ class CatalogSync:
         reading = trio.CancelScope()
         holding = self._catalog.memory.hold(server_owner(self._server), Use.LISTS, drop=lambda: _drop(holding, reading))
         failure = ""
+
+        def take(size: int) -> None:
+            self._charge(size * RECEIVING)
+            holding.grow(size)
+
         try:
             with trio.fail_after(READ_TIMEOUT), holding, reading:
                 await read_list(
@@ -309,7 +367,7 @@ class CatalogSync:
                     raw_definitions,
                     hints,
                     problems.append,
-                    holding.grow,
+                    take,
                     cursors_may_be_empty=self._stateless,
                 )
             self._answered.add(kind)
@@ -334,7 +392,7 @@ class CatalogSync:
             if isinstance(lost, AuthNeeded) and lost.ends_connection:
                 self._client.peer.connection_lost(lost)  # the server lets anybody connect, and shows nothing
             if self._client.peer.ended.is_set():  # otherwise, over HTTP, a single exchange broke
-                return None
+                return False
             failure = f"{listing.method} failed: {lost}"
         self._problems[kind] = problems
         for what in problems:
@@ -346,35 +404,33 @@ class CatalogSync:
                 await self._publish_if_changed(listing, raw_definitions, FreshnessHint(STALE, began))
                 failure = f"{failure}; the {len(raw_definitions)} entries before that are listed"
             self._report_problem(failure, of=kind)
-            return None
+            return False
         if not reading.cancel_called:
             hint = FreshnessHint(common_freshness(hints) if self._stateless else STALE, began)
-            changed = await self._publish_if_changed(listing, raw_definitions, hint)
-            if changed is not None:
+            if await self._publish_if_changed(listing, raw_definitions, hint):
                 self._fresh_until[kind] = began + max(hint.freshness.ttl_ms / 1000, MAX_AGE)
-                return changed
+                return True
         listed = "the former entries stay" if is_listed else "none of its entries is listed"
         self._report_problem(f"{listing.method} needs more memory than there is (memory); {listed}", of=kind)
-        return None
+        return False
 
-    async def _publish_if_changed(
-        self, listing: ListMethod, raw_definitions: list[Raw], hint: FreshnessHint
-    ) -> bool | None:
-        """Publish a list that was read. One that is the same as before, under the same policy, only gets its hint."""
+    async def _publish_if_changed(self, listing: ListMethod, raw_definitions: list[Raw], hint: FreshnessHint) -> bool:
+        """Publish a list that was read. One that is the same as before, under the same policy, only gets its hint.
+        Returns False if there is no memory for it."""
         kind, policies = listing.kind, self._gate.policies
-        digest = await self._catalog.slices.run(_digest(raw_definitions))
+        digest = await self._catalog.slices.run(_digest(raw_definitions), self._charge)
         is_same = self._published.get(kind) == (digest, policies.epoch)
         if is_same and self._catalog.renew_hint(self._server, kind, hint, stateless=self._stateless):
-            return False
-        definitions = await self._catalog.slices.run(self._usable_definitions(listing, raw_definitions))
-        changed = await self._publish(kind, definitions, hint)
-        if changed is not None:
+            return True
+        definitions = await self._catalog.slices.run(self._usable_definitions(listing, raw_definitions), self._charge)
+        is_published = await self._publish(kind, definitions, hint)
+        if is_published:
             self._published[kind] = digest, policies.epoch
-        return changed
+        return is_published
 
-    async def _publish(self, kind: Kind, definitions: list[Definition], hint: FreshnessHint | None) -> bool | None:
+    async def _publish(self, kind: Kind, definitions: list[Definition], hint: FreshnessHint | None) -> bool:
         on_displaced = partial(self._on_displaced, kind)
-        changed = await publish_list(
+        is_published = await publish_list(
             self._runtime,
             self._server,
             kind,
@@ -383,12 +439,13 @@ class CatalogSync:
             on_displaced,
             self._is_current,
             self._is_alone,
+            self._charge,
             stateless=self._stateless,
         )
-        if changed is not None and self._is_current():
+        if is_published and self._is_current():
             self._name_unfit(kind)
             self._on_published(kind)
-        return changed
+        return is_published
 
     def _name_unfit(self, kind: Kind) -> None:
         """Name the published entries that clients of an era are not shown."""
@@ -479,40 +536,45 @@ async def publish_list(
     on_displaced: Callable[[], None],
     is_current: Callable[[], bool],
     is_alone: Callable[[], bool] = lambda: True,
+    charge: Charge | None = None,
     *,
     stateless: bool = False,
     remembered: bool = False,
-) -> bool | None:
-    """Publish what a server offers of one kind.
+) -> bool:
+    """Publish what a server offers of one kind. Returns False if there is no memory for it. Nothing is published if its
+    memory is taken away meanwhile, or the connection is not current any more.
 
     Gate and catalog are prepared first and take effect in one step without a checkpoint, so that no client sees an
-    entry whose definition the gate does not know. If the policy changes meanwhile, both are prepared again. Returns
-    whether the list has changed; None if there is no memory for it. Returns False if its memory is taken away
-    meanwhile, or the connection is not current any more.
+    entry whose definition the gate does not know. If the policy changes meanwhile, both are prepared again.
 
     Args:
         on_displaced: called when other servers need the memory of the list, which is not listed any more then.
         is_current: whether the server still has its place in the configuration.
         is_alone: whether the server has no connection of the other era; see `Catalog.publish`.
+        charge: see `Slices.run`.
         stateless: whether a stateless connection of the server offers this.
         remembered: see `Pins.prepare`.
     """
     policy, catalog = runtime.gate.definitions, runtime.catalog
     if not is_current():
-        return False
+        return True
     size = sum(len(each.raw) for each in definitions)
     holding = catalog.charge(server, kind, size, on_displaced, stateless=stateless)
     if holding is None:
-        return None
-    while True:
-        prepared, entries = await catalog.slices.run(
-            _prepare(runtime, server, kind, definitions, stateless=stateless, remembered=remembered)
-        )
-        if holding.dropped or not is_current():
-            return False
-        if policy.commit(prepared):
-            changed = catalog.publish(server, kind, entries, hint, stateless=stateless, alone=is_alone())
-            return changed or bool(prepared.prepared.changes)
+        return False
+
+    def publish() -> Steps[None]:
+        while True:
+            preparing = _prepare(runtime, server, kind, definitions, stateless=stateless, remembered=remembered)
+            prepared, entries = yield from preparing
+            if holding.dropped or not is_current():
+                return
+            if policy.commit(prepared):
+                catalog.publish(server, kind, entries, hint, stateless=stateless, alone=is_alone())
+                return
+
+    await catalog.slices.run(publish(), charge)
+    return True
 
 
 def _prepare(

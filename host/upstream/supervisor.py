@@ -53,7 +53,7 @@ from host.protocol.stateless import STALE
 from host.sanitize import without_directories
 from host.slices import complete
 from host.storage.store import StateError
-from host.upstream.backoff import HEALTHY_AFTER, RESTART_FACTOR, Pace, Restarts
+from host.upstream.backoff import HEALTHY_AFTER, RESTART_FACTOR, ReadingBudget, Restarts
 from host.upstream.catalog_sync import CatalogSync, publish_list
 from host.upstream.client import Client, ServerLists
 from host.upstream.connect import login_of
@@ -169,7 +169,7 @@ class Upstream:
         self._sole_caller = sole_caller
         self._single_client = single_client
         self._restarts = Restarts()
-        self._pace = Pace()
+        self._reading_budget = ReadingBudget()
         self._catalog_sync: CatalogSync | None = None
         self._login_id = ""
         """The login with which the current connection began; empty without one."""
@@ -380,6 +380,15 @@ class Upstream:
     def read_if_old(self, missed: Iterable[Kind] = ()) -> trio.Event | None:
         """Have old lists read; see `CatalogSync.read_if_old`. A session is opened for that."""
         return None if self._catalog_sync is None else self._catalog_sync.read_if_old(missed)
+
+    def has_changes(self, kinds: Iterable[Kind]) -> bool:
+        """Whether a change of one of these lists was announced that was not read yet."""
+        return self._catalog_sync is not None and not self._catalog_sync.are_read(kinds)
+
+    async def wait_for_changes(self, kinds: Iterable[Kind], at_most: float) -> None:
+        """See `CatalogSync.wait_for_changes`."""
+        if self._catalog_sync is not None:
+            await self._catalog_sync.wait_for_changes(kinds, at_most)
 
     def refresh(self, kind: Kind) -> None:
         """Have a list read again that may be outdated."""
@@ -593,7 +602,7 @@ class Upstream:
                 )
                 await self._runtime.catalog.slices.run(observing)
                 catalog_sync = CatalogSync(
-                    client, self._runtime, self._pace, self._mark_unsaved, self._may_publish, self._is_alone
+                    client, self._runtime, self._reading_budget, self._mark_unsaved, self._may_publish, self._is_alone
                 )
                 server_messages.on_lists_changed = partial(self._on_lists_changed, catalog_sync)
                 await catalog_sync.read_all()
@@ -669,6 +678,9 @@ class Upstream:
         if isinstance(self.state, Ready):  # otherwise other lists follow, or the connection ends
             self._has_unsaved.set()
 
+    def _charge_reading(self, seconds: float) -> None:
+        self._reading_budget.charge(trio.current_time(), seconds)
+
     async def _keep_remembered(self) -> None:
         """Store the lists that were read, also of a connection that ended at once, until cancelled."""
         try:
@@ -687,7 +699,7 @@ class Upstream:
         if remembered is None or negotiated is None or not kinds or not self._is_current:
             return False
         try:
-            await self._runtime.catalog.slices.run(remembered.save(self.spec, negotiated, kinds))
+            await self._runtime.catalog.slices.run(remembered.save(self.spec, negotiated, kinds), self._charge_reading)
         except StateError:
             for kind in kinds:
                 self._mark_unsaved(kind)
@@ -708,7 +720,7 @@ class Session(Upstream):
         self.is_due = False
         """It is absent, and to be tried again when a client could use it."""
         self._state = Stopped(self.created_at)
-        self._pace = main._pace
+        self._reading_budget = main._reading_budget
         # A program is started for each of its connections. At a URL, a session that fails does not delay the other one.
         if isinstance(main.spec, StdioServer):
             self._restarts = main._restarts

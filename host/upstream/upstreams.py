@@ -36,7 +36,7 @@ DRAIN_TIMEOUT = 10.0
 MAX_WAITING_REQUESTS = 100
 """Requests of one owner that may wait at once for servers that are starting, or for logins."""
 REREAD_WAIT = 1.0
-"""Longest wait, in seconds, of a request for the reading of old lists."""
+"""Longest wait, in seconds, of a request for the reading of old or changed lists."""
 
 
 class Upstreams:
@@ -294,21 +294,30 @@ class Upstreams:
         upstreams = self.by_id.values() if server is None else (self.by_id[server],) if server in self.by_id else ()
         return [each.serving(stateless=stateless) for each in upstreams]
 
-    def are_old(self, server: str | None, caller: Caller) -> bool:
-        """Whether a list of the server (None: of any server) for this caller is old whose changes are not
-        announced."""
-        return any(upstream.has_old_lists for upstream in self._upstreams_for(server, caller.abilities.retries))
+    def are_old(self, server: str | None, caller: Caller, kinds: Collection[Kind] = ()) -> bool:
+        """Whether a list of the server (None: of any server) for this caller is old whose changes are not announced, or
+        one of `kinds` has an announced change that was not read yet."""
+        return any(
+            upstream.has_old_lists or upstream.has_changes(kinds)
+            for upstream in self._upstreams_for(server, caller.abilities.retries)
+        )
 
-    async def reread(self, server: str | None, caller: Caller, missed: Collection[Kind] = ()) -> bool:
+    async def reread(
+        self, server: str | None, caller: Caller, missed: Collection[Kind] = (), changed: Collection[Kind] = ()
+    ) -> bool:
         """Have the old lists of the server (None: of all servers) for this caller read, and those in `missed`, in which
-        a name is missing. Waits for that, but no longer than REREAD_WAIT. Returns whether there was anything to wait
-        for."""
+        a name is missing. Waits for that, and for announced changes of the lists in `missed` and `changed`, but no
+        longer than REREAD_WAIT. Returns whether there was anything to wait for."""
         upstreams = self._upstreams_for(server, caller.abilities.retries)
+        kinds = {*missed, *changed}
+        changing = [each for each in upstreams if each.has_changes(kinds)]
         readings = [reading for each in upstreams if (reading := each.read_if_old(missed)) is not None]
         with trio.move_on_after(REREAD_WAIT):
+            for each in changing:
+                await each.wait_for_changes(kinds, REREAD_WAIT)
             for reading in readings:
                 await reading.wait()
-        return bool(readings)
+        return bool(readings or changing)
 
     async def wait_read(self, server: str | None, kind: Kind, caller: Caller) -> None:
         """Wait until the lists with entries of this kind have been read over the connection that serves this caller."""

@@ -13,7 +13,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 from msgspec import Raw
@@ -35,7 +35,7 @@ from host.protocol.abilities import abilities_of
 from host.protocol.versions import LATEST, LEGACY
 from host.router.router import Router
 from host.seal import KEY_BYTES, Seal
-from host.slices import run_inline
+from host.slices import Charge, Slices, Steps, run_inline
 from host.upstream.credentials import Credentials
 from host.upstream.open_logins import OpenLogins
 from host.upstream.remembered import RememberedServers
@@ -48,6 +48,45 @@ from tests.kit.worker import run_workers_inline
 
 Reply = Callable[[dict[str, Any]], Awaitable[object]]
 """Takes the params of a request and gives the result; a `Raw` goes out as it is."""
+
+
+T = TypeVar("T")
+
+
+class CountedSlices(Slices):
+    """Slices that charge by the number of steps, so that the cost of a list does not depend on the machine.
+
+    Attributes:
+        step: processor seconds that a step is said to take.
+        charged: processor seconds that were charged.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = 20e-6
+        self.charged = 0.0
+
+    async def run(self, steps: Steps[T], charge: Charge | None = None) -> T:
+        count = 0
+
+        def counted() -> Steps[T]:
+            nonlocal count
+            while True:
+                try:
+                    waiting = next(steps)
+                except StopIteration as end:
+                    done: T = end.value
+                    return done
+                finally:
+                    count += 1
+                yield waiting
+
+        try:
+            return await super().run(counted())
+        finally:
+            if charge is not None:
+                self.charged += count * self.step
+                charge(count * self.step)
 
 
 class ScriptedServer:
@@ -500,8 +539,10 @@ class World:
         runtime: Runtime,
         router: Router,
         seal: Seal,
+        work: CountedSlices,
     ) -> None:
         self.servers = servers
+        self.work = work
         self.upstreams = upstreams
         self.runtime = runtime
         self.catalog, self.gate, self.journal = runtime.catalog, runtime.gate, runtime.journal
@@ -603,6 +644,7 @@ async def open_world(
             lambda entry: journal.note(EntryOmitted(entry.server, entry.outward)),
             memory,
         )
+        catalog.slices = work = CountedSlices()
         remembered = None
         if state is not None:
             pins = gate.definitions.pins
@@ -611,4 +653,4 @@ async def open_world(
         runtime = Runtime(catalog, gate, journal, remembered, credentials=credentials, logins=logins)
         async with open_upstreams(specs, start_grace, open_link, runtime, single_client=single_client) as upstreams:
             seal = Seal(key or os.urandom(KEY_BYTES), trio.current_time)
-            yield World(by_id, upstreams, runtime, Router(runtime, upstreams, seal), seal)
+            yield World(by_id, upstreams, runtime, Router(runtime, upstreams, seal), seal, work)

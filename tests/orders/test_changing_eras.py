@@ -114,10 +114,9 @@ class Run:
             self.approved = {**self.approved, **{side: said for side, said in self.listed.items() if said}}
 
     async def announce(self) -> None:
-        """Have all lists read again, as after a `list_changed`: they change faster here than those of any server."""
+        """Have all lists read again, as after a `list_changed`."""
         upstream = self.world.upstreams.by_id["a"]
         for each in upstream.connections:
-            each._pace.changes = 0.0
             for kind in (Kind.TOOL, Kind.PROMPT):
                 each.refresh(kind)
         await trio.sleep(20)

@@ -9,18 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from host.upstream.backoff import (
-    CALM_AFTER,
-    HALF_LIFE,
+    AWAITED_SHARE,
     HEALTHY_AFTER,
     INITIAL_DELAY,
     MAX_DELAY,
-    MAX_PAUSE,
     MAX_STARTS,
-    MIN_PAUSE,
+    MIN_SPACING,
+    READ_CREDIT,
     READ_SHARE,
     WINDOW,
     Backoff,
-    Pace,
+    ReadingBudget,
     Restarts,
 )
 
@@ -107,69 +106,74 @@ def test_what_is_at_once_is_within_the_intensity_too(starts: int, since: float, 
     assert restarts.may_start(since) is may
 
 
-def waits(pace: Pace, now: float = 1e6, *, since_last: float, took: float = 0.0) -> float:
-    pace.last_read = now - since_last
-    return pace.next_waits(now, read_seconds=took)[1]
+HOUR = 3600.0
 
 
-def test_a_first_change_is_read_almost_at_once() -> None:
-    assert waits(Pace(), since_last=1e9) == MIN_PAUSE
-    assert waits(Pace(), since_last=1.2) == MIN_PAUSE
+def listed_once(cost: float = 0.0) -> ReadingBudget:
+    """A budget of a server whose lists were read once, at time 0."""
+    budget = ReadingBudget()
+    read(budget, 0.0, cost)
+    return budget
 
 
-def test_a_server_that_goes_on_announcing_is_read_ever_slower() -> None:
-    pace = Pace()
-    waited = [waits(pace, since_last=0) for _ in range(12)]
-    assert waited[:3] == pytest.approx([0.1, 0.2, 0.4])
-    assert waited == sorted(waited)
-    assert waited[-1] == MAX_PAUSE
+def read(budget: ReadingBudget, now: float, cost: float) -> None:
+    """Read lists that cost so many processor seconds; the reading takes no time."""
+    budget.begin(now)
+    budget.charge(now, cost)
+    budget.end(now)
 
 
-def test_quiet_is_longer_the_slower_the_pace() -> None:
-    pace = Pace(wait=MAX_PAUSE)
-    assert waits(pace, since_last=2 * MAX_PAUSE + 1.0) == MAX_PAUSE
-    assert waits(pace, since_last=2 * MAX_PAUSE + 1.1) == MIN_PAUSE
+def flap(every: float, cost: float, seconds: float) -> list[float]:
+    """The times at which lists are read whose change is announced that often."""
+    budget, times, now = listed_once(cost), list[float](), 0.0
+    while now < seconds:
+        now += every
+        now = budget.free_at(now)
+        read(budget, now, cost)
+        times.append(now)
+    return times
 
 
-@pytest.mark.parametrize("every", [0.1, 1.2, 10.0, 60.0])
-def test_a_list_that_flaps_for_ever_is_read_some_thirty_times_an_hour(every: float) -> None:
-    """However the server times it; and once it is quiet, it is read at once again."""
-    pace, now, read = Pace(), 0.0, 0
-    while now < 10 * 3600:
-        now += every  # the next change is announced
-        now += pace.next_waits(now, read_seconds=0.0)[1]
-        read += 1
-        pace.on_read(now, changed=True)
-    assert read <= 10 * 35 + 20
-    assert waits(pace, now + 3 * HALF_LIFE, since_last=3 * HALF_LIFE) == MIN_PAUSE
+def test_lists_that_cost_little_are_read_at_each_change_however_many_there_are() -> None:
+    times = flap(every=1.0, cost=0.03, seconds=HOUR)
+    assert times == [float(number) for number in range(1, int(HOUR) + 1)]
 
 
-def test_a_few_changes_in_a_row_wait_for_nothing() -> None:
-    pace = Pace()
-    for number in range(int(CALM_AFTER)):
-        assert waits(pace, now=2.0 * number, since_last=2.0) == MIN_PAUSE
-        assert pace.flapping_pause(2.0 * number) <= 0
-        pace.on_read(2.0 * number, changed=True)
+@given(st.floats(0.01, 30.0), st.floats(0.001, 10.0))
+def test_whatever_a_list_costs_and_however_often_it_changes_its_share_is_limited(every: float, cost: float) -> None:
+    times = flap(every, cost, 600.0)
+    assert len(times) * cost <= times[-1] * READ_SHARE + READ_CREDIT + cost + 1e-6
 
 
-def test_only_what_changed_is_counted_and_the_first_reading_is_no_change() -> None:
-    pace = Pace()
-    pace.on_read(0.0, changed=True)
-    assert pace.changes == 0
-    pace.on_read(1.0, changed=False)
-    assert pace.changes == 0
-    pace.on_read(2.0, changed=True)
-    assert pace.changes == 1
+def test_lists_of_any_length_are_read_once_for_nothing() -> None:
+    assert listed_once(cost=5.0).free_at(0.0) == 0.0
 
 
-def test_a_list_that_takes_long_to_read_is_left_alone_for_longer_whoever_waits() -> None:
-    assert Pace(last_read=0.0).next_waits(0.0, read_seconds=0.0)[0] == MIN_PAUSE
-    least, wait = Pace(last_read=0.0).next_waits(0.0, read_seconds=2.0)
-    assert least == wait == 2.0 * READ_SHARE
-    assert Pace(last_read=0.0).next_waits(0.0, read_seconds=1000.0)[0] == MAX_PAUSE
+def test_after_a_change_that_costs_much_the_next_one_waits_for_its_share() -> None:
+    budget = listed_once()
+    read(budget, 10.0, READ_CREDIT + 1.0)
+    assert budget.free_at(10.0) == pytest.approx(10.0 + 1.0 / READ_SHARE)
+    assert budget.interval == pytest.approx((READ_CREDIT + 1.0) / READ_SHARE)
+    assert budget.free_at(1000.0) == 1000.0
 
 
-def test_the_time_since_a_list_was_read_counts_as_time_that_it_was_left_alone() -> None:
-    assert Pace(last_read=0.0).next_waits(3.0, read_seconds=2.0)[0] == 2.0 * READ_SHARE - 3.0
-    assert Pace(last_read=0.0).next_waits(25.0, read_seconds=2.0) == (MIN_PAUSE, MIN_PAUSE)
-    assert Pace(last_read=0.0).next_waits(MAX_PAUSE, read_seconds=1000.0)[0] == MIN_PAUSE
+def test_the_time_between_two_readings_is_not_shorter_than_that_between_two_looks() -> None:
+    assert listed_once().interval == MIN_SPACING
+
+
+def test_a_call_waits_shorter_and_what_it_costs_is_not_made_up_for_later() -> None:
+    budget, now = listed_once(), 0.0
+    for _ in range(100):
+        read(budget, now, 1.0)
+        now = budget.free_at(now, awaited=True)
+    assert now == pytest.approx(100 * 1.0 / AWAITED_SHARE, rel=0.1)
+    assert budget.free_at(now) - now <= 1.0 / READ_SHARE
+
+
+def test_connections_of_one_server_share_its_budget() -> None:
+    """Whichever of them began: what the other one reads meanwhile is charged as well."""
+    budget = listed_once()
+    budget.begin(10.0)
+    budget.charge(10.0, 0.5)
+    budget.charge(10.0, 0.5)
+    assert budget.free_at(10.0) == pytest.approx(10.0 + (1.0 - READ_CREDIT) / READ_SHARE)

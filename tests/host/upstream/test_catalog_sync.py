@@ -19,8 +19,8 @@ from host.audit.read import records
 from host.audit.records import files
 from host.audit.verify import verify
 from host.catalog import MAX_INLINE_ENTRIES
-from host.exchange import Caller
-from host.journal import EntryOmitted
+from host.exchange import Answered, Caller
+from host.journal import EntryOmitted, ListsSlowed
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.memory import Use, client_owner
 from host.peer.outstanding import PeerError
@@ -31,8 +31,10 @@ from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.router import lists
 from host.slices import run_inline
 from host.upstream import catalog_sync
+from host.upstream.backoff import MIN_SPACING
 from host.upstream.pages import MAX_ENTRIES
 from host.upstream.state import Failed, describe_state
+from host.upstream.upstreams import REREAD_WAIT
 from tests.kit.gates import kind
 from tests.kit.passes import ATTEMPTS, assert_loop_responsive, measure_passes
 from tests.kit.world import Refusal, ScriptedServer, World, later, open_world, tool
@@ -346,15 +348,15 @@ async def test_ten_notices_are_one_reading(autojump_clock: MockClock) -> None:
         assert names(world) == ["x", "y"]
 
 
-async def test_a_server_that_never_stops_announcing_is_read_ever_more_slowly(autojump_clock: MockClock) -> None:
+async def test_a_server_that_never_stops_announcing_is_read_four_times_a_second(autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world:
         await world.settled()
         server.asked.clear()
         for _ in range(600):
-            await server.notifies("notifications/tools/list_changed")
+            await server.notifies(CHANGED)
             await trio.sleep(0.1)
-        assert len(server.asked) < 20
+        assert 60 <= len(server.asked) <= 60 / MIN_SPACING + 1
 
 
 async def test_a_list_that_cannot_be_read_again_stays_as_it_was(autojump_clock: MockClock) -> None:
@@ -1094,39 +1096,139 @@ async def test_what_is_decided_while_a_list_is_made_holds_for_it(
 # How often it is read
 
 
-async def test_a_list_that_flaps_for_an_hour_is_read_some_forty_times(autojump_clock: MockClock) -> None:
-    server = ScriptedServer("a", tools=["x"])
+async def change(server: ScriptedServer, turn: int, count: int = 100) -> str:
+    """Replace one of that many tools and announce it. Returns the outward name of the new one."""
+    server.lists["tools"] = [*(tool(f"t{number}") for number in range(count - 1)), tool(f"n{turn}")]
+    await (server.tells(CHANGED) if server.stateless else server.notifies(CHANGED))
+    return f"a__n{turn}"
+
+
+async def listed_statelessly(world: World) -> list[str]:
+    answer = await world.mrtr_round("tools/list", {})
+    assert isinstance(answer, Answered)
+    return [each["name"] for each in json.loads(bytes(answer.result))["tools"]]
+
+
+async def called(params: dict[str, Any]) -> object:
+    return {"content": []}
+
+
+@pytest.mark.parametrize("revision", [LATEST_LEGACY.name, LATEST.name])
+@pytest.mark.parametrize(("changes", "apart"), [(12, 4.0), (60, 1.0)])
+async def test_each_change_reaches_each_client_within_a_second(
+    changes: int, apart: float, revision: str, autojump_clock: MockClock
+) -> None:
+    """The notification, and the list that is asked for at any moment."""
+    server = ScriptedServer("a", tools=["x"], revision=revision, eras=Eras.ONE)
     async with open_world(server) as world:
         await world.settled()
-        server.asked.clear()
-        for turn in range(3600):
-            server.lists["tools"] = [tool(f"x{turn}")]
-            await server.notifies("notifications/tools/list_changed")
+        clients = [await world.client() for _ in range(3)]
+        async with trio.open_nursery() as nursery:
+            for client in clients:
+                nursery.start_soon(client.listen_changes)
             await trio.sleep(1)
-        assert 5 < server.asked.count("tools/list") < 60
-        await trio.sleep(3 * 3600)
+            for turn in range(changes):
+                began = trio.current_time()
+                new = await change(server, turn)
+                for asked_after in (0.0, 0.06, 0.3):
+                    await trio.sleep_until(began + asked_after)
+                    assert new in await clients[0].names()
+                    assert new in await listed_statelessly(world)
+                    assert trio.current_time() - began < asked_after + 0.1
+                await trio.sleep_until(began + 0.8)
+                for client in clients[1:]:
+                    assert len(client.notifications_of(CHANGED)) == turn + 1
+                await trio.sleep_until(began + apart)
+            nursery.cancel_scope.cancel()
+        assert not [event for event in world.events if isinstance(event, ListsSlowed)]
+
+
+async def test_one_reading_answers_all_clients_that_ask_for_a_changed_list(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        clients = [await world.client() for _ in range(20)]
         server.asked.clear()
-        server.lists["tools"] = [tool("calm")]
-        await server.notifies("notifications/tools/list_changed")
-        await trio.sleep(1)
-        assert server.asked.count("tools/list") == 1, "once it is quiet, it is read at once again"
+        server.lists["tools"] = [tool("new")]
+        await server.notifies(CHANGED)
+        lists = [later(nursery, client.names) for client in clients]
+        assert [await each.comes() for each in lists] == [["a__new"]] * 20
+        assert server.asked == ["tools/list"]
 
 
-async def test_an_honest_server_is_heard_at_once(autojump_clock: MockClock) -> None:
-    """Some tools more, now and then: clients are told within a second or two."""
+async def test_who_asks_for_a_changed_list_of_a_server_that_hangs_gets_the_former_one(
+    autojump_clock: MockClock,
+) -> None:
+    """After a second; the lists of other servers are new."""
+
+    async def hang(params: dict[str, Any]) -> object:
+        await trio.sleep_forever()
+
+    stuck, good = ScriptedServer("a", tools=["x"]), ScriptedServer("b", tools=["y"])
+    async with open_world(stuck, good) as world:
+        await world.settled()
+        client = await world.client()
+        stuck.answers["tools/list"] = hang
+        good.lists["tools"] = [tool("z")]
+        await stuck.notifies(CHANGED)
+        await good.notifies(CHANGED)
+        began = trio.current_time()
+        assert await client.names() == ["a__x", "b__z"]
+        assert trio.current_time() - began == REREAD_WAIT
+
+
+async def test_a_call_of_a_tool_that_was_just_announced_waits_for_its_list(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"], answers={"tools/call": called})
+    async with open_world(server) as world:
+        await world.settled()
+        client = await world.client()
+        for turn in range(10):
+            server.lists["tools"] = [tool(f"y{turn}")]
+            await server.notifies(CHANGED)
+            await wait_all_tasks_blocked()
+            assert await client.call(f"a__y{turn}") == {"content": []}
+            await trio.sleep(1)
+
+
+async def test_a_list_that_flaps_is_as_fresh_as_its_budget_allows_and_that_is_told(autojump_clock: MockClock) -> None:
+    """A hundred tools are said to cost as much here as 9,999. Clients that ask for them hardly wait."""
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world:
         await world.settled()
         client = await world.client()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(client.listen_changes)
-            for turn in range(8):
-                server.lists["tools"].append(tool(f"y{turn}"))
-                await server.notifies("notifications/tools/list_changed")
-                await trio.sleep(2)
-                assert len(client.notifications_of("notifications/tools/list_changed")) == turn + 1
-                await trio.sleep(600)
-            nursery.cancel_scope.cancel()
+        server.asked.clear()
+        world.work.step, world.work.charged, turn = 100 * world.work.step, 0.0, 0
+        began = trio.current_time()
+        while trio.current_time() - began < 3600:
+            turn += 1
+            await change(server, turn)
+            before = trio.current_time()
+            await client.names()
+            assert trio.current_time() - before <= REREAD_WAIT
+            await trio.sleep(2)
+        share = world.work.charged / (trio.current_time() - began)
+        assert 0.03 < share <= 0.05
+        (told,) = [event for event in world.events if isinstance(event, ListsSlowed)]
+        assert told.interval == pytest.approx(3600 / len(server.asked), rel=0.1)
+        assert f"read every {told.interval:.0f} s only, because" in str(told)
+        assert "only, because they change often" in world.upstreams.by_id["a"].list_problems[0]
+
+
+async def test_once_a_list_is_calm_it_is_read_at_once_again(autojump_clock: MockClock) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world:
+        await world.settled()
+        world.work.step = 0.1
+        for turn in range(600):
+            server.lists["tools"] = [tool(f"x{turn}")]
+            await server.notifies(CHANGED)
+            await trio.sleep(1)
+        await trio.sleep(600)
+        assert world.upstreams.by_id["a"].list_problems == []
+        server.asked.clear()
+        await server.notifies(CHANGED)
+        await trio.sleep(0.2)
+        assert server.asked.count("tools/list") == 1
 
 
 # Who looks while it is long

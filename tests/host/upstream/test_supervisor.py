@@ -216,18 +216,15 @@ class Fickle(Crashing):
     ],
     ids=["healthy", "announcing", "crashing", "ending while it is read"],
 )
-async def test_a_server_that_lists_something_else_after_each_start_is_read_as_seldom_as_one_that_flaps(
+async def test_a_server_that_lists_something_else_after_each_start_costs_no_more_than_one_that_flaps(
     server: Callable[[], Fickle], autojump_clock: MockClock
 ) -> None:
-    """Some thirty times an hour, once what costs no waiting is used up."""
     made = server()
-    async with open_world(made):
+    async with open_world(made) as world:
+        world.work.step = 0.01
         await trio.sleep(3600)
-        first = made.readings()
-        await trio.sleep(3 * 3600)
-        assert first <= 55
-        assert made.readings() - first <= 3 * 35
-        assert made.readings() - first >= 3 * 5
+        assert world.work.charged <= 0.05 * 3600
+        assert made.readings() >= 10
 
 
 async def test_a_server_that_was_restarted_now_and_then_is_listed_at_once(autojump_clock: MockClock) -> None:
@@ -247,13 +244,11 @@ async def test_a_server_that_was_restarted_now_and_then_is_listed_at_once(autoju
             assert await client.names("prompts/list") == [f"a__{server.now}"]
 
 
-async def _restless(server: Fickle, world: World) -> None:
-    """It has changed its prompts so often that minutes pass before they are read again, and now it has `known`."""
-    for _ in range(100):
-        await server.starts_again(world)
-    server.now, readings = "known", server.readings()
-    while server.readings() == readings:
-        await server.starts_again(world)
+async def _costly(server: Fickle, world: World) -> None:
+    """Its lists, of which `known` is the present one, cost so much that a minute passes until they are read again."""
+    await server.starts_again(world)
+    server.now, world.work.step = "known", 0.1
+    await server.starts_again(world)
 
 
 async def test_while_a_list_waits_for_its_turn_the_former_one_stays(autojump_clock: MockClock) -> None:
@@ -261,24 +256,24 @@ async def test_while_a_list_waits_for_its_turn_the_former_one_stays(autojump_clo
     server = Fickle()
     async with open_world(server) as world:
         client = await world.client()
-        await _restless(server, world)
+        await _costly(server, world)
         server.now, readings = "other", server.readings()
         await server.starts_again(world)
         server.capabilities = {"tools": {}}
         await server.starts_again(world)
         assert await client.names("prompts/list") == ["a__known"]
         assert server.readings() == readings
-        await trio.sleep(300)
+        await trio.sleep(600)
         assert await client.names("prompts/list") == []
         assert await client.names() == ["a__x"]
 
 
 async def test_a_call_is_not_evaluated_by_the_list_of_a_former_connection(autojump_clock: MockClock) -> None:
-    """The list waits for its turn, and is read at once for whoever calls."""
+    """The list waits for its turn, and is read sooner for whoever calls."""
     server = Fickle()
     async with open_world(server) as world:
         client = await world.client()
-        await _restless(server, world)
+        await _costly(server, world)
         server.lists["tools"], readings = [tool("x", description="another")], server.readings()
         await server.starts_again(world)
         assert server.readings() == readings
