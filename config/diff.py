@@ -10,13 +10,14 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from config.model import Config, ServerSpec
+from config.address_zones import is_loopback
+from config.model import Config, Listen, ServerSpec
 
 _POLICY_FIELDS = frozenset({"consent", "server requests", "trust", "limits"})
 _NO_RESTART_FIELDS = frozenset(
     {"consent", "limits"}
 )  # what trust says of texts and instructions, a connection is made with
-_RESTART_KEYS = ("listen", "start_grace", "watch", "console")
+_RESTART_KEYS = ("start_grace", "watch", "console")
 _LIVE_KEYS = ("ask", "audit", "memory")  # hold as soon as the file is read
 
 
@@ -42,18 +43,44 @@ def difference(old: Config, new: Config) -> Difference:
     both = {
         server: _changed(old.servers[server], spec) for server, spec in new.servers.items() if server in old.servers
     }
+    listen = listen_in_effect(old.listen, new.listen)
     return Difference(
         added=tuple(server for server in new.servers if server not in old.servers),
         removed=tuple(server for server in old.servers if server not in new.servers),
         restart=tuple(server for server, keys in both.items() if keys - _NO_RESTART_FIELDS),
         policy_changed=tuple(server for server, keys in both.items() if keys & _POLICY_FIELDS),
-        applied=tuple(f"{key} has changed" for key in _LIVE_KEYS if getattr(old, key) != getattr(new, key)),
+        applied=(
+            *_token_changes(old.listen, listen),
+            *(f"{key} has changed" for key in _LIVE_KEYS if getattr(old, key) != getattr(new, key)),
+        ),
         deferred=tuple(
             f"{key} has changed: that takes effect with the next start"
-            for key in _RESTART_KEYS
-            if getattr(old, key) != getattr(new, key)
+            for key, changed in (
+                ("listen", listen != new.listen),
+                *((key, getattr(old, key) != getattr(new, key)) for key in _RESTART_KEYS),
+            )
+            if changed
         ),
     )
+
+
+def listen_in_effect(present: Listen, read: Listen) -> Listen:
+    """The endpoint when a file that says `read` is taken over while it is open as `present` says. Its tokens change,
+    and the files of its certificate. Tokens stay required where other machines reach it."""
+    auth = present.auth if read.auth is None and not is_loopback(present.address.host) else read.auth
+    tls = present.tls if None in (present.tls, read.tls) else read.tls
+    return dataclasses.replace(present, auth=auth, tls=tls)
+
+
+def _token_changes(old: Listen, new: Listen) -> list[str]:
+    """Sentences about the access tokens that differ."""
+    before, after = old.tokens, new.tokens
+    found = [f"token {name} added" for name in after if name not in before]
+    found += [f"token {name} withdrawn" for name in before if name not in after]
+    found += [f"token {name} has another value" for name in after if name in before and after[name] != before[name]]
+    if (old.auth is None) is not (new.auth is None):
+        found.append("every request needs one of them" if old.auth is None else "no request needs one")
+    return [f"listen.auth: {', '.join(found)}"] if found else []
 
 
 def _changed(old: ServerSpec, new: ServerSpec) -> frozenset[str]:

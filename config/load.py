@@ -27,7 +27,7 @@ from config.hosts.entry import ServerEntry
 from config.model import Config, KindConsent, Listen, ServerSpec, StdioServer
 from config.problems import ConfigError, KeyPath, Mark, clip, did_you_mean, nearest_word
 from config.read import read
-from config.references import Expander, Secret, is_literal
+from config.references import Expander, Secret, is_literal, reads_environment
 from config.schema import ConfigFile, known_keys
 from config.types import SHORTEST_TOKEN, TOKEN_NAME, sentence
 from config.written import written_sections
@@ -105,6 +105,7 @@ def load(
         files=MappingProxyType({**seen, **dict.fromkeys((file, source), document.digest)}),
         notices=notices,
         written=written_sections(root),
+        read_once=tuple(_read_once_notices(root)),
     )
 
 
@@ -302,6 +303,19 @@ def _token_notices(root: dict[str, Any]) -> Iterator[str]:
             yield (
                 f"listen.auth.tokens.{name}: written in the file itself, so everyone who can read the file has it; "
                 "${env:NAME} or ${file:PATH} keeps it out"
+            )
+
+
+def _read_once_notices(root: dict[str, Any]) -> Iterator[str]:
+    """Keys of the endpoint that a reload takes over, but whose value comes from the environment of the process."""
+    listen = root.get("listen", {})
+    values = {f"auth.tokens.{name}": token for name, token in listen.get("auth", {}).get("tokens", {}).items()}
+    values |= {f"tls.{key}": path for key, path in listen.get("tls", {}).items()}
+    for key, text in values.items():
+        if reads_environment(text):
+            yield (
+                f"listen.{key}: environment variables are read once, when the host starts; ${{file:PATH}} is read at "
+                "each reload"
             )
 
 

@@ -1151,6 +1151,8 @@ class Config(_Strict):
         default_factory=_no_secrets, compare=False
     )
     """The sections of the file as they are written; see `config.written`."""
+    read_once: Annotated[SkipJsonSchema[tuple[str, ...]], _NO_KEY] = field(default=(), compare=False)
+    """Sentences about values that a reload reads again, and that come from the environment, which stays as it is."""
     listen: Annotated[Listen, _key("The endpoint: its address, and who may use it.")] = Listen()
     start_grace: Annotated[
         Grace | None,

@@ -145,6 +145,11 @@ def with_inputs(raw: str, references: Mapping[str, str]) -> str:
     return _REFERENCE.sub(replace, raw)
 
 
+def reads_environment(raw: str) -> bool:
+    """Whether a value has a reference to an environment variable."""
+    return any(_ENV.fullmatch(match[1] or "") for match in _REFERENCE.finditer(raw))
+
+
 def variables_of(raw: str) -> list[str]:
     """The names of the environment variables that a value needs: those of its references without a default."""
     found = (_ENV.fullmatch(match[1] or "") for match in _REFERENCE.finditer(raw))

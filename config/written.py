@@ -14,9 +14,9 @@ from types import MappingProxyType
 from config.references import HIDDEN, Secret
 
 HOST_KEYS = ("ask", "audit")
-"""Keys beside `servers` whose changes may wait for a person."""
+"""Keys beside `servers` whose changes may wait for a person. So may those of `listen.auth`."""
 
-_SECRET_MAPS = frozenset({"env", "headers"})
+_SECRET_MAPS = frozenset({"env", "headers", "tokens"})
 _DEFAULT = re.compile(r"(\$\{[^}:]*:[^}:]*:-)[^}]*")
 _USER_INFO = re.compile(r"(//)[^/?#@]*@")
 _QUERY = re.compile(r"([?&][^=&#]*=)(?!\$\{)[^&#]*")
@@ -26,10 +26,13 @@ _SECRET_FLAG = re.compile(rf"--?{_SECRET_NAME}", re.IGNORECASE)
 
 
 def written_sections(root: Mapping[str, object]) -> Mapping[str, Secret]:
-    """By id, the section of each server as JSON text; under an empty id, the HOST_KEYS. `root` is a valid file."""
+    """By id, the section of each server as JSON text; under an empty id, the HOST_KEYS and
+    `listen.auth`. `root` is a valid file."""
     servers = root["servers"]
     assert isinstance(servers, dict)
-    sections = {"": {key: root[key] for key in HOST_KEYS if key in root}, **servers}
+    listen = root.get("listen")
+    auth = {"listen": {"auth": listen["auth"]}} if isinstance(listen, dict) and "auth" in listen else {}
+    sections = {"": {**auth, **{key: root[key] for key in HOST_KEYS if key in root}}, **servers}
     return MappingProxyType({id: Secret(json.dumps(section)) for id, section in sections.items()})
 
 

@@ -19,8 +19,8 @@ from types import MappingProxyType
 
 import trio
 
-from config import AuditDetail, Config, ConfigError, Switch, is_loopback, load
-from config.diff import difference
+from config import AuditDetail, Config, ConfigError, Listen, Switch, is_loopback, load
+from config.diff import difference, listen_in_effect
 from host.admin.login import ConsoleSessions
 from host.admin.socket import open_admin_socket
 from host.admin.state import HostAdmin
@@ -108,6 +108,8 @@ class Host:
     memory: Budget
     certificate: Certificate | None = None
     """The certificate and key with which the endpoint serves TLS."""
+    change_tokens: Callable[[Listen], None] = lambda listen: None
+    """Lets in the access tokens of the endpoint; over stdio there are none."""
     _reading: trio.Lock = field(default_factory=trio.Lock)
     """Held while the configuration is read: an older reading of the file must not replace a newer one."""
     _was_rejected: bool = False
@@ -205,6 +207,7 @@ class Host:
         config = without_widenings(self.config, read) if wider else read
         diff, since_start = difference(self.config, config), difference(self.initial_config, config)
         self.runtime.gate.decision_log.record_configuration("config", config.source)
+        config = replace(config, listen=listen_in_effect(self.config.listen, config.listen))
         self._apply(config, diff.restart)
         with suppress(StateError):  # a problem of the grants, which the status shows; storing is repeated
             await complete(self.runtime.gate.authorizer.grants.store_revocations())
@@ -218,9 +221,12 @@ class Host:
             *since_start.deferred,
             *about_certificate,
         ]
+        said = "; ".join(changes) or ("nothing takes effect yet" if waiting else "nothing has changed")
+        if by_person and not self.admin.host_info()["stdio"]:
+            said = "; ".join((said, *config.read_once))
         await self._let_wait(read)
         outcome = ConfigReloaded(
-            "; ".join(changes) or ("nothing takes effect yet" if waiting else "nothing has changed"),
+            said,
             accepted=True,
             waiting=waiting,
             complete=is_usable,
@@ -231,10 +237,11 @@ class Host:
     async def _renew_certificate(self) -> tuple[list[str], bool]:
         """Read the certificate again. Returns a sentence if it is another one now or cannot be used, and whether it
         can be used."""
-        if self.certificate is None:
+        tls = self.config.listen.tls
+        if self.certificate is None or tls is None:
             return [], True
         try:
-            renewed = await trio.to_thread.run_sync(self.certificate.read)
+            renewed = await trio.to_thread.run_sync(self.certificate.read, tls.cert, tls.key)
         except CertificateError as problem:
             return [f"listen.tls: {problem}; the former certificate stays"], False
         if not renewed:
@@ -258,6 +265,7 @@ class Host:
     def _apply(self, config: Config, restarted: Container[str]) -> None:
         """Put a configuration into effect. There is no checkpoint: no request may see half of it."""
         self.config = config
+        self.change_tokens(config.listen)
         self.runtime.catalog.set_servers([id for id, spec in config.servers.items() if not spec.disabled])
         self.runtime.gate.authorizer.confirmations.spec = config.ask
         self.memory.total = config.memory
@@ -444,8 +452,9 @@ async def serve(
             has_console=host.admin.new_console_url is not None,
         ) as app,
     ):
-        host.certificate = servers.certificate
-        await servers.endpoint(app, bound, stop=signals.stop)
+        host.certificate, host.change_tokens = servers.certificate, app.change_tokens
+        app.change_tokens(host.config.listen)  # a reload may have been faster
+        await servers.endpoint(app.serve, bound, stop=signals.stop)
 
 
 async def serve_over_stdio(

@@ -79,7 +79,7 @@ class OverBudget(Exception):
 class Holding:
     """Bytes held for one owner; see `Budget.hold`. As a context manager it is released at the end."""
 
-    __slots__ = ("_account", "_budget", "drop", "dropped", "firm", "idle", "size", "touched_at", "use")
+    __slots__ = ("_account", "_budget", "drop", "dropped", "firm", "idle", "revoked", "size", "touched_at", "use")
 
     def __init__(
         self, budget: Budget, account: _Account, use: Use, drop: Callable[[], None] | None, *, firm: bool
@@ -90,6 +90,8 @@ class Holding:
         self.firm = firm
         self.dropped = False
         """Whether it was dropped, and can hold nothing more."""
+        self.revoked = False
+        """Whether it was dropped because its owner is no longer served; see `Budget.revoke`."""
         self.touched_at = budget.now()
         self.idle = False
         """Whether it is kept only for a possible later request; it then counts as not moving."""
@@ -194,6 +196,14 @@ class Budget:
             holding.release()
             raise
         return holding
+
+    def revoke(self, owner: Owner) -> None:
+        """Drop what is held for an owner that is no longer served. Later holdings of this owner are not affected."""
+        account = self._accounts.get(owner)
+        for holding in () if account is None else tuple(account.holdings):
+            holding.revoked = True
+            if holding.drop is not None:
+                holding.drop()
 
     def by_use(self) -> dict[str, int]:
         """Bytes held now, for each use."""

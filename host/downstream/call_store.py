@@ -360,9 +360,11 @@ def _delivered(call: DetachedCall) -> Raw | Task:
 
 def _give_way(call: DetachedCall) -> None:
     """Give up the call's memory, which is needed elsewhere: a call that may become a task fails, any other is
-    dropped."""
+    dropped. If its client is no longer served, it ends, and nobody can fetch its result."""
     call.held.release()
-    if call.id and not call.is_over:
+    if call.held.revoked:
+        call.life.cancel("its access token was withdrawn")
+    elif call.id and not call.is_over:
         call.working.cancel("its memory is needed elsewhere")
         call.end(MemoryNeeded())
     else:

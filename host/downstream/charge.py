@@ -27,17 +27,15 @@ NO_MEMORY_MESSAGE = "the memory for requests is used up (memory); nothing was ca
 CANCELLED_MESSAGE = (
     "the request was called off since its memory was needed elsewhere (memory); its server may have carried it out"
 )
+WITHDRAWN_MESSAGE = (
+    "the request was called off since its access token was withdrawn (listen.auth); its server may have carried it out"
+)
 ANSWER_TOO_LARGE_MESSAGE = "the request was carried out, but there is no memory for its answer of {size} bytes (memory)"
 
 
 def answer_too_large(id: Id | None, size: int) -> Failure:
     """The error in place of a response that needs too much memory."""
     return Failure(ErrorBody(TooLarge.code, ANSWER_TOO_LARGE_MESSAGE.format(size=size)), id)
-
-
-def memory_cancelled(id: Id | None) -> Failure:
-    """The error for a request that was cancelled because its memory was needed elsewhere."""
-    return Failure(ErrorBody(Unavailable.code, CANCELLED_MESSAGE), id)
 
 
 class RequestCharge:
@@ -52,8 +50,17 @@ class RequestCharge:
 
     @property
     def dropped(self) -> bool:
-        """Whether the charge was dropped because the memory was needed elsewhere."""
+        """Whether the charge was dropped because the memory was needed elsewhere, or its owner is no longer served."""
         return self._held.dropped
+
+    @property
+    def revoked(self) -> bool:
+        """Whether the access token of the request was withdrawn meanwhile."""
+        return self._held.revoked
+
+    def cancelled(self, id: Id | None) -> Failure:
+        """The error for the request, which was cancelled since its charge was dropped."""
+        return Failure(ErrorBody(Unavailable.code, WITHDRAWN_MESSAGE if self.revoked else CANCELLED_MESSAGE), id)
 
     def add_request_bytes(self, size: int) -> None:
         """Charge `size` further bytes of the request.
@@ -104,12 +111,16 @@ class RequestCharge:
         `droppable` block, which costs more; `dropped` tells whether it was."""
         self._scope = scope
         if self._held.dropped:
-            scope.cancel(NEEDED_ELSEWHERE)
+            scope.cancel(self._why_dropped)
+
+    @property
+    def _why_dropped(self) -> str:
+        return "its access token was withdrawn" if self.revoked else NEEDED_ELSEWHERE
 
     def _drop(self) -> None:
         self._held.release()
         if self._scope is not None:
-            self._scope.cancel(NEEDED_ELSEWHERE)
+            self._scope.cancel(self._why_dropped)
 
     def release(self) -> None:
         """Release the charge."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from host.downstream.charge import NO_MEMORY_MESSAGE, RequestCharge, memory_cancelled
+from host.downstream.charge import NO_MEMORY_MESSAGE, RequestCharge
 from host.downstream.error_answers import error_body
 from host.downstream.sessions import Session
 from host.downstream.stateless_stdio import StatelessStdio
@@ -127,7 +127,7 @@ class DuplexSession:
             charge.cancel_on_drop(dropping)
             await stateless.answer(request, scope, self._enqueue, self._send)
         if dropping.cancelled_caught:
-            await self._send(memory_cancelled(request.id))
+            await self._send(charge.cancelled(request.id))
 
     @property
     def _handshake_begun(self) -> bool:
@@ -152,7 +152,7 @@ class DuplexSession:
             charge.cancel_on_drop(scope)
             answer = await self._session.answer(request, scope, enqueue, address)
             if answer is None and charge.dropped:
-                answer = memory_cancelled(request.id)
+                answer = charge.cancelled(request.id)
         done = True
         if answer is not None:
             await self._send(answer)

@@ -533,6 +533,11 @@ class Sessions:
     def end(self, id: str) -> None:
         self._open.pop(id).end()
 
+    def end_of(self, identity: str | None) -> None:
+        """End all sessions of this identity."""
+        for id in [id for id, session in self._open.items() if session.identity == identity]:
+            self.end(id)
+
     async def listen(self, id: str, scope: trio.CancelScope, *, takes_over: bool = False) -> bool:
         """Register the client's standing stream. False if there is one already; a former one that is about to end is
         waited for. `takes_over`: the client resumes that very stream, so the former reader is disconnected if it does

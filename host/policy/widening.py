@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from config import Config, Isolation, KindConsent, Limits, Rule, ServerSpec, Trust, Verdict
+from config import Auth, Config, Isolation, KindConsent, Limits, Rule, ServerSpec, Trust, Verdict
 from config.model import Server
 from config.patterns import covers
 from config.written import shown_change
@@ -85,7 +85,27 @@ def _compare_hosts(old: Config, new: Config) -> tuple[list[str], Config]:
     if old.audit != new.audit:
         found.append("audit has changed")
         audit = old.audit
-    return found, dataclasses.replace(new, ask=ask, audit=audit)
+    tokens, auth = _compare_auth(old.listen.auth, new.listen.auth)
+    listen = dataclasses.replace(new.listen, auth=auth)
+    return [*found, *tokens], dataclasses.replace(new, ask=ask, audit=audit, listen=listen)
+
+
+def _compare_auth(old: Auth | None, new: Auth | None) -> tuple[list[str], Auth | None]:
+    """The changes of access tokens that widen, and the tokens without them: a token is withdrawn at once, and a new one
+    waits, since it opens the endpoint, and what people granted to its name."""
+    if new is None:
+        return ([], None) if old is None else (["listen.auth: no access token is needed any more"], old)
+    before = {} if old is None else old.tokens
+    found = [
+        f"listen.auth: the token {name} {'has another value' if name in before else 'is new'}"
+        for name, token in new.tokens.items()
+        if before.get(name) != token
+    ]
+    if not found:
+        return [], new
+    # Without any token so far, nobody could come in until the first one is confirmed.
+    kept = {name: token for name, token in new.tokens.items() if before.get(name) == token}
+    return found, None if old is None else Auth(MappingProxyType(kept))
 
 
 def _compare_servers(old: ServerSpec | None, new: ServerSpec) -> tuple[list[str], ServerSpec | None]:

@@ -36,15 +36,17 @@ class Certificate:
         """A sentence if clients refused the certificate because of its dates when it was read; otherwise empty."""
         self.read()
 
-    def read(self) -> bool:
-        """Read the files. If they have changed, new connections get what is in them now. Returns whether they have.
-        Waits for the disk.
+    def read(self, cert: Path | None = None, key: Path | None = None) -> bool:
+        """Read the files, or others in their place. If what is in them has changed, new connections get it. Returns
+        whether it has. Waits for the disk.
 
         Raises:
-            CertificateError: the files cannot be used; the former certificate stays.
+            CertificateError: the files cannot be used; the former certificate and files stay.
         """
-        found = _read(self._cert), _read(self._key)
+        cert, key = cert or self._cert, key or self._key
+        found = _read(cert), _read(key)
         if found == self._read:
+            self._cert, self._key = cert, key
             return False
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -52,13 +54,14 @@ class Certificate:
         context.set_alpn_protocols(PROTOCOLS)
         try:
             # A password would be asked for on the terminal.
-            context.load_cert_chain(self._cert, self._key, password=lambda: "")
+            context.load_cert_chain(cert, key, password=lambda: "")
         except (OSError, ValueError) as problem:
             why = getattr(problem, "reason", None) or problem
             raise CertificateError(
-                f"{self._cert} and {self._key} are no certificate with its key ({why}); expected two files in PEM "
+                f"{cert} and {key} are no certificate with its key ({why}); expected two files in PEM "
                 "format, the key without a password"
             ) from None
+        self._cert, self._key = cert, key
         self._read, self.context, self.notice = found, context, _notice(found[0])
         return True
 

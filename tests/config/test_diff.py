@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from config import Config, Difference, HttpServer, StdioServer, difference
+from config.diff import listen_in_effect
 from config.references import Secret
 from tests.config.kit import http, load_text
 
@@ -119,7 +120,13 @@ def test_types_in_conditions_are_told_apart(tmp_path: Path, before: str, after: 
 
 FIXED = [
     ("listen", "", "listen: {address: '127.0.0.1:1'}"),
-    ("listen", "listen: {auth: {tokens: {a: '${env:S}'}}}", "listen: {auth: {tokens: {a: '${env:T}'}}}"),
+    ("listen", "", "listen: {tls: {cert: c.pem, key: k.pem}}"),
+    ("listen", "listen: {tls: {cert: c.pem, key: k.pem}}", ""),
+    (
+        "listen",
+        "listen: {address: '0.0.0.0:1', hosts: [a], auth: {tokens: {a: '${env:S}'}}}",
+        "listen: {address: '0.0.0.0:1', hosts: [b], auth: {tokens: {a: '${env:S}'}}}",
+    ),
     ("start_grace", "", "start_grace: 1s"),
     ("watch", "", "watch: off"),
     ("console", "", "console: off"),
@@ -137,14 +144,61 @@ def test_every_key_of_the_host_is_tried_here() -> None:
     """A new one must be put into one of the tables."""
     fields = {field.name for field in dataclasses.fields(Config)}
     tried = {key for key, *_ in (*FIXED, *LIVE)}
-    assert {*tried, "servers", "source", "digest", "files", "notices", "answers", "given_address", "written"} == fields
+    others = {"servers", "source", "digest", "files", "notices", "answers", "given_address", "written", "read_once"}
+    assert {*tried, *others} == fields
+
+
+ENVIRON = {"S": "0123456789abcdef", "T": "abcdef0123456789"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("{a: '${env:S}'}", "{a: '${env:T}'}", "token a has another value"),
+        ("{a: '${env:S}'}", "{b: '${env:S}'}", "token b added, token a withdrawn"),
+        ("{a: '${env:S}'}", "{a: '${env:S}', b: '${env:T}'}", "token b added"),
+        ("{a: '${env:S}', b: '${env:T}'}", "{b: '${env:T}'}", "token a withdrawn"),
+        ("", "{a: '${env:S}'}", "token a added, every request needs one of them"),
+        ("{a: '${env:S}'}", "", "token a withdrawn, no request needs one"),
+    ],
+)
+def test_tokens_change_at_once(tmp_path: Path, before: str, after: str, said: str) -> None:
+    tops = (f"listen: {{auth: {{tokens: {tokens}}}}}" if tokens else "" for tokens in (before, after))
+    old, new = (read(tmp_path, "a: command: x", top=top, environ=ENVIRON) for top in tops)
+    assert difference(old, new) == Difference(applied=(f"listen.auth: {said}",))
+    assert listen_in_effect(old.listen, new.listen) == new.listen
+
+
+def test_so_do_the_files_of_a_certificate(tmp_path: Path) -> None:
+    old, new = (
+        read(tmp_path, "a: command: x", top=f"listen: {{tls: {{cert: {name}.pem, key: {name}.key}}}}")
+        for name in ("old", "new")
+    )
+    assert difference(old, new) == Difference()  # the certificate that is read says whether it can be used
+    assert listen_in_effect(old.listen, new.listen) == new.listen
+
+
+def test_an_endpoint_that_other_machines_reach_needs_tokens_until_it_is_closed(tmp_path: Path) -> None:
+    """A file that names another address and no tokens is for the next start."""
+    top = "listen: {address: '0.0.0.0:1', hosts: [a], auth: {tokens: {a: '${env:S}'}}}"
+    old, new = (read(tmp_path, "a: command: x", top=each, environ=ENVIRON) for each in (top, ""))
+    assert listen_in_effect(old.listen, new.listen) == old.listen
+    assert difference(old, new) == Difference(deferred=("listen has changed: that takes effect with the next start",))
+
+
+def test_a_value_of_the_environment_is_said_to_be_read_once(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("t" * 20)
+    top = "listen: {auth: {tokens: {a: '${env:S}', b: '${file:t}', c: '$${env:S}0123456789'}}}"
+    (said,) = read(tmp_path, "a: command: x", top=top, environ=ENVIRON).read_once
+    assert said.startswith("listen.auth.tokens.a: environment variables are read once")
+    top = "listen: {tls: {cert: '${env:S}.pem', key: 'k${env:U:-x}.pem'}}"
+    assert len(read(tmp_path, "a: command: x", top=top, environ=ENVIRON).read_once) == 2
 
 
 @pytest.mark.parametrize(("key", "before", "after"), FIXED)
 def test_what_is_fixed_is_said(tmp_path: Path, key: str, before: str, after: str) -> None:
     """The endpoint and the console stay where they are."""
-    environ = {"S": "0123456789abcdef", "T": "abcdef0123456789"}
-    old, new = (read(tmp_path, "a: command: x", top=top, environ=environ) for top in (before, after))
+    old, new = (read(tmp_path, "a: command: x", top=top, environ=ENVIRON) for top in (before, after))
     assert difference(old, new) == Difference(deferred=(f"{key} has changed: that takes effect with the next start",))
 
 

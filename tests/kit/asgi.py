@@ -116,6 +116,8 @@ class Connection:
         self.leaves = trio.Event()
         self.stop = trio.Event()
         """The event that the host sets when it stops."""
+        self.change_tokens: Callable[[Listen], None] = lambda listen: None
+        """Has the endpoint let in other access tokens."""
         self.reads = trio.Event()
         """Unset, the client takes nothing of any answer."""
         self.reads.set()
@@ -324,7 +326,8 @@ async def open_http_app(
                     record_attempt=world.gate.decision_log.record_attempt,
                 ) as app,
             ):
-                connection = Connection(app, nursery)
+                connection = Connection(app.serve, nursery)
+                connection.change_tokens = app.change_tokens
                 connection.stop = stop
                 yield world, connection
         nursery.cancel_scope.cancel()

@@ -284,7 +284,7 @@ class Machine:
             )
 
             async def face(listen: Listen) -> ASGIApp:
-                return await stack.enter_async_context(
+                app = await stack.enter_async_context(
                     open_http_endpoint(
                         listen,
                         world.router,
@@ -296,6 +296,7 @@ class Machine:
                         record_attempt=world.gate.decision_log.record_attempt,
                     )
                 )
+                return app.serve
 
             # Both serve the same calls: what belongs to a name is nothing to those who have none.
             guarded, public = (

@@ -113,6 +113,28 @@ def _certificate(host: Running) -> str:
     return ssl.get_server_certificate(("127.0.0.1", port), timeout=20)
 
 
+def test_the_paths_of_a_certificate_change_by_a_reload_if_it_can_be_used(tmp_path: Path) -> None:
+    file = with_tls(tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    write_certificate(other)
+    state = str(tmp_path / "state")
+    with serving(file, "a") as host:
+        first = _certificate(host)
+        file.write_text(file.read_text().replace('"cert.pem"', '"nothing.pem"'))
+        done = colonnade("reload", COLONNADE_STATE=state)
+        assert (done.returncode, done.stdout) == (FAILED, "")
+        assert "nothing.pem cannot be read" in done.stderr
+        assert _certificate(host) == first
+        text = json.loads(file.read_text())
+        text["listen"]["tls"] = {"cert": "other/cert.pem", "key": "other/key.pem"}
+        file.write_text(json.dumps(text))
+        done = colonnade("reload", COLONNADE_STATE=state)
+        assert (done.returncode, done.stderr) == (DONE, "")
+        assert "new connections get the new certificate" in done.stdout
+        assert _certificate(host) != first
+
+
 def test_the_console_beside_an_endpoint_with_tls_has_an_address_of_its_own(tmp_path: Path) -> None:
     with serving(with_tls(tmp_path), "a") as host:
         context = ssl.create_default_context(cafile=tmp_path / "cert.pem")

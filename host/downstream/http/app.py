@@ -35,6 +35,7 @@ from host.downstream.http.streamable import StreamableHttp
 from host.downstream.reading import MessageReader, share_interpreter
 from host.downstream.stateless import Stateless
 from host.errors import TOO_MANY_REQUESTS
+from host.exchange import Caller
 from host.journal import InternalError, Journal
 from host.jsonrpc.messages import ErrorBody, Failure, write
 from host.memory import Budget, client_owner
@@ -74,7 +75,7 @@ async def open_http_endpoint(
     memory: Budget,
     record_attempt: Callable[[Attempt], None],
     has_console: bool = False,
-) -> AsyncIterator[ASGIApp]:
+) -> AsyncIterator[HttpApp]:
     """The app, for the block. At the end no session, stream or call is left.
 
     Args:
@@ -98,8 +99,8 @@ async def open_http_endpoint(
         try:
             has_console = has_console or console is not None
             yield HttpApp(
-                listen, router, record_attempt, status, streamable, http_sse, console, memory, has_console
-            ).serve
+                listen, router, record_attempt, status, streamable, http_sse, streams, console, memory, has_console
+            )
         finally:
             nursery.cancel_scope.cancel()
 
@@ -113,6 +114,7 @@ class HttpApp:
         status: Callable[[], bytes],
         streamable: StreamableHttp,
         http_sse: HttpSse | None,
+        streams: OpenStreams,
         console: ASGIApp | None,
         memory: Budget,
         has_console: bool,
@@ -121,6 +123,8 @@ class HttpApp:
         self._has_console = has_console
         self._listen = listen
         self._memory = memory
+        self._streamable = streamable
+        self._streams = streams
         self._doors = {listen.path: streamable.serve}
         if http_sse is not None:
             self._doors |= {"/sse": http_sse.serve_stream, "/message": http_sse.serve_message}
@@ -128,6 +132,19 @@ class HttpApp:
         self._router = router
         self._record_attempt = record_attempt
         self._status = status
+
+    def change_tokens(self, listen: Listen) -> None:
+        """Let in the access tokens of `listen` from now on. For each that is not valid any more, its sessions, streams,
+        requests, parked calls and tasks end; those of others notice nothing. There is no checkpoint, so whatever is
+        there of its identity was opened with the withdrawn token."""
+        former, self._listen = self._guard, listen
+        self._guard = RequestGuard(listen)
+        for identity in former.withdrawn_by(self._guard):
+            self._streamable.end_sessions(identity)
+            self._streams.end_of(identity)
+            self._memory.revoke(client_owner(identity))
+            if identity is not None:  # stateless clients with a token share one dedicated instance
+                self._router.forget(Caller(identity, None, identity, instance_key=identity))
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -138,7 +155,7 @@ class HttpApp:
         if handler is None and self._console is not None and _is_of_console(path):
             await self._console(scope, receive, send)
             return
-        head = of_head(scope, self._examine)
+        head = of_head(scope, self._guard.examine_head)
         address = client_address(scope)
         try:
             if head.refusal is not None:
@@ -167,9 +184,6 @@ class HttpApp:
             await respond(send, rejected.refusal.status, headers, write(answer))
         except ClientGone:
             return
-
-    def _examine(self, scope: Scope) -> CheckedHead:
-        return self._guard.examine(Headers(scope["headers"]))
 
     async def _serve_page(self, scope: Scope, path: str, head: CheckedHead, send: Send) -> None:
         """Serve a path that is no endpoint."""

@@ -60,10 +60,10 @@ def front_page(listen: Listen, host: str, *, console: str | None) -> bytes:
     older = " Older clients use <code>/sse</code> (HTTP+SSE)." if listen.sse else ""
     access = (
         "Each request needs one of the access tokens of the configuration (<code>listen.auth.tokens</code>)."
-        if listen.tokens
+        if listen.auth is not None
         else "It needs no access token."
     )
-    server = {"url": url} | ({"headers": {"Authorization": "Bearer <token>"}} if listen.tokens else {})
+    server = {"url": url} | ({"headers": {"Authorization": "Bearer <token>"}} if listen.auth is not None else {})
     example = escape(json.dumps({"mcpServers": {"colonnade": server}}, indent=2)) if is_here else ""
     sections = [
         "<h1>Colonnade</h1>",

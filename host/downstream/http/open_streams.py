@@ -82,6 +82,12 @@ class OpenStreams:
         finally:
             self._open.pop(stream, None)
 
+    def end_of(self, identity: str | None) -> None:
+        """End all streams of this identity, in order."""
+        for stream in [stream for stream in self._open if stream.identity == identity]:
+            del self._open[stream]
+            stream.end()
+
     def _has_room(self, identity: str | None, transport: Transport | None) -> bool:
         """Whether one more stream may open, of one transport or of all (None); ends another identity's stream if
         necessary."""

@@ -8,7 +8,7 @@ import trio
 from msgspec import Raw, Struct
 
 from host.downstream.charge import NO_MEMORY_MESSAGE, RequestCharge
-from host.downstream.http.security import MAX_BODY, CheckedHead, Refusal
+from host.downstream.http.security import MAX_BODY, CheckedHead, Refusal, withdrawn_token
 from host.downstream.reading import MessageReader
 from host.errors import TooManyRequests, Unavailable
 from host.jsonrpc.messages import INVALID_REQUEST, PARSE_ERROR, Id, ParsedInput
@@ -95,7 +95,7 @@ async def read_charged_body(receive: Receive, charge: RequestCharge) -> bytes:
             data = await read_body_untimed(receive, MAX_BODY, charge.add_request_bytes)
             charge.begin_processing()
         except OverBudget:
-            raise _no_memory() from None
+            raise _not_charged(charge) from None
         except BodyTooLarge:
             too_large = Refusal(413, f"a message is at most {MAX_BODY} bytes", {"connection": "close"})
             raise Rejected(too_large) from None
@@ -103,7 +103,7 @@ async def read_charged_body(receive: Receive, charge: RequestCharge) -> bytes:
         why = f"the body did not arrive within {BODY_TIMEOUT:.0f} s"
         raise Rejected(Refusal(408, why, {"connection": "close"}), PARSE_ERROR)
     if dropping.cancelled_caught:
-        raise _no_memory()
+        raise _not_charged(charge)
     return data
 
 
@@ -122,7 +122,7 @@ async def read_message(http_request: HttpRequest, reader: MessageReader) -> Pars
         try:
             charge.begin_processing(len(data))
         except OverBudget:
-            raise _no_memory() from None
+            raise _not_charged(charge) from None
     if not is_heavy(data):
         return receive_at_once(data)
     read: ParsedInput | TooManyRequests | None = None
@@ -144,7 +144,7 @@ async def read_message(http_request: HttpRequest, reader: MessageReader) -> Pars
                 read = problem
             nursery.cancel_scope.cancel()
     if dropping.cancelled_caught:
-        raise _no_memory()
+        raise _not_charged(charge)
     if disconnected or read is None:
         raise ClientGone
     if isinstance(read, TooManyRequests):
@@ -152,5 +152,7 @@ async def read_message(http_request: HttpRequest, reader: MessageReader) -> Pars
     return read
 
 
-def _no_memory() -> Rejected:
+def _not_charged(charge: RequestCharge) -> Rejected:
+    if charge.revoked:
+        return Rejected(withdrawn_token())
     return Rejected(Refusal(503, NO_MEMORY_MESSAGE, {"retry-after": "1", "connection": "close"}), Unavailable.code)

@@ -21,7 +21,7 @@ from config import Listen
 from host.attempts import Reason
 from host.protocol.era import EraHeaders
 from host.protocol.param_headers import METHOD_HEADER, VERSION_HEADER
-from host.wire.asgi import Headers
+from host.wire.asgi import Headers, Scope
 
 SESSION = "mcp-session-id"
 """Header that names the session of a request."""
@@ -97,7 +97,20 @@ class RequestGuard:
     def __init__(self, listen: Listen) -> None:
         self._hosts = frozenset((*(host.lower() for host in listen.hosts), *_literal(listen.address.host)))
         self._origins = frozenset(origin.lower() for origin in listen.origins)
-        self._tokens = tuple((name, _digest(token.reveal())) for name, token in listen.tokens.items())
+        self._tokens = None if listen.auth is None else {name: _digest(t.reveal()) for name, t in listen.tokens.items()}
+        """Digests by name; None if no token is needed. If all are withdrawn, nobody comes in."""
+
+    def withdrawn_by(self, later: RequestGuard) -> list[str | None]:
+        """The identities that this guard lets in, and the later one does not: names whose token is gone or has another
+        value; None, for callers without a token, if one is needed now."""
+        if self._tokens is None:
+            return [] if later._tokens is None else [None]
+        valid = later._tokens or {}
+        return [name for name, digest in self._tokens.items() if valid.get(name) != digest]
+
+    def examine_head(self, scope: Scope) -> CheckedHead:
+        """`examine` for `asgi.of_head`, which keeps what a guard said for this guard alone."""
+        return self.examine(Headers(scope["headers"]))
 
     def examine(self, headers: Headers) -> CheckedHead:
         """All of these checks."""
@@ -112,7 +125,7 @@ class RequestGuard:
 
         A refusal repeats nothing of the request (RFC 6750, 3). A preflight carries no token and needs none.
         """
-        if not self._tokens:
+        if self._tokens is None:
             return None
         given = headers.all("authorization")
         if len(given) > 1:
@@ -128,7 +141,7 @@ class RequestGuard:
     def _name(self, token: str) -> str | None:
         # All digests are compared, even after a match: the time must not reveal anything about a token.
         digest = _digest(token)
-        fitting = [name for name, known in self._tokens if compare_digest(known, digest)]
+        fitting = [name for name, known in (self._tokens or {}).items() if compare_digest(known, digest)]
         return fitting[0] if fitting else None
 
     def cross_origin(self, headers: Headers) -> dict[str, str]:
@@ -186,6 +199,11 @@ def _literal(host: str) -> Iterable[str]:
 
 def _digest(token: str) -> bytes:
     return sha256(token.encode("latin-1")).digest()
+
+
+def withdrawn_token() -> Refusal:
+    """Refusal of a request whose token was withdrawn after its head was checked."""
+    return _unauthorized("this token is not known here any more", Reason.WRONG_TOKEN, ', error="invalid_token"')
 
 
 def _foreign_origin() -> Refusal:

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 import trio
 
 from host.attempts import Reason
-from host.downstream.charge import answer_too_large, memory_cancelled
+from host.downstream.charge import answer_too_large
 from host.downstream.duplex import DuplexSession
 from host.downstream.http.open_streams import OpenStreams, Transport
 from host.downstream.http.replies import MAX_KEPT, STREAM_HEADERS, send_answer
@@ -154,7 +154,7 @@ class HttpSse:
                         message, session.begin(message), lambda message: False, http_request.address
                     )
             if dropping.cancelled_caught:
-                answer = memory_cancelled(message.id)
+                answer = http_request.charge.cancelled(message.id)
         if answer is not None:
             await send_answer(http_request, NO_HEADERS, answer)
 

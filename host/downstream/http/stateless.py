@@ -13,7 +13,6 @@ from functools import partial
 import trio
 from msgspec import Raw
 
-from host.downstream.charge import memory_cancelled
 from host.downstream.error_answers import params_of
 from host.downstream.http.open_streams import OpenStreams, Transport
 from host.downstream.http.replies import STREAM_DEADLINE, STREAM_HEADERS, EventStream, Replies
@@ -86,7 +85,7 @@ class StatelessHttp:
             finally:
                 self._replies.end(reply)
         if answer is None and http_request.charge.dropped:
-            answer = memory_cancelled(request.id)
+            answer = http_request.charge.cancelled(request.id)
         if answer is None:
             reply.client_gone()
             return

@@ -16,11 +16,10 @@ from functools import partial
 import trio
 
 from host.attempts import Reason
-from host.downstream.charge import memory_cancelled
 from host.downstream.http.open_streams import OpenStreams, Transport
 from host.downstream.http.replies import STREAM_HEADERS, EventStream, Replies, Reply
 from host.downstream.http.request import JSON, HttpRequest, Rejected, read_message
-from host.downstream.http.security import SESSION, Refusal, refuse_accept
+from host.downstream.http.security import SESSION, Refusal, refuse_accept, withdrawn_token
 from host.downstream.http.stateless import StatelessHttp
 from host.downstream.reading import MessageReader
 from host.downstream.sessions import Session, Sessions
@@ -94,6 +93,10 @@ class StreamableHttp:
             return http_request.respond(204)
         raise Rejected(Refusal(405, "expected POST, GET or DELETE", {"allow": "POST, GET, DELETE, OPTIONS"}))
 
+    def end_sessions(self, identity: str | None) -> None:
+        """End the sessions of this identity, with their streams and what is in flight."""
+        self._sessions.end_of(identity)
+
     # POST
 
     async def _post(self, http_request: HttpRequest) -> None:
@@ -156,7 +159,7 @@ class StreamableHttp:
                     await trio.lowlevel.cancel_shielded_checkpoint()
                 for refusal in refusals:
                     await reply.add(refusal)
-        await reply.finish(memory_cancelled(None) if dropping.cancelled_caught else None)
+        await reply.finish(http_request.charge.cancelled(None) if dropping.cancelled_caught else None)
 
     async def _open(self, http_request: HttpRequest, request: Request) -> None:
         if len(http_request.headers.all(VERSION_HEADER)) > 1:
@@ -164,6 +167,8 @@ class StreamableHttp:
         session_id, session = self._sessions.draft(http_request.endpoint, http_request.identity)
         answer = await session.open(request)
         headers = JSON
+        if http_request.charge.revoked:  # while the servers were waited for
+            raise Rejected(withdrawn_token(), id=request.id)
         if session.opening is not None:
             if not self._sessions.add(session_id, session):
                 raise Rejected(
@@ -186,7 +191,7 @@ class StreamableHttp:
             # Before it is sent: a client that reads an answer slowly is not waiting for one.
             self._replies.end(reply)
         if answer is None and http_request.charge.dropped:
-            answer = memory_cancelled(request.id)
+            answer = http_request.charge.cancelled(request.id)
         finishing = reply.finish(answer)
         del answer  # while the client reads it, nothing else may keep the server's buffer
         await finishing

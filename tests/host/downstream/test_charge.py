@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from host.downstream.charge import COPIES, RequestCharge, answer_too_large, memory_cancelled
+from host.downstream.charge import COPIES, RequestCharge, answer_too_large
 from host.downstream.http.security import MAX_BODY
 from host.memory import Budget, OverBudget, Use, client_owner
 from tests.kit.asgi import Connection, open_http_app
@@ -85,10 +85,31 @@ def test_the_error_in_place_of_an_answer_is_charged_anew() -> None:
 def test_errors_say_how_far_the_request_came() -> None:
     assert (answer_too_large(1, 7).id, answer_too_large(1, 7).error.code) == (1, 413)
     assert "was carried out" in answer_too_large(1, 7).error.message
-    assert (memory_cancelled(2).error.code, "may have carried it out" in memory_cancelled(2).error.message) == (
-        503,
-        True,
-    )
+    budget, charge = one(1000)
+    charge.add_request_bytes(10)
+    said = charge.cancelled(2).error
+    assert (said.code, "may have carried it out" in said.message, "memory" in said.message) == (503, True, True)
+    budget.revoke(client_owner(None))
+    said = charge.cancelled(2).error
+    assert (said.code, "token was withdrawn" in said.message, "memory" in said.message) == (503, True, False)
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_request_ends_when_its_owner_is_no_longer_served(early: bool) -> None:
+    """Whether it waits already or is about to. A later request of the same owner is charged as ever."""
+    budget, charge = one(1000)
+    if early:
+        budget.revoke(client_owner(None))
+    with charge.droppable() as scope:
+        if not early:
+            budget.revoke(client_owner(None))
+        await trio.lowlevel.checkpoint()
+    assert (scope.cancelled_caught, charge.revoked, budget.used) == (True, True, 0)
+    with pytest.raises(OverBudget):
+        charge.begin_processing(5)
+    with RequestCharge(budget, client_owner(None)) as later:
+        later.begin_processing(5)
+        assert not later.revoked
 
 
 # Over HTTP

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -224,6 +225,47 @@ def test_another_value_of_a_reference_has_no_difference_to_show(
     monkeypatch.setenv("A_PROGRAM", "y")
     (row,) = changes_as_data(old, config(tmp_path, "command: ['${env:A_PROGRAM}']"), "c1")
     assert (row["widens"], row["diff"]) == (["command has changed"], [])
+
+
+A, B = "a" * 20, "b" * 20
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentences", "kept"),
+    [
+        ({"x": A}, {"x": A, "y": B}, ["listen.auth: the token y is new"], {"x": A}),
+        ({"x": A}, {"x": B}, ["listen.auth: the token x has another value"], {}),
+        ({"x": A, "y": B}, {"x": A}, [], {"x": A}),
+        ({"x": A}, {"y": A}, ["listen.auth: the token y is new"], {}),
+        ({"x": A}, None, ["listen.auth: no access token is needed any more"], {"x": A}),
+        (None, {"x": A}, ["listen.auth: the token x is new"], None),
+        (None, None, [], None),
+    ],
+)
+def test_a_token_is_withdrawn_at_once_and_a_new_one_waits(
+    before: dict[str, str] | None,
+    after: dict[str, str] | None,
+    sentences: list[str],
+    kept: dict[str, str] | None,
+    tmp_path: Path,
+) -> None:
+    """The value of a token is shown to nobody."""
+    old, new = (
+        config(tmp_path, BASE, **({} if each is None else {"listen": f"{{auth: {{tokens: {each}}}}}"}))
+        for each in (before, after)
+    )
+    assert widenings(old, new) == ({"": tuple(sentences)} if sentences else {})
+    auth = without_widenings(old, new).listen.auth
+    assert (None if auth is None else {name: token.reveal() for name, token in auth.tokens.items()}) == kept
+    shown = json.dumps(changes_as_data(old, new, "c1"))
+    assert A not in shown
+    assert B not in shown
+
+
+def test_other_files_of_a_certificate_do_not_wait(tmp_path: Path) -> None:
+    old, new = (config(tmp_path, BASE, listen=f"{{tls: {{cert: {each}, key: {each}}}}}") for each in ("a", "b"))
+    assert widenings(old, new) == {}
+    assert without_widenings(old, new).listen == new.listen
 
 
 def test_a_new_server_waits_and_a_removed_one_does_not(tmp_path: Path) -> None:

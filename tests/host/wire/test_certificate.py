@@ -22,6 +22,24 @@ def test_a_renewed_certificate_is_for_new_connections(tmp_path: Path) -> None:
     assert certificate.context is not before
 
 
+def test_other_files_can_take_their_place_if_they_can_be_used(tmp_path: Path) -> None:
+    certificate = Certificate(*write_certificate(tmp_path))
+    before = certificate.context
+    other = tmp_path / "other"
+    other.mkdir()
+    cert, key = write_certificate(other)
+    with pytest.raises(CertificateError, match="cannot be read"):
+        certificate.read(tmp_path / "nothing.pem", key)
+    with pytest.raises(CertificateError, match="are no certificate with its key"):
+        certificate.read(tmp_path / "cert.pem", key)
+    assert not certificate.read()
+    assert certificate.context is before
+    assert certificate.read(cert, key)
+    assert certificate.context is not before
+    write_certificate(other)
+    assert certificate.read()
+
+
 def test_files_that_cannot_be_used_are_named_and_the_former_certificate_stays(tmp_path: Path) -> None:
     cert, key = write_certificate(tmp_path)
     certificate = Certificate(cert, key)

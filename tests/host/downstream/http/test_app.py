@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable
+from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from config import Auth, Listen, Secret
 from host.attempts import Reason
 from host.downstream.http.security import MAX_BODY
 from host.journal import AttemptRefused
-from host.wire.asgi import CLAIM, Receive, Scope, Send, respond
-from tests.kit.asgi import open_http_app
-from tests.kit.world import ScriptedServer
+from host.wire.asgi import CLAIM, FINDINGS, Receive, Scope, Send, respond
+from tests.kit.asgi import Connection, Response, open_http_app
+from tests.kit.world import Refusal, ScriptedServer, later
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
@@ -280,6 +282,149 @@ async def test_refused_requests_are_recorded_with_their_reason_and_address() -> 
             (Reason.MISSING, "a__none", "laptop"),
         ]
         assert {each.address for each in found} == {"127.0.0.1"}
+
+
+NEW = "another-0123456789abcdef"
+CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "a__x"}}
+
+
+def guarded(**tokens: str) -> Listen:
+    return Listen(auth=Auth({name: Secret(token) for name, token in tokens.items()}))
+
+
+def bearer(connection: Connection, token: str) -> Connection:
+    client = connection.another()
+    client.headers = bearing(token)
+    return client
+
+
+@pytest.mark.parametrize("tokens", [guarded(desk=DESK), guarded(laptop=NEW, desk=DESK), guarded()])
+async def test_what_was_opened_with_a_withdrawn_token_ends_and_nothing_else(tokens: Listen) -> None:
+    """Sessions of both transports with their streams and calls, stateless calls, and subscriptions. If all tokens are
+    withdrawn, nobody comes in."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_http_app(server, listen=GUARDED) as (_, connection):
+        clients: list[Connection] = []
+        opened: list[list[Response]] = []
+        calls: list[int | str] = []
+        for token in (LAPTOP, DESK):
+            client = bearer(connection, token)
+            await client.open()
+            responses = [client.send("GET"), client.send("POST", body=CALL)]
+            calls.append((await server.hears("tools/call"))["id"])
+            alone = bearer(connection, token)
+            responses += [alone.send("GET", "/sse"), alone.start("tools/call", {"name": "a__x"})]
+            calls.append((await server.hears("tools/call"))["id"])
+            responses.append(alone.start("subscriptions/listen", {"notifications": {"toolsListChanged": True}}))
+            await wait_all_tasks_blocked()
+            clients.append(client)
+            opened.append(responses)
+        assert not any(each.complete.is_set() for each in opened[0] + opened[1])
+        assert tokens.auth is not None
+        desk_stays = "desk" in tokens.auth.tokens
+        connection.change_tokens(tokens)
+        await wait_all_tasks_blocked()
+        assert all(each.complete.is_set() for each in opened[0])
+        assert any(each.complete.is_set() for each in opened[1]) is not desk_stays
+        gone = calls[:2] if desk_stays else calls
+        cancelled = [(await server.hears("notifications/cancelled"))["requestId"] for _ in gone]
+        assert sorted(map(str, cancelled)) == sorted(map(str, gone))
+        assert (await clients[0].get("POST", body=PING)).status == 401
+        assert (await clients[1].get("POST", body=PING)).status == (200 if desk_stays else 401)
+        assert (await clients[0].get("POST", body=PING, headers=bearing(NEW))).status in (401, 404)
+        if desk_stays:
+            for id in calls[2:]:
+                server.says(id, {"content": []})
+            await wait_all_tasks_blocked()
+            assert opened[1][1].messages()[-1]["result"] == {"content": []}
+            assert opened[1][3].messages()[-1]["result"]["content"] == []
+
+
+async def test_a_token_may_be_added_and_changed_and_a_kept_head_does_not_keep_the_former_one() -> None:
+    async with open_http_app(listen=guarded(laptop=LAPTOP)) as (_, connection):
+        connection.extensions[FINDINGS] = {}  # as for one head that a connection repeats
+        client = bearer(connection, LAPTOP)
+        assert (await client.get("GET", "/status")).status == 200
+        connection.change_tokens(guarded(laptop=NEW, desk=DESK))
+        assert (await client.get("GET", "/status")).status == 401
+        connection.change_tokens(guarded(laptop=LAPTOP, desk=DESK))
+        assert (await client.get("GET", "/status")).status == 200
+        connection.extensions.clear()
+        assert (await bearer(connection, DESK).get("GET", "/status")).status == 200
+
+
+async def test_the_first_token_ends_what_callers_without_one_have_open() -> None:
+    async with open_http_app() as (_, connection):
+        await connection.open()
+        stream = connection.send("GET")
+        await wait_all_tasks_blocked()
+        connection.change_tokens(guarded(laptop=LAPTOP))
+        await wait_all_tasks_blocked()
+        assert stream.complete.is_set()
+        assert (await connection.get("POST", body=PING)).status == 401
+        assert (await connection.get("POST", body=PING, headers=bearing(LAPTOP))).status == 404
+        connection.change_tokens(Listen())
+        connection.session = None
+        await connection.open()
+        assert (await connection.get("POST", body=PING)).status == 200
+
+
+async def test_a_call_that_waits_for_its_client_ends_with_its_token() -> None:
+    """Nobody goes on with it, not even the next holder of the name."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_http_app(server, listen=guarded(laptop=LAPTOP)) as (_, connection), trio.open_nursery() as nursery:
+        client = bearer(connection, LAPTOP)
+        answer = client.start("tools/call", {"name": "a__x"}, capabilities={"elicitation": {}})
+        call = await server.hears("tools/call")
+        later(nursery, server.asks, "elicitation/create", {"message": "?", "requestedSchema": {"type": "object"}})
+        with trio.fail_after(5):
+            await answer.complete.wait()
+        asked = answer.messages()[-1]["result"]
+        connection.change_tokens(guarded(laptop=NEW))
+        assert (await server.hears("notifications/cancelled"))["requestId"] == call["id"]
+        retry = {"name": "a__x", "requestState": asked["requestState"], "inputResponses": {}}
+        with pytest.raises(Refusal, match="requestState"):
+            await bearer(connection, NEW).result("tools/call", retry, capabilities={"elicitation": {}})
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_request_whose_body_comes_after_its_token_was_withdrawn_is_refused() -> None:
+    async with open_http_app(listen=guarded(laptop=LAPTOP)) as (_, connection):
+        client = bearer(connection, LAPTOP)
+        await client.open()
+        client.writes = trio.Event()
+        client.at_once = False
+        late = client.send("POST", body=PING), client.send("POST", "/message", PING)
+        await wait_all_tasks_blocked()
+        connection.change_tokens(guarded(laptop=NEW))
+        client.writes.set()
+        for answer in late:
+            with trio.fail_after(5):
+                await answer.complete.wait()
+            assert (answer.status, "www-authenticate" in answer.headers) == (401, True)
+
+
+OPENING = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+
+
+async def never(params: dict[str, Any]) -> object:
+    return await trio.sleep_forever()
+
+
+async def test_a_session_whose_token_is_withdrawn_while_it_opens_does_not_open(
+    autojump_clock: MockClock,
+) -> None:
+    server = ScriptedServer("a", tools=["x"])
+    server.answers["tools/list"] = never
+    async with open_http_app(server, listen=guarded(laptop=LAPTOP), settled=False) as (_, connection):
+        opening = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": OPENING}
+        answer = bearer(connection, LAPTOP).send("POST", "/mcp", opening)
+        await wait_all_tasks_blocked()
+        assert not answer.complete.is_set()
+        connection.change_tokens(guarded(laptop=NEW))
+        with trio.fail_after(10):
+            await answer.complete.wait()
+        assert (answer.status, "mcp-session-id" in answer.headers) == (401, False)
 
 
 async def test_tokens_stand_in_no_text() -> None:

@@ -1,0 +1,108 @@
+"""Access tokens that change while a real host serves, and what it records of those who come in vain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import trio
+
+from host.cli.exit_codes import DONE
+
+from .clients import PATIENCE, HandClient
+from .running import Running, colonnade, recorder, serving, until, write_config
+
+TOKENS = {"laptop": "laptop-0123456789abcdef", "desk": "desk-0123456789abcdef"}
+NEW = "another-0123456789abcdef"
+
+
+def with_tokens(folder: Path, watch: str = "off", **listen: Any) -> Path:
+    for name, token in TOKENS.items():
+        (folder / name).write_text(token)
+    tokens = {name: f"${{file:{name}}}" for name in TOKENS}
+    listen = {"address": "127.0.0.1:0", "auth": {"tokens": tokens}, **listen}
+    rules = {"tools": {"deny": ["exit"]}}
+    return write_config(folder, {"a": {**recorder(folder / "a.log"), "consent": rules}}, listen=listen, watch=watch)
+
+
+@asynccontextmanager
+async def bearing(url: str, token: str) -> AsyncIterator[HandClient]:
+    async with httpx.AsyncClient(trust_env=False, verify=False, headers={"authorization": f"Bearer {token}"}) as http:
+        client = HandClient(http, url, "2025-11-25")
+        await client.open()
+        yield client
+
+
+def attempts(state: Path) -> list[dict[str, Any]]:
+    lines = [line for path in (state / "audit").glob("*.jsonl") for line in path.read_text().splitlines()]
+    return [record for line in lines if (record := json.loads(line))["kind"] == "attempts"]
+
+
+def reloaded(host: Running, file: Path) -> str:
+    done = colonnade("reload", COLONNADE_STATE=str(file.parent / "state"))
+    assert (done.returncode, done.stderr) == (DONE, ""), host.errors
+    return done.stdout
+
+
+@pytest.mark.parametrize("server", ["built-in", "hypercorn"])
+async def test_a_changed_token_ends_its_sessions_and_no_others(server: str, tmp_path: Path) -> None:
+    """Also on a connection that repeats the head of its last request. What was in vain is recorded at the end."""
+    file = with_tokens(tmp_path, server=server)
+    with serving(file, "a") as host:
+        async with bearing(host.url, TOKENS["laptop"]) as laptop, bearing(host.url, TOKENS["desk"]) as desk:
+            answers: list[dict[str, Any]] = []
+
+            async def wait() -> None:
+                params = {"name": "a__together", "arguments": {"of": 2, "note": "desk 1"}}
+                answers.append(await desk.ask("tools/call", params, 2))
+
+            async def ping(client: HandClient) -> int:
+                body = {"jsonrpc": "2.0", "id": 3, "method": "ping"}
+                answer = await client.http.post(client.url, json=body, headers=client.headers, timeout=PATIENCE)
+                return answer.status_code
+
+            async with trio.open_nursery() as nursery:
+                assert "error" in await laptop.ask("tools/call", {"name": "a__exit"})
+                assert await ping(laptop) == 200
+                nursery.start_soon(wait)
+                await trio.to_thread.run_sync(until, lambda: "desk 1" in (tmp_path / "a.log").read_text(), "it is sent")
+                (tmp_path / "laptop").write_text(NEW)
+                assert await ping(laptop) == 200
+                said = await trio.to_thread.run_sync(reloaded, host, file)
+                assert "listen.auth: token laptop has another value" in said
+                assert [await ping(laptop), await ping(laptop), await ping(desk)] == [401, 401, 200]
+                async with bearing(host.url, NEW) as again:
+                    assert await ping(again) == 200
+                    again.headers["mcp-session-id"] = laptop.headers["mcp-session-id"]
+                    assert await ping(again) == 404
+                params = {"name": "a__together", "arguments": {"of": 2, "note": "desk 2"}}
+                assert "result" in await desk.ask("tools/call", params, 4)
+            assert "result" in answers[0]
+    told = attempts(tmp_path / "state")
+    found = {(each["why"], each["prim"], each["item"], each["principal"]): each for each in told}
+    assert found.keys() == {("denied", "tool", "a__exit", "laptop"), ("wrong token", "path", "/mcp", "")}
+    assert found["wrong token", "path", "/mcp", ""]["count"] == 2
+    assert {each["address"] for each in found.values()} == {"127.0.0.1"}
+    assert colonnade("audit", "verify", COLONNADE_STATE=str(tmp_path / "state")).returncode == DONE
+
+
+def test_a_saved_file_withdraws_a_token_and_a_new_one_waits_for_a_person(tmp_path: Path) -> None:
+    file = with_tokens(tmp_path, watch="on")
+
+    def status(token: str) -> int:
+        url = host.url.rpartition("/")[0] + "/status"
+        return httpx.get(url, headers={"authorization": f"Bearer {token}"}, trust_env=False).status_code
+
+    with serving(file, "a") as host:
+        assert [status(token) for token in (*TOKENS.values(), NEW)] == [200, 200, 401]
+        (tmp_path / "new").write_text(NEW)
+        file.write_text(file.read_text().replace("laptop", "new"))
+        until(lambda: status(TOKENS["laptop"]) == 401, f"the token is withdrawn; {host.errors}")
+        assert [status(token) for token in (TOKENS["desk"], NEW)] == [200, 401]
+        assert "token new added" in reloaded(host, file)
+        assert [status(token) for token in (TOKENS["desk"], NEW)] == [200, 200]
