@@ -61,9 +61,10 @@ def opinion(consent: Consent, trust: Trust, word: str, name: str, given: object)
         return Opinion("deny", said="length", shown=False)
     uris = word in ("resources", "url", "roots")
     written = one_reading(kind, trust, word, lower_case(name) if uris else name, given, uris)
-    if not uris or PLAIN_URI.fullmatch(name):
+    lax = lax_readings(kind, trust, word, name, given) if uris else []
+    if not uris or (PLAIN_URI.fullmatch(name) and not lax):
         return written
-    opinions = [written]
+    opinions = [written, *lax]
     for text in uri_models.understood(name):
         of_it = one_reading(kind, trust, word, lower_case(text), given, uris)
         # What few take the URI for denies and asks; whether it has to be allowed as well is not known here.
@@ -73,6 +74,22 @@ def opinion(consent: Consent, trust: Trust, word: str, name: str, given: object)
             if each.verdict == verdict:
                 return replace(each, exact=False)
     raise AssertionError("there is always a verdict")
+
+
+def lax_readings(kind: KindConsent, trust: Trust, word: str, name: str, given: object) -> list[Opinion]:
+    """What the lists that restrict say of a file on a file system that ignores case and the like. Their patterns are
+    read without, too."""
+    deny, ask = (
+        [(replace(rule, pattern=uri_models.lax(rule.pattern)), rule) for rule in of] for of in (kind.deny, kind.ask)
+    )
+    lists = KindConsent(None, tuple(lax for lax, _ in ask), tuple(lax for lax, _ in deny))
+    found: list[Opinion] = []
+    for text in {lower_case(name), *uri_models.understood(name)}:
+        if text.startswith("file:"):
+            said = one_reading(lists, trust, word, uri_models.on_lax_disk(text), given, True)
+            rules = tuple(rule for lax, rule in (*deny, *ask) if lax in said.rules)
+            found += [replace(said, rules=rules)] if rules else []
+    return found
 
 
 PLAIN_URI = re.compile(

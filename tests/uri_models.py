@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
+from unicodedata import category, normalize
 from urllib.parse import unquote, unquote_to_bytes, urlparse, urlsplit
 from urllib.request import url2pathname
 
@@ -31,6 +32,24 @@ def identities(uri: str) -> dict[str, list[str]]:
         "node": sorted(set(node(uri))),
         "rust": sorted(set(rust(uri))),
     }
+
+
+def lax(path: str) -> str:
+    """The path with its names as file systems compare them that ignore case, forms of letters, joiners, and dots and
+    blanks at the end."""
+    seen = "".join(char for char in path if category(char) not in ("Cf", "Cc", "Cs"))
+    for _ in range(2):
+        seen = normalize("NFKC", seen).casefold()
+    return "/".join(
+        name.rstrip(" .") if name.strip(" .") and name.rstrip(" .")[-1] not in "*?" else name
+        for name in normalize("NFKC", seen).split("/")
+    )
+
+
+def on_lax_disk(identity: str) -> str:
+    """The identity of a file on such a file system; any other identity as it is."""
+    scheme, _, path = identity.partition(":")
+    return f"file://{on_disk('/' + lax(path).lstrip('/'))}" if scheme == "file" else identity
 
 
 def understood(uri: str) -> list[str]:
@@ -443,7 +462,7 @@ BEGINNINGS = (
 def spelling(random: Random, uri: str) -> str:
     """The URI, written in another way that may or may not mean the same."""
     for _ in range(random.choice((1, 1, 1, 2, 2, 3, 4))):
-        uri = random.choice((ended, ended, ended, stepped, stepped, escaped, begun))(random, uri)
+        uri = random.choice((ended, ended, ended, stepped, stepped, escaped, begun, loosened))(random, uri)
     return uri
 
 
@@ -468,6 +487,30 @@ def escaped(random: Random, uri: str) -> str:
         "".join(form.format(byte) for byte in char.encode()) if random.random() < chance else char
         for char in uri[begin:]
     )
+
+
+LOOKALIKES = {"e": "\uff45", "d": "\uff24", "s": "\u017f", "a": "\uff21", ".": "\uff0e", "/": "\uff0f", "k": "\u212a"}
+
+
+def loosened(random: Random, uri: str) -> str:
+    """Another case, other forms of letters, joiners in names of files, or dots behind them."""
+    path = uri.rfind(":") + 1
+    if not uri.startswith("file:///"):
+        return uri
+    way = random.choice(("case", "case", "forms", "joiner", "dots"))
+    made = ""
+    for char in uri[path:]:
+        if random.random() > 0.2:
+            made += char
+        elif way == "case":
+            made += char.swapcase()
+        elif way == "forms":
+            made += LOOKALIKES.get(char, char)
+        elif way == "joiner":
+            made += f"{char}\u200d" if char.isalnum() else char
+        else:
+            made += f"{random.choice('. ')}/" if char == "/" and made.strip("/") else char
+    return uri[:path] + made
 
 
 def begun(random: Random, uri: str) -> str:

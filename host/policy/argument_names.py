@@ -7,7 +7,7 @@ depth. Objects beyond these are not looked at, and values are not decoded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -28,6 +28,10 @@ _CACHED = 32 * 1024
 
 _COMBINED: Final = ("allOf", "anyOf", "oneOf")
 _APPLIED: Final = ("if", "then", "else", "not")
+_OF_OTHERS: Final = ("patternProperties", "additionalProperties", "unevaluatedProperties")
+"""Schemas of members that are not declared by name."""
+_INNER: Final = ("properties", "items", "prefixItems", "additionalItems", "unevaluatedItems", "contains", *_OF_OTHERS)
+"""Schemas of what is inside a value."""
 
 Schema = dict[str, Any]
 _ANY: Final[Schema] = {}
@@ -35,16 +39,19 @@ _ANY: Final[Schema] = {}
 _Path = tuple[str, ...]
 
 
-def find_twin(raw_arguments: bytes | Raw, definition: bytes, paths: Iterable[str]) -> str | None:
+def find_twin(
+    raw_arguments: bytes | Raw, definition: bytes, paths: frozenset[str], found: Mapping[str, Raw] | None = None
+) -> str | None:
     """The first member of the arguments that some readers take for another one; None if there is none.
 
     Args:
         definition: of the tool or prompt; empty if it has none.
         paths: JSON pointers of the conditions on the arguments.
+        found: the members of the arguments, if they were decoded before.
     """
     of = _root if len(definition) > _CACHED else _cached_root
     try:
-        return _twin(raw_arguments, of(definition, tuple(sorted(paths))))
+        return _twin(members(raw_arguments) if found is None else found, of(definition, paths))
     except (ValueError, RecursionError):
         return None  # the arguments are not an object, or too deep to be read by any condition
 
@@ -66,11 +73,17 @@ class _Place:
         names = self._declared.keys() | self._named
         self.known = KnownNames.declared(names) if declares or names else None
         """None if nothing is known of the names in an object here."""
-
-    @property
-    def is_empty(self) -> bool:
+        words = {word for schema in self._schemas for word in schema if isinstance(schema[word], dict | list)}
+        self.is_plain = not self._paths and words.isdisjoint(_INNER)
         """Whether nothing is known here, at any depth."""
-        return not self._schemas and not self._paths
+        self._takes_others = not words.isdisjoint(_OF_OTHERS)
+
+    def inner_of(self, found: Mapping[str, Raw]) -> Iterator[tuple[Raw, _Place]]:
+        """The members of an object here that have places with known names."""
+        names = found if self._takes_others else [name for name in (*self._declared, *self._named) if name in found]
+        for name in names:
+            if not (place := self.member(name)).is_plain:
+                yield found[name], place
 
     def member(self, name: str) -> _Place:
         """The place of a member of an object."""
@@ -158,30 +171,28 @@ class _Definition:
         return found
 
 
-def _twin(raw: bytes | Raw, root: _Place) -> str | None:
-    """The first twin in an object with a place, or in what it holds."""
-    waiting: list[tuple[bytes | Raw, _Place]] = [(raw, root)]
-    is_root = True
+def _twin(arguments: Mapping[str, Raw], root: _Place) -> str | None:
+    """The first twin in the arguments, or in an object that they hold at a place with known names."""
+    twin = (root.known or NO_NAMES).twin_in(arguments)
+    if twin is not None:
+        return twin
+    waiting = list(root.inner_of(arguments))
     while waiting:
         raw, place = waiting.pop()
-        inner: Iterator[tuple[Raw, _Place]] = iter(())
-        if is_root or is_object(raw):
+        if is_object(raw):
             found = members(raw)
-            known = place.known or (NO_NAMES if is_root else None)
-            twin = None if known is None else known.twin_in(found)
+            twin = None if place.known is None else place.known.twin_in(found)
             if twin is not None:
                 return twin
-            inner = ((each, place.member(name)) for name, each in found.items())
+            waiting += place.inner_of(found)
         elif is_array(raw):
-            inner = ((each, place.item(at)) for at, each in enumerate(items(raw)))
-        is_root = False
-        waiting += [each for each in inner if not each[1].is_empty]
+            waiting += [(each, inner) for at, each in enumerate(items(raw)) if not (inner := place.item(at)).is_plain]
     return None
 
 
-def _root(definition: bytes, paths: tuple[str, ...]) -> _Place:
+def _root(definition: bytes, paths: frozenset[str]) -> _Place:
     schema = _schema_of(definition)
-    return _Definition(schema).place(_schemas(schema), [pointer_tokens(path) for path in paths])
+    return _Definition(schema).place(_schemas(schema), [pointer_tokens(path) for path in sorted(paths)])
 
 
 _cached_root = lru_cache(maxsize=256)(_root)

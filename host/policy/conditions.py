@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final, NamedTuple, cast
@@ -28,7 +28,18 @@ from config import Check, Condition
 from config.address_zones import is_loopback, readings
 from config.globs import MAX_LENGTH, Globs
 from host.jsonrpc.numbers import compare, is_comparable, read_float
-from host.jsonrpc.raw import DECODE_ERRORS, has_only, is_array, is_object, items, pick
+from host.jsonrpc.raw import (
+    DECODE_ERRORS,
+    has_only,
+    is_array,
+    is_object,
+    items,
+    may_hold_surrogates,
+    members,
+    pick,
+)
+from host.jsonrpc.strict import LIGHT_BYTES
+from host.policy.file_names import UNSEEN, is_odd, loosened
 
 UNREADABLE: Final = object()
 """Value for arguments that could not be decoded; every condition on them is unknown."""
@@ -40,8 +51,6 @@ _MISSING: Final = object()
 _INDEX = re.compile(r"0|[1-9][0-9]*")
 _ESCAPE = re.compile(r"%(?:u[0-9A-Fa-f]{4}|[0-9A-Fa-f]{2})")
 _WIDE_ESCAPE = re.compile(r"%u[0-9A-Fa-f]{4}")
-_ODD_SEGMENT = re.compile(r"[. ]*")
-_UNSEEN = ("Cc", "Cf", "Cs")  # categories of characters that some systems drop or cannot store
 
 _URL = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*)://)?([^/?#]*)(.*)", re.DOTALL)
 _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
@@ -71,6 +80,8 @@ class LongArguments:
     def __init__(self, raw: Raw) -> None:
         self._raw = raw
         self._found: dict[tuple[str, ...], object] = {}
+        self.members = _members_of(raw)
+        """The members, undecoded, if they are decoded at all: those of longer arguments may be very many."""
 
     def at(self, tokens: tuple[str, ...]) -> object:
         """The value at a JSON pointer."""
@@ -83,15 +94,16 @@ class LongArguments:
 
     def are_within(self, names: frozenset[str]) -> bool:
         """Whether there are no other arguments than these."""
-        return has_only(self._raw, names)
+        return has_only(self._raw, names) if self.members is None else self.members.keys() <= names
 
     def _look_up(self, tokens: tuple[str, ...]) -> object:
         raw = self._raw
         if not is_object(raw):
             return UNREADABLE
-        for token in tokens:
+        for depth, token in enumerate(tokens):
             if is_object(raw):
-                found = pick(raw, frozenset((token,)))
+                at_root = self.members if depth == 0 else None
+                found = pick(raw, frozenset((token,))) if at_root is None else at_root
                 if token not in found:
                     return _MISSING
                 raw = found[token]
@@ -109,6 +121,15 @@ class LongArguments:
             return _value.decode(raw)
         except DECODE_ERRORS:
             return UNREADABLE
+
+
+def _members_of(raw: Raw) -> Mapping[str, Raw] | None:
+    if len(raw) > LIGHT_BYTES or not is_object(raw) or may_hold_surrogates(bytes(raw)):
+        return None
+    try:
+        return members(raw)
+    except ValueError:
+        return None
 
 
 _value = msgspec.json.Decoder(float_hook=read_float)
@@ -333,7 +354,7 @@ def _path_under(wanted: object, value: object) -> bool | None:
     return _unanimous(
         _any(_is_under(root, segments) for root in roots)
         for text in _written(value)
-        for roots, segments in ((exact, _segments(text)), (alike, _segments(_loosened(text))))
+        for roots, segments in ((exact, _segments(text)), (alike, _segments(loosened(text))))
     )
 
 
@@ -344,7 +365,7 @@ def _is_under(root: list[str] | None, segments: list[str] | None) -> bool | None
 @lru_cache(maxsize=1024)
 def _roots(roots: tuple[str, ...]) -> tuple[list[list[str] | None], list[list[str] | None]]:
     """The segments of each root: as written, and folded."""
-    return [_segments(root) for root in roots], [_segments(_loosened(root)) for root in roots]
+    return [_segments(root) for root in roots], [_segments(loosened(root)) for root in roots]
 
 
 def _written(value: str) -> Iterator[str]:
@@ -359,20 +380,13 @@ def _written(value: str) -> Iterator[str]:
         yield "" if _WIDE_ESCAPE.search(value) or _ESCAPE.search(decoded) else decoded
 
 
-def _loosened(path: str) -> str:
-    """The path folded as by a file system that ignores case, forms of letters, and dots and blanks at the end of
-    names."""
-    plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", path).casefold())
-    return "/".join(each if _ODD_SEGMENT.fullmatch(each) else each.rstrip(". ") for each in plain.split("/"))
-
-
 def _segments(path: str) -> list[str] | None:
     """The names of an absolute path from the root, with `.` and `..` resolved. None if the path is relative, climbs
     beyond the root, or has characters with a meaning on some system: `~`, a backslash, invisible characters, three dots
     or more."""
     if not path.startswith("/") or path.startswith("//") or "\\" in path:
         return None
-    if not path.isprintable() and any(unicodedata.category(char) in _UNSEEN for char in path):
+    if not path.isprintable() and any(unicodedata.category(char) in UNSEEN for char in path):
         return None
     kept: list[str] = []
     for segment in path.split("/"):
@@ -382,7 +396,7 @@ def _segments(path: str) -> list[str] | None:
             kept.pop()
         elif segment in ("", "."):
             continue
-        elif segment.startswith("~") or _ODD_SEGMENT.fullmatch(segment):
+        elif segment.startswith("~") or is_odd(segment):
             return None
         else:
             kept.append(segment)

@@ -25,13 +25,14 @@ from host.errors import StaleApproval
 from host.jsonrpc.raw import encode, members
 from host.names import matching_templates
 from host.policy.decision_log import ChangeSummary, DecisionLog, summarize
+from host.policy.file_names import loosened_pattern
 from host.policy.fingerprint import Launch
 from host.policy.pin_rules import INSTRUCTIONS, LAUNCH, PinStatus, side_of
 from host.policy.pins import Change, Held, Pins, PreparedPins
 from host.policy.policies import Policies
 from host.policy.rules import Rules
 from host.policy.server_request_checks import MAX_TEXT
-from host.policy.uris import TooManyVariants, is_plain, uri_variants
+from host.policy.uris import TooManyVariants, is_plain, loosened_forms, uri_variants
 from host.protocol.links import PAGE, without_page
 from host.protocol.methods import RESOURCE, Kind
 from host.sanitize import is_light, sanitize_json
@@ -332,7 +333,14 @@ class Definitions:
         if len(texts) * len(held) > MAX_HELD_MATCHES:
             return held[0]
         found = matching_templates(held, texts)
-        return held[0] if found is None else min(found, default=None)
+        if found is None or found:
+            return held[0] if found is None else min(found)
+        forms = [form for text in texts for form in loosened_forms(text)]
+        if not forms:
+            return None
+        loose = {loosened_pattern(each): each for each in held}
+        found = matching_templates(loose, forms)
+        return held[0] if found is None else min(map(loose.__getitem__, found), default=None)
 
     def _held_spelling(self, source: _Source, uri: str) -> str | None:
         """A held resource of which this unlisted URI may be another spelling."""
@@ -458,6 +466,8 @@ class _HeldUris:
         known = {} if former is None else former._identities
         self._identities: dict[str, set[str]] = {}
         self._by_text: dict[str, str] = {}
+        self._by_form: dict[str, str] = {}
+        """The same for files, as a lax file system names them."""
         self._unknown: str | None = None
         several = 0
         for name in names:
@@ -469,6 +479,8 @@ class _HeldUris:
             found = known.get(name)
             self._identities[name] = found = _identities(name) if found is None else found
             self._by_text.update(dict.fromkeys(found, name))
+            for text in found:
+                self._by_form.update(dict.fromkeys(loosened_forms(text), name))
 
     def find(self, uri: str) -> str | None:
         """A held resource of which the URI may be another spelling."""
@@ -480,6 +492,9 @@ class _HeldUris:
             texts = []
         # No generator here: it would take a further step for each text.
         found = min(filter(None, map(self._by_text.get, texts)), default=None)
+        if found is None and self._by_form:
+            forms = [form for text in texts for form in loosened_forms(text)]
+            found = min(filter(None, map(self._by_form.get, forms)), default=None)
         if found is None and not texts:
             return next(iter(self._by_text.values()), self._unknown)  # any of them may be the one
         return found or self._unknown

@@ -23,11 +23,11 @@ from host.errors import Forbidden, InvalidParams
 from host.exchange import Answered, Caller, Exchange, InputRequired, NoClient
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import EMPTY_OBJECT
-from host.jsonrpc.strict import LIGHT_TOKENS, may_have_more_tokens
+from host.jsonrpc.strict import LIGHT_BYTES, LIGHT_TOKENS, may_have_more_tokens
 from host.jsonrpc.twins import describe_twin
 from host.policy.argument_names import find_twin
 from host.policy.authorizer import Authorizer, digest_of
-from host.policy.conditions import decode_arguments
+from host.policy.conditions import LongArguments, decode_arguments
 from host.policy.confirmations import ConfirmationContext, ConfirmationQueue, stale_approval
 from host.policy.decision_log import AuditRecord, DecisionLog, RequestRecord
 from host.policy.definitions import Definitions
@@ -315,17 +315,19 @@ class Gate:
         if not self.definitions.check_usable(server, kind, name, exists, stateless=stateless):
             return None
         raw_arguments = _raw_arguments(exchange)
-        epoch, decision = self.policies.epoch, self._evaluate(server, kind, name, raw_arguments)
+        rules, epoch = self.policies.rules(server), self.policies.epoch
+        arguments = decode_arguments(raw_arguments) if rules.reads_arguments(kind) else None
+        decision = rules.evaluate(kind, name, arguments)
         if decision.verdict is _DENY:
             if not decision.conditional:
                 return None
             self.decision_log.record_denied(self._audit_record(exchange, server, kind, name, stateless, decision))
             what = f"this call of the {kind.value} {visible(name)[:200]} of {server}"
             raise Forbidden(server, f"{what} is not allowed with these arguments")
-        search = self.search_for_twins(server, kind, name, stateless, raw_arguments, decision)
+        search = self.search_for_twins(server, kind, name, stateless, raw_arguments, decision, arguments)
         if search is not None:
-            is_long = may_have_more_tokens(raw_arguments, LIGHT_TOKENS)
-            twin = await run_in_worker(search) if is_long else search()
+            is_heavy = len(raw_arguments) > LIGHT_BYTES and may_have_more_tokens(raw_arguments, LIGHT_TOKENS)
+            twin = await run_in_worker(search) if is_heavy else search()
             if twin is not None:
                 refused = self._audit_record(exchange, server, kind, name, stateless, AMBIGUOUS_ARGUMENTS)
                 self.decision_log.record_denied(refused)
@@ -457,10 +459,18 @@ class Gate:
         return rules.evaluate(kind, name, decode_arguments(raw_arguments))
 
     def search_for_twins(
-        self, server: str, kind: Kind, name: str, stateless: bool, raw_arguments: Raw, decision: RuleDecision
+        self,
+        server: str,
+        kind: Kind,
+        name: str,
+        stateless: bool,
+        raw_arguments: Raw,
+        decision: RuleDecision,
+        arguments: object = None,
     ) -> Callable[[], str | None] | None:
         """A function that finds the first of the arguments that some readers take for another one; None if neither a
-        condition judges the arguments of the entry nor a person has to confirm them."""
+        condition judges the arguments of the entry nor a person has to confirm them. `arguments`: decoded, if they
+        were."""
         rules = self.policies.rules(server)
         judged = rules.reads_arguments(kind)
         if raw_arguments == EMPTY_OBJECT or not (judged or decision.verdict is Verdict.ASK):
@@ -469,7 +479,8 @@ class Gate:
         if paths is None and decision.verdict is not Verdict.ASK:
             return None
         definition = self.definitions.offered_definition(server, kind, name, stateless=stateless) or b""
-        return partial(find_twin, bytes(raw_arguments), definition, tuple(paths or ()))
+        found = arguments.members if isinstance(arguments, LongArguments) else None
+        return partial(find_twin, raw_arguments, definition, paths or frozenset(), found)
 
     def _access_request(
         self,

@@ -6,9 +6,10 @@ the default of the file. Without a default it is denied if there is an allow lis
 trust level.
 
 A URI is matched as written and in every variant that a server may read it as (`uris.py`). One variant is enough to deny
-or ask. An allow rule must match every variant, and also the URI without query, fragment and trailing slash, unless the
-pattern itself continues with a query or fragment there (`x://list?*`). For `file:`, where these name nothing, the URI
-without them must always match.
+or ask; a variant of `file:` also if only a lax file system takes it for the same file (`file_names.py`). An allow rule
+must match every variant, and also the URI without query, fragment and trailing slash, unless the pattern itself
+continues with a query or fragment there (`x://list?*`). For `file:`, where these name nothing, the URI without them
+must always match.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from config import Check, Condition, Consent, KindConsent, Rule, Trust, Verdict
 from config.globs import MAX_LENGTH, Globs
 from host.policy.conditions import UNREADABLE as UNREADABLE
 from host.policy.conditions import conditions_hold, display_path, explain_conditions, parse_address
-from host.policy.uris import TooManyVariants, UriVariant, uri_variants
+from host.policy.file_names import loosened_pattern
+from host.policy.uris import TooManyVariants, UriVariant, restricting_variants, uri_variants
 from host.protocol.methods import Kind
 from host.protocol.server_requests import ServerRequest
 from host.slices import Steps
@@ -219,6 +221,7 @@ class _KindRules:
         self._default = _CompiledRule(len(self._rules), *default_verdict(title, consent, trust, by_trust))
         self._constant_decision = None if self._rules else self._default.decision
         self._automata: dict[str, _Automaton] = {}
+        self._restricts_uris = uris and any(line.verdict is not Verdict.ALLOW for line in self._rules)
         self.has_rules = bool(self._rules)
         self.reads_arguments = any(line.conditional for line in self._rules)
 
@@ -304,7 +307,7 @@ class _KindRules:
         if not self._uris:
             return (UriVariant(name),)
         try:
-            return uri_variants(name)
+            return restricting_variants(name) if self._restricts_uris else uri_variants(name)
         except TooManyVariants:
             return _TOO_MANY_VARIANTS
 
@@ -317,6 +320,8 @@ class _KindRules:
         (`x://list?*`) matches the variant."""
         if variant.is_whole:
             key = "whole"
+        elif variant.loosened:
+            key = "loosened"
         elif not self._needs_allowing(variant):
             key = "never allowed"
         else:
@@ -332,8 +337,8 @@ class _KindRules:
         for line in self._rules:
             pattern = line.rule.pattern
             if line.verdict is not Verdict.ALLOW or key == "whole":
-                patterns.append((pattern, line))
-            elif key != "never allowed":
+                patterns.append((loosened_pattern(pattern) if key == "loosened" else pattern, line))
+            elif key not in ("never allowed", "loosened"):
                 # An allow rule for `x://a/` is meant for `x://a` too.
                 beginnings = [pattern, *(pattern[:at] for at, char in enumerate(pattern) if char == key[:1] != "/")]
                 # An allow rule for `x://h/a/**` is meant for the folder itself too, if it is written with a slash.
@@ -360,15 +365,18 @@ class _KindRules:
         return is_shown
 
     def _explain_rule(self, line: _CompiledRule, variants: Collection[UriVariant], arguments: object) -> RuleTrial:
+        exact = [each for each in variants if not each.loosened]
         if line.verdict is Verdict.ALLOW:
-            variants = [each for each in variants if self._needs_allowing(each)]
-        fitting = sum(line in self._matching(variant) for variant in variants)
+            exact = [each for each in exact if self._needs_allowing(each)]
+        fitting = sum(line in self._matching(variant) for variant in exact)
         name = "URI" if self._uris else "name"
-        if not fitting:
-            return RuleTrial(line.text, line.verdict, False, f"the {name} does not fit")
         fits = f"the {name} fits"
-        if fitting < len(variants):
-            fits = f"the URI fits in {fitting} of the {len(variants)} ways it may be read"
+        if not fitting and any(line in self._matching(each) for each in variants if each.loosened):
+            fits = "the URI fits where a file system ignores case or forms of letters"
+        elif not fitting:
+            return RuleTrial(line.text, line.verdict, False, f"the {name} does not fit")
+        elif fitting < len(exact):
+            fits = f"the URI fits in {fitting} of the {len(exact)} ways it may be read"
         if line.conditional:
             fits += f", and {explain_conditions(line.rule.when, arguments, closed=line.rule.closed)}"
         return RuleTrial(line.text, line.verdict, line.applies(arguments), fits)

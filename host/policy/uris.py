@@ -18,6 +18,7 @@ from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from config.globs import MAX_LENGTH, normalize_case
+from host.policy.file_names import loosened, without_unseen
 
 MAX_VARIANTS = 128
 """Variants of one URI. URIs in use have far fewer; only crafted ones reach the limit."""
@@ -73,6 +74,8 @@ class UriVariant(NamedTuple):
     """Whether slashes at the end of the path are removed."""
     restrict_only: bool = False
     """Whether so few servers read the URI like this that an allow rule need not match this variant."""
+    loosened: bool = False
+    """Whether the name of the file is folded as lax file systems compare it."""
 
     @property
     def is_whole(self) -> bool:
@@ -94,6 +97,26 @@ def uri_variants(uri: str) -> tuple[UriVariant, ...]:
     if found is None:
         raise TooManyVariants("this URI can be read in too many ways")
     return found
+
+
+def restricting_variants(uri: str) -> tuple[UriVariant, ...]:
+    """The variants of the URI, and the loosened ones of files, which match folded patterns (`loosened_pattern`).
+
+    Raises:
+        TooManyVariants: see `uri_variants`.
+    """
+    variants = uri_variants(uri)
+    forms = dict.fromkeys(form for each in variants for form in loosened_forms(each.text))
+    return (*variants, *(UriVariant(form, restrict_only=True, loosened=True) for form in forms))
+
+
+def loosened_forms(text: str) -> tuple[str, ...]:
+    """What a lax file system may take the file of this variant for; nothing for a URI of another scheme."""
+    if not text.startswith("file:"):
+        return ()
+    scheme, authority, path, rest = _split(loosened(without_unseen(text)))
+    resolved = _resolved(path)
+    return tuple(dict.fromkeys(f"{scheme}{authority}{each}{rest}" for each in (resolved, resolved.rstrip("/"))))
 
 
 def is_plain(uri: str) -> bool:

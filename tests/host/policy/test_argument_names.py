@@ -31,7 +31,7 @@ def tool(schema: object) -> bytes:
 
 
 def twin(arguments: object, schema: object = NESTED, *paths: str) -> str | None:
-    return find_twin(json.dumps(arguments).encode(), tool(schema), paths)
+    return find_twin(json.dumps(arguments).encode(), tool(schema), frozenset(paths))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_declared_names(arguments: object, found: str | None) -> None:
     ],
 )
 def test_names_of_conditions(paths: list[str], arguments: object, found: str | None) -> None:
-    assert find_twin(json.dumps(arguments).encode(), b"", paths) == found
+    assert find_twin(json.dumps(arguments).encode(), b"", frozenset(paths)) == found
 
 
 def test_a_schema_and_a_condition_are_looked_at_together() -> None:
@@ -99,25 +99,25 @@ def test_names_that_a_schema_declares_twice_may_each_be_there_alone() -> None:
 
 def test_a_prompt_declares_the_names_of_its_arguments() -> None:
     prompt = b'{"name":"p","arguments":[{"name":"topic"},{"name":5},7]}'
-    assert find_twin(b'{"Topic":"x"}', prompt, ()) == "Topic"
-    assert find_twin(b'{"topic":"x","other":"y"}', prompt, ()) is None
+    assert find_twin(b'{"Topic":"x"}', prompt, frozenset()) == "Topic"
+    assert find_twin(b'{"topic":"x","other":"y"}', prompt, frozenset()) is None
 
 
 def test_escapes_and_halves_of_pairs_are_names_like_others() -> None:
-    assert find_twin(b'{"\\u0050ath":1}', tool(NESTED), ()) == "Path"
-    assert find_twin(b'{"path":"\\ud800","Path":1}', tool(NESTED), ()) == "Path"
-    assert find_twin(b'{"\\ud800":1,"\\ud801":2}', tool(NESTED), ()) is None
+    assert find_twin(b'{"\\u0050ath":1}', tool(NESTED), frozenset()) == "Path"
+    assert find_twin(b'{"path":"\\ud800","Path":1}', tool(NESTED), frozenset()) == "Path"
+    assert find_twin(b'{"\\ud800":1,"\\ud801":2}', tool(NESTED), frozenset()) is None
 
 
 @pytest.mark.parametrize("given", [b"[]", b"null", b"5", b'"x"'])
 def test_what_is_no_object_has_no_members(given: bytes) -> None:
-    assert find_twin(given, tool(NESTED), ("/path",)) is None
+    assert find_twin(given, tool(NESTED), frozenset(("/path",))) is None
 
 
 @pytest.mark.parametrize("definition", [b"", b"[]", b"not JSON", b'{"inputSchema":5}', b'{"inputSchema":{"$ref":5}}'])
 def test_a_definition_that_declares_nothing_leaves_the_conditions(definition: bytes) -> None:
-    assert find_twin(b'{"Path":1}', definition, ("/path",)) == "Path"
-    assert find_twin(b'{"Path":1}', definition, ()) is None
+    assert find_twin(b'{"Path":1}', definition, frozenset(("/path",))) == "Path"
+    assert find_twin(b'{"Path":1}', definition, frozenset()) is None
 
 
 def test_schemas_that_refer_to_themselves_are_read_once() -> None:
@@ -137,5 +137,5 @@ def test_reading_a_definition_is_bounded() -> None:
     schema = {"properties": {f"p{at}": many for at in range(300)}, "$defs": {"all": {"anyOf": [many] * 200}}}
     assert twin({f"p{at}": {"x": 1} for at in range(300)}, schema) is None
     long = tool({"properties": {"path": {}}, "description": "x" * MAX_DEFINITION})
-    assert find_twin(b'{"Path":1}', long, ()) is None
-    assert find_twin(b'{"Path":1}', long, ("/path",)) == "Path"
+    assert find_twin(b'{"Path":1}', long, frozenset()) is None
+    assert find_twin(b'{"Path":1}', long, frozenset(("/path",))) == "Path"

@@ -23,6 +23,7 @@ from host.policy.gate import Gate
 from host.policy.rules import Rules
 from host.policy.uris import MAX_ESCAPES, MAX_VARIANTS, MAX_VARIANTS_LENGTH, TooManyVariants, uri_variants
 from host.protocol.methods import Kind
+from host.protocol.server_requests import ServerRequest
 from tests import uri_models
 from tests.host.policy.servers import spec
 from tests.kit.gates import approve_all, observe, open_gate
@@ -235,6 +236,8 @@ class Scene:
     rules: Rules
     plain: tuple[str, ...]
     is_open: Callable[[str], bool]
+    is_denied: Callable[[str], bool] = lambda identity: False
+    """Which files are denied on a file system that ignores case, and what else `uri_models.lax` does."""
 
 
 def rules(allow: tuple[str, ...] | None, *deny: str) -> Rules:
@@ -263,11 +266,19 @@ SCENES = (
             and not identity.endswith("/.env")
             and not below("file:///srv/d/private")(identity)
         ),
+        lambda identity: identity.endswith("/.env") or below("file:///srv/d/private")(identity),
     ),
     Scene(
         rules(None, "file:///srv/d/.env", "file:///etc/**"),
         ("file:///srv/d/.env", "file:///etc/passwd", "file:///etc/a/b", "file:///srv/d/a.md"),
         lambda identity: identity != "file:///srv/d/.env" and not below("file:///etc")(identity),
+        lambda identity: identity == "file:///srv/d/.env" or below("file:///etc")(identity),
+    ),
+    Scene(
+        rules(None, "file:///Users/Me/Keys", "file:///Users/*/.SSH/**"),
+        ("file:///users/me/keys", "file:///Users/me/.ssh/id", "file:///users/me/a"),
+        lambda identity: True,
+        lambda identity: re.fullmatch("file:///users/(me/keys|[^/]*/.ssh/.+)", identity) is not None,
     ),
     Scene(
         rules(None, "x://acme/secret", "x://evil", "x://evil/**"),
@@ -287,9 +298,14 @@ SCENES = (
 )
 
 
-def wrong_ones(uri: str, is_open: Callable[[str], bool]) -> dict[str, list[str]]:
-    """What is not open and yet an identity of the URI, by language."""
-    found = {name: [each for each in told if not is_open(each)] for name, told in uri_models.identities(uri).items()}
+def wrong_ones(
+    uri: str, is_open: Callable[[str], bool], is_denied: Callable[[str], bool] = lambda identity: False
+) -> dict[str, list[str]]:
+    """What is not open and yet an identity of the URI, or denied on a lax file system, by language."""
+    found = {
+        name: [each for each in told if not is_open(each) or is_denied(uri_models.on_lax_disk(each))]
+        for name, told in uri_models.identities(uri).items()
+    }
     return {name: told for name, told in found.items() if told}
 
 
@@ -302,8 +318,41 @@ def test_no_spelling_that_a_server_takes_for_something_denied_passes(part: int) 
         uri = uri_models.spelling(random, random.choice(scene.plain))
         if scene.rules.evaluate(Kind.RESOURCE, uri).verdict is Verdict.ALLOW:
             passed += 1
-            assert not wrong_ones(uri, scene.is_open), f"{uri!r} passes: {wrong_ones(uri, scene.is_open)}"
+            wrong = wrong_ones(uri, scene.is_open, scene.is_denied)
+            assert not wrong, f"{uri!r} passes: {wrong}"
     assert passed > SPELLINGS / 20  # or nothing was tested
+
+
+@pytest.mark.parametrize(
+    ("pattern", "uri"),
+    [
+        ("file:///Users/Secret/**", "file:///users/secret/x"),
+        ("file:///users/secret/**", "file:///USERS/%EF%BC%B3ecret/x"),
+        ("file:///users/secret", "file:///users/se\u200dcret"),
+        ("file:///users/secret", "file:///users/se%E2%80%8Dcret"),
+        ("file:///users/secret", "file:///users/secret\uff0f"),
+        ("file:///users/secret", "file:///users/x/\uff0e\uff0e/secret."),
+        ("file:///users/secret/*", "file:///users /secret./x"),
+        ("**/.env", "file:///d/.ENV"),
+        ("**/.Env", "/d/.env"),
+    ],
+)
+def test_lists_that_restrict_fold_the_names_of_files(pattern: str, uri: str) -> None:
+    rule = Rule(pattern)
+    for lists, verdict in (
+        (KindConsent(None, (), (rule,)), Verdict.DENY),
+        (KindConsent((Rule("**"),), (rule,)), Verdict.ASK),
+        (KindConsent((rule,)), Verdict.DENY),  # an allow list does not: nothing else is open
+    ):
+        judge = Rules(Consent(resources=lists, roots=lists))
+        assert judge.evaluate(Kind.RESOURCE, uri).verdict is verdict
+        assert judge.evaluate_server_request(ServerRequest.ROOTS, uri).verdict is verdict
+        assert judge.is_visible(Kind.RESOURCE, uri) is (verdict is Verdict.ASK)
+
+
+@pytest.mark.parametrize("uri", ["x://h/SECRET", "https://h/SECRET", "memo:SECRET"])
+def test_names_at_other_schemes_are_compared_as_they_are(uri: str) -> None:
+    assert rules(None, uri.replace("SECRET", "secret")).evaluate(Kind.RESOURCE, uri).verdict is Verdict.ALLOW
 
 
 PATHS = ("/secret/k", "/secret/a/b c.md", "/open/a", "/open/secret/k", "/a")
@@ -364,7 +413,12 @@ def test_what_a_path_may_be_taken_for_besides_need_not_be_allowed(pattern: str, 
 
 @pytest.mark.parametrize(
     ("scene", "uri"),
-    [(scene, uri) for scene in SCENES for uri in scene.plain if scene.is_open(uri.partition("?")[0].rstrip("/"))],
+    [
+        (scene, uri)
+        for scene in SCENES
+        for uri in scene.plain
+        if scene.is_open(uri.partition("?")[0].rstrip("/")) and not scene.is_denied(uri_models.on_lax_disk(uri))
+    ],
 )
 def test_a_plain_uri_that_is_allowed_stays_allowed(scene: Scene, uri: str) -> None:
     assert scene.rules.evaluate(Kind.RESOURCE, uri).verdict is Verdict.ALLOW
@@ -399,11 +453,13 @@ def test_no_spelling_that_a_server_takes_for_something_held_back_passes(part: in
             uri = uri_models.spelling(random, random.choice(OFFERED))
             if gate.definitions.is_visible("a", Kind.RESOURCE, uri):
                 passed += 1
-                assert not wrong_ones(uri, lambda identity: identity not in held), uri
+                assert not wrong_ones(uri, lambda identity: identity not in held, held.__contains__), uri
         assert passed > SPELLINGS / 80
         for uri in OFFERED:
             assert gate.definitions.is_visible("a", Kind.RESOURCE, uri) is (uri not in HELD)
         for uri in (
+            "file:///srv/d/HELD.md",
+            "file:///SRV/d/he\u200dld.md.",
             "x://acme/doc?v=1#f",
             "x://acme/doc/?v=1",
             "x://acme/./doc?v=1",
