@@ -6,10 +6,13 @@ are white space and comments are permitted. Any other is YAML.
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from config.document import Builder, Document, Plain, is_null, kind_of
 from config.json_text import Wanted, is_blank, json_tokens, looks_like_json, parse
@@ -94,7 +97,7 @@ def load_bytes(path: Path, document: Document) -> bytes:
         ConfigError: it cannot be read, or is larger than 32 MiB (1 MiB if it does not begin as JSON).
     """
     try:
-        with path.open("rb") as file:
+        with _open_named(path) as file:
             data = file.read(MAX_FILE_BYTES + 1)
             if len(data) > MAX_FILE_BYTES and looks_like_json(data[:4096].decode(errors="replace")):
                 data += file.read(MAX_JSON_BYTES + 1 - len(data))
@@ -110,20 +113,47 @@ def load_bytes(path: Path, document: Document) -> bytes:
     raise document.fatal(Mark(1, 1), f"the file cannot be read: {reason}")
 
 
+def _open_named(path: Path) -> BinaryIO:
+    """Open a file, or a pipe or a terminal of this process if the path itself is one, as in `check <(make-config)`."""
+    if os.path.abspath(path).startswith(("/dev/", "/proc/self/fd/")):
+        return path.open("rb")
+    return open_regular(path)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file. A pipe is not waited for, and a device not read: others may have put either in its place.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file (EINVAL).
+    """
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return file
+
+
+def read_bytes(path: Path, most: int = MAX_JSON_BYTES) -> bytes:
+    """The content of a regular file of at most so many bytes.
+
+    Raises:
+        OSError: it cannot be read, is no regular file (EINVAL), or is larger (EFBIG).
+    """
+    with open_regular(path) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most // 1024**2} MiB")
+    return data
+
+
 def read_text(path: Path) -> str:
     """The text of a regular file of at most 1 MiB, with LF at the end of lines.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is no such file.
+        OSError: it cannot be read, or is no such file.
+        ValueError: it is not UTF-8.
     """
-    if not stat.S_ISREG(path.stat().st_mode):  # a device may have no end
-        raise ValueError
-    with path.open("rb") as file:
-        data = file.read(MAX_FILE_BYTES + 1)
-    if len(data) > MAX_FILE_BYTES:
-        raise ValueError
-    return data.decode("utf-8-sig").replace("\r\n", "\n")
+    return read_bytes(path, MAX_FILE_BYTES).decode("utf-8-sig").replace("\r\n", "\n")
 
 
 def _check_size(data: bytes, document: Document) -> None:

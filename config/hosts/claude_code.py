@@ -40,6 +40,7 @@ from config.hosts.entry import (
 )
 from config.hosts.server_lists import permit_listed, refuse_listed
 from config.problems import KeyPath, clip
+from config.read import read_bytes
 from config.references import CannotExpandError, Expander
 
 MANAGED = (Path("/etc/claude-code"), Path("/Library/Application Support/ClaudeCode"))
@@ -54,6 +55,7 @@ _ALL_APPROVED, _TRUSTED, _PLUGINS_ONLY = (
 )
 _LISTED, _REFUSED, _MANAGED_SERVERS = "allowedMcpServers", "deniedMcpServers", "managedMcpServers"
 _PLUGINS = "enabledPlugins"
+_MAX_INDEX_BYTES = 256 * 1024 * 1024
 _HOOKS = ("PreToolUse", "PermissionRequest")
 """Hooks that may deny a call."""
 _SETTINGS: tuple[KeyPath, ...] = tuple(
@@ -226,7 +228,7 @@ def _is_tracked(file: Path) -> bool:
     for folder in file.parents:
         if (folder / ".git").exists():
             try:
-                index = (folder / ".git" / "index").read_bytes()
+                index = read_bytes(folder / ".git" / "index", _MAX_INDEX_BYTES)
             except FileNotFoundError:
                 return not (folder / ".git").is_dir()
             except OSError:

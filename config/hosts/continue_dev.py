@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from io import StringIO
 from urllib.parse import unquote, urlsplit
 
 from dotenv import dotenv_values
@@ -28,6 +30,7 @@ from config.hosts.entry import (
     truth,
 )
 from config.patterns import after_prefix
+from config.read import read_text
 
 _MOVED = "CONTINUE_GLOBAL_DIR"
 _USER = HostFile("~/.continue/config.yaml", variable=_MOVED, below="config.yaml")
@@ -55,8 +58,8 @@ def _translate(text: str, context: FileContext) -> str:
     known: dict[str, str | None] = {}
     for file in reversed(files):
         context.note(file)
-        if file.is_file():
-            known |= dotenv_values(file, interpolate=False)
+        with suppress(OSError, ValueError):
+            known |= dotenv_values(stream=StringIO(read_text(file)), interpolate=False)
     return _with_secrets(text, known)
 
 

@@ -22,6 +22,9 @@ from config.problems import KeyPath, clip
 OWN_TOP_KEYS = frozenset({"listen", "start_grace", "watch", "ask", "console", "audit", "memory"})
 """Keys of ours that may stand beside the servers in a file at a place of no host."""
 
+MAX_SERVERS = 1000
+"""More could not be served: a configuration of ours has 1 MiB at most."""
+
 _BEGINS_WITH_VOWEL = re.compile("[AEIOaeio]|LM")
 
 
@@ -84,6 +87,11 @@ class DesktopFile:
             name: value for name, value in context.root.items() if self.host.has_own_keys and name in OWN_TOP_KEYS
         }
         for path, name, value in self.host.found_in(context):
+            if len(self.entries) == MAX_SERVERS:
+                raise context.document.fatal(
+                    context.document.places[path].value,
+                    f"there are more than {MAX_SERVERS} servers; take out those that nobody uses",
+                )
             id, problem = self._id_of(name)
             translate = partial(_translate, self.host, context)
             values = value if isinstance(value, dict) else {}

@@ -19,6 +19,7 @@ from config.hosts.entry import ServerEntry
 from config.hosts.started import OurServers, started_by
 from config.load import read_file
 from config.problems import clip
+from config.read import read_bytes
 from host.cli.common import counted, show_path
 from host.storage.connections import Connections, Record
 from host.storage.directory import State, state_directory
@@ -68,7 +69,7 @@ def our_servers(file: Path) -> OurServers:
     """
     document, host = read_file(place_of(file))
     if host is not None:
-        entries = started_by(host, file, file.read_bytes(), Path.home(), os.environ)
+        entries = started_by(host, file, read_bytes(file), Path.home(), os.environ)
         return OurServers({each.id: each.ours for each in entries}, file.parent, os.environ)
     servers = document.root.get("servers")
     return OurServers(servers if isinstance(servers, dict) else {}, file.parent, os.environ)
@@ -120,7 +121,7 @@ def file_states(connections: Connections) -> list[FileState]:
 def unrecorded_state(host: DesktopHost, path: Path) -> FileState:
     """The state of a file of which there is no record."""
     try:
-        if not has_own_entry(host, path, path.read_bytes()):
+        if not has_own_entry(host, path, read_bytes(path)):
             return FileState(host, path, "not connected")
     except (OSError, CannotEdit):
         return FileState(host, path, "unreadable")
@@ -131,7 +132,7 @@ def _recorded(record: Record) -> FileState:
     made = FileState(HOSTS_BY_NAME[record.host], Path(record.file), "gone")
     if made.path.is_file():
         try:
-            made.state = _state(_root(made.path, made.path.read_bytes()), record.change)
+            made.state = _state(_root(made.path, read_bytes(made.path)), record.change)
         except (OSError, CannotEdit):
             made.state = "unreadable"
     if made.state == "connected":

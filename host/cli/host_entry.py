@@ -28,6 +28,7 @@ from config.hosts.connection import (
     starts_program,
     with_additions,
 )
+from config.read import read_bytes
 from config.references import variables_in, variables_of
 from host.cli.admin_client import find_hosts
 from host.cli.common import show_path
@@ -100,7 +101,7 @@ def _written_entry(record: Record) -> Mapping[str, object]:
     """The entry as it is in the file of the host by now, or else as it was written."""
     path = Path(record.file)
     try:
-        root = values(path, path.read_bytes().decode("utf-8-sig"))
+        root = values(path, read_bytes(path).decode("utf-8-sig"))
     except (OSError, UnicodeDecodeError, CannotEdit):
         return record.change.entry
     place = own_path(root, record.change.path)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from host.cli.terminal import printable
+from host.storage.foreign_file import CannotReplace, check_links
 
 LONGEST_STEM = 80
 _EXTENSIONS = {
@@ -96,6 +97,8 @@ class ResultPrinter:
             path = write_new_file(self._folder, file_name(stem, mime), content)
         except binascii.Error:
             self._fail(f"{kind}: it is not base64, so it was not written")
+        except CannotReplace as problem:
+            self._fail(f"{kind}: {problem} (--output)")
         except OSError as problem:
             self._fail(f"{kind}: it cannot be written into {self._folder} (--output): {problem.strerror}")
         else:
@@ -126,8 +129,10 @@ def write_new_file(folder: Path, name: str, content: bytes) -> Path:
     """Write a file that was not there before, with a number in its name if that is taken; its path.
 
     Raises:
+        CannotReplace: a link on the way to the folder is not the user's own.
         OSError: it cannot be written.
     """
+    check_links(folder)
     for path in _numbered(folder / name):
         try:
             with path.open("xb") as file:  # follows no link and replaces no file

@@ -11,6 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from pathlib import Path
 
+from config.read import read_bytes
 from config.references import MAX_SECRET_FILE_BYTES
 from config.system_keyring import KeyringUnavailable, read_secret, store_secret
 from host.cli.exit_codes import WRONG, CommandFailed
@@ -115,7 +116,7 @@ class FileSecrets(SecretStore):
 
     def _stored(self, name: str) -> str | None:
         try:
-            text = (self._folder / name).read_text("utf-8")
+            text = read_bytes(self._folder / name, MAX_SECRET_FILE_BYTES).decode()
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError):

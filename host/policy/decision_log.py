@@ -22,6 +22,7 @@ import trio
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from config.read import read_bytes
 from host.attempts import LONGEST_NAME, Attempt, Attempts, cut
 from host.audit.shapes import shape_of, shape_of_long
 from host.audit.writer import Audit
@@ -390,7 +391,7 @@ class DecisionLog:
         """Record which text of the configuration takes effect (`config`), or was read and refused
         (`config_rejected`)."""
         try:
-            digest = f"sha256:{hashlib.sha256(source.read_bytes()).hexdigest()}"
+            digest = f"sha256:{hashlib.sha256(read_bytes(source)).hexdigest()}"
         except OSError:
             digest = ""
         self.record(what, file=str(source), policy=digest)

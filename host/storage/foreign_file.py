@@ -1,4 +1,4 @@
-"""A file that belongs to another program of the same user, replaced whole or not at all.
+"""A file of the same user that is replaced whole or not at all: that of another program, or a configuration of ours.
 
 It is replaced only if its content is still the one that was read; then its mode, its group and the links that lead to
 it stay. A program that writes in the instant between that look and the replacement loses what it wrote.
@@ -9,12 +9,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 MAX_BYTES = 32 * 1024 * 1024
+_MAX_LINKS = 40
+"""As many as the system itself follows."""
+_REPOSITORY = (".git", ".hg", ".svn", ".jj")
 
 
 class CannotReplace(Exception):
@@ -107,8 +110,10 @@ def open_foreign(path: Path) -> ForeignFile:
     """Read a file, which may not be there yet.
 
     Raises:
-        CannotReplace: it could not be replaced: it is no regular file, read-only, or another user's.
+        CannotReplace: it could not be replaced: it is no regular file, read-only, or another user's; or a link on the
+            way to it is not to be written through (`check_links`).
     """
+    check_links(path)
     real = Path(os.path.realpath(path))
     try:
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -130,6 +135,74 @@ def open_foreign(path: Path) -> ForeignFile:
     if len(data) > MAX_BYTES:
         raise CannotReplace(f"{path} is larger than {MAX_BYTES // 1024**2} MiB")
     return ForeignFile(path, real, data, stat.S_IMODE(found.st_mode), found.st_gid)
+
+
+def check_links(path: Path) -> None:
+    """Refuse to write at a path because of a link on the way to it, unless the link is this user's own.
+
+    Not the user's own are: a link of another user (root apart), whose owner decides where it leads; and a link of a
+    project that leads out of it, since a project may have been cloned or unpacked, and its links are then its author's.
+    A project is a repository, or the working folder; but not the home folder or one above it, nor a folder in the
+    user's `~/.config`, where links to the user's own files are usual. Nothing is created through a link to nothing.
+
+    Raises:
+        CannotReplace: such a link is there.
+    """
+    absolute = Path.cwd() / path
+    place, rest = Path(absolute.root), list(reversed(absolute.parts[1:]))
+    own_words, links, last_link = len(rest), 0, absolute
+    while rest:
+        is_own_word = len(rest) <= own_words  # else it is a part of what a link says
+        own_words = min(own_words, len(rest) - 1)
+        word = rest.pop()
+        if word == "..":
+            place = place.parent
+            continue
+        try:
+            found = (place / word).lstat()
+        except OSError:  # nothing is there
+            if is_own_word:
+                return
+            raise CannotReplace(
+                f"{path} cannot be made: {last_link} is a link to {os.readlink(last_link)}, which is not there; make "
+                "that yourself, or remove the link"
+            ) from None
+        if not stat.S_ISLNK(found.st_mode):
+            place /= word
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            raise CannotReplace(f"{path} is not a regular file: its links lead to one another")
+        link = place / word
+        if found.st_uid not in (0, os.geteuid()):
+            raise CannotReplace(f"{path}: {link} is a link of another user ({found.st_uid}); nothing is written there")
+        if is_own_word:
+            _check_stays(path, link)
+            last_link = link
+        target = Path(os.readlink(link))
+        rest += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+        place = Path(target.root) if target.is_absolute() else place
+
+
+def _check_stays(path: Path, link: Path) -> None:
+    target = Path(os.path.realpath(link))
+    for project in _projects_of(link):
+        if not target.is_relative_to(project):
+            raise CannotReplace(
+                f"{path}: {link} is a link out of the project {project}, to {target}, and may be its author's; name "
+                f"{target} itself if it is what you want to change, or remove the link"
+            )
+
+
+def _projects_of(link: Path) -> Iterator[Path]:
+    """The folders that a link must not lead out of."""
+    repositories = [each for each in link.parents if any((each / mark).exists() for mark in _REPOSITORY)]
+    home = Path.home().resolve()
+    settings = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config").resolve()
+    for project in (*repositories, Path.cwd()):
+        is_users = home.is_relative_to(project) or project.is_relative_to(settings)
+        if link.is_relative_to(project) and not is_users:
+            yield project
 
 
 def _check(path: Path, found: os.stat_result) -> None:

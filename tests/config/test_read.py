@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -68,10 +69,34 @@ def test_a_text_is_read_as_other_programs_read_it(tmp_path: Path) -> None:
 
 
 def test_only_small_regular_files_are_read_as_texts(tmp_path: Path) -> None:
-    large = tmp_path / "large"
+    large, pipe = tmp_path / "large", tmp_path / "pipe"
     large.write_bytes(b" " * (MAX_FILE_BYTES + 1))
-    for path in (large, Path("/dev/zero"), tmp_path):
-        with pytest.raises(ValueError):
+    os.mkfifo(pipe)
+    for path, problem in (
+        (large, "larger than 1 MiB"),
+        (pipe, "not a regular file"),
+        (Path("/dev/zero"), "not a regular file"),
+        (tmp_path, "Is a directory"),
+        (tmp_path / "missing", "No such file"),
+    ):
+        with pytest.raises(OSError, match=problem):
             read_text(path)
-    with pytest.raises(FileNotFoundError):
-        read_text(tmp_path / "missing")
+
+
+def test_a_pipe_in_the_place_of_a_configuration_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "colonnade.yaml")
+    (tmp_path / "link.yaml").symlink_to("/dev/zero")
+    for name in ("colonnade.yaml", "link.yaml"):
+        with pytest.raises(ConfigError, match="the file cannot be read: it is not a regular file"):
+            read(tmp_path / name)
+
+
+def test_a_pipe_of_this_process_is_read(tmp_path: Path) -> None:
+    """As in `colonnade check <(make-config)`."""
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as file:
+        file.write(b"servers: {a: {command: x}}")
+    try:
+        assert read(Path(f"/dev/fd/{reading}")).root == {"servers": {"a": {"command": "x"}}}
+    finally:
+        os.close(reading)

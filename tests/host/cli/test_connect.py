@@ -435,3 +435,26 @@ def test_what_a_killed_process_left_is_removed(home: Home) -> None:
     assert run(["disconnect", "gemini", "--yes"]) == DONE
     assert gemini(home).read_text() == FILE
     assert not left.exists()
+
+
+@pytest.mark.parametrize("exists", [False, True], ids=["to nothing", "to the user's own file"])
+@pytest.mark.parametrize("name", [".gemini", ".gemini/settings.json"])
+def test_a_projects_link_is_not_written_through(
+    exists: bool, name: str, home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others, link = home / "others", home / "project" / name
+    target = others / Path(name).name
+    if exists:
+        others.mkdir()
+        if name.endswith(".json"):
+            target.write_text("{}")
+        else:
+            target.mkdir()
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(target)
+    before = sorted(others.rglob("*"))
+    assert run(["connect", "gemini", "--project", "--yes"]) != DONE
+    assert "is a link out of the project" in capsys.readouterr().err
+    assert sorted(others.rglob("*")) == before
+    if exists and target.is_file():
+        assert target.read_text() == "{}"

@@ -210,3 +210,35 @@ def test_a_wrong_server_is_refused_and_nothing_written(
     assert run(["add", *arguments]) == WRONG
     assert said in capsys.readouterr().err
     assert not list(work.iterdir())
+
+
+def test_no_command_makes_a_file_through_a_link_to_nothing(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a repository may have it that was cloned."""
+    profile = work.parent / "home" / ".profile"
+    profile.parent.mkdir()
+    (work / "colonnade.yaml").symlink_to(profile)
+    for command in (["add", "time", "--", "uvx", "mcp-server-time"], ["remove", "time"], ["init"]):
+        assert run(command) == WRONG
+        assert "is a link out of the project" in (said := capsys.readouterr().err) or "is there already" in said
+    (work / "colonnade.yaml").unlink()
+    (work / "colonnade.yaml").symlink_to("missing.yaml")
+    assert run(["add", "time", "--", "uvx", "mcp-server-time"]) == WRONG
+    assert "is a link to missing.yaml, which is not there; make that yourself" in capsys.readouterr().err
+    (work / "folder").symlink_to(profile.parent / "made")
+    assert run(["init", "folder/colonnade.yaml"]) == WRONG
+    assert list(profile.parent.iterdir()) == []
+
+
+def test_a_projects_link_to_the_users_own_configuration_is_not_written_through(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = work.parent / "home" / ".config" / "colonnade" / "colonnade.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text("servers: {a: {command: x}, b: {command: y}}\n")
+    (work / "colonnade.yaml").symlink_to(own)
+    before = own.read_bytes()
+    for command in (["add", "time", "--", "uvx", "mcp-server-time"], ["remove", "a"]):
+        assert run(command) == WRONG
+        assert f"is a link out of the project {work}, to {own}" in capsys.readouterr().err
+    assert own.read_bytes() == before
+    assert run(["add", "time", "--config", str(own), "--", "uvx", "mcp-server-time"]) == DONE

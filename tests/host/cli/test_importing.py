@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import stat
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 
 import config
 from config import StdioServer
+from config.hosts.desktop_file import MAX_SERVERS
+from config.read import MAX_JSON_BYTES
 from host.cli.command_line import run
 from host.cli.exit_codes import DONE, FAILED, WRONG
 from tests.kit.keyring import MemoryKeyring, memory
@@ -304,3 +307,36 @@ def test_the_files_of_hosts_are_only_read(home: Home) -> None:
     before = (home / ".cursor" / "mcp.json").read_bytes()
     assert run(["import", "--yes"]) == DONE
     assert (home / ".cursor" / "mcp.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("exists", [False, True], ids=["to nothing", "to the user's own configuration"])
+@pytest.mark.parametrize("options", [[], ["--merge"]], ids=["new", "merged"])
+def test_a_projects_link_is_not_written_through(
+    exists: bool, options: list[str], home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(home / "project" / ".mcp.json", {"mcpServers": {"theirs": {"command": "x"}}})
+    own = home / ".config" / "colonnade" / "colonnade.yaml"
+    if exists:
+        own.parent.mkdir(parents=True)
+        own.write_text("servers: {a: {command: x}}\n")
+    (home / "project" / "colonnade.yaml").symlink_to(own)
+    assert run(["import", "--yes", *options]) in (FAILED, WRONG)
+    assert capsys.readouterr().err != ""
+    assert own.read_text() == "servers: {a: {command: x}}\n" if exists else not own.parent.exists()
+    assert not (home / "project" / "colonnade.secrets").exists()
+
+
+def test_a_pipe_in_the_place_of_a_hosts_file_is_not_waited_for(home: Home) -> None:
+    os.mkfifo(home / "project" / ".mcp.json")
+    assert run(["import", "--dry-run"]) == DONE
+    assert run(["import", "--dry-run", ".mcp.json"]) == WRONG
+
+
+def test_a_large_file_is_refused_with_its_limit(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    file = home / "project" / "mcp.json"
+    file.write_text('{"mcpServers": {}, "rest": "' + "x" * MAX_JSON_BYTES + '"}')
+    assert run(["import", "--dry-run", "mcp.json"]) == FAILED
+    assert "the file cannot be read: larger than 32 MiB" in "".join(capsys.readouterr())
+    write(file, {"mcpServers": {f"s{number}": {"command": "x"} for number in range(MAX_SERVERS + 1)}})
+    assert run(["import", "--dry-run", "mcp.json"]) == FAILED
+    assert "there are more than 1000 servers" in "".join(capsys.readouterr())

@@ -150,3 +150,16 @@ def test_no_name_leaves_the_folder_or_hides(name: str, mime: str) -> None:
     assert file[0] not in ".-"
     assert " " not in file
     assert len(file) < 120
+
+
+def test_content_is_not_written_through_a_projects_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "autostart").mkdir()
+    (tmp_path / "project" / "out").symlink_to(tmp_path / "autostart")
+    monkeypatch.chdir(tmp_path / "project")
+    printer = ResultPrinter(Path("out"), "a__b")
+    printer.show_tool_result({"content": [IMAGE]})
+    assert "is a link out of the project" in capsys.readouterr().err
+    assert (printer.is_whole, list((tmp_path / "autostart").iterdir())) == (False, [])

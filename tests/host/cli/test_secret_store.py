@@ -109,3 +109,19 @@ def test_a_secret_that_no_reference_could_give_is_refused(tmp_path: Path) -> Non
     store.keep("a", "x" * 65537)
     with pytest.raises(CommandFailed, match="larger than 64 KiB"):
         store.save()
+
+
+@pytest.mark.parametrize("in_the_way", ["pipe", "link"])
+def test_nothing_in_the_place_of_a_secret_holds_a_command_up_or_is_written_through(
+    tmp_path: Path, in_the_way: str
+) -> None:
+    folder = tmp_path / "colonnade.secrets"
+    folder.mkdir(mode=0o700)
+    if in_the_way == "pipe":
+        os.mkfifo(folder / "TOKEN")
+    else:
+        (folder / "TOKEN").symlink_to("/dev/zero")
+    store = FileSecrets(tmp_path / "colonnade.yaml")
+    assert store.keep("TOKEN", "new") == "${file:colonnade.secrets/TOKEN-2}"
+    store.save()
+    assert (folder / "TOKEN-2").read_text() == "new"

@@ -56,11 +56,118 @@ def test_folders_that_are_used_by_others_stay(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "a") == ["other"]
 
 
-def test_a_link_that_leads_nowhere_is_followed(tmp_path: Path) -> None:
-    link = tmp_path / "mcp.json"
-    link.symlink_to("real.json")
-    open_foreign(link).replace(b"new")
-    assert (link.is_symlink(), (tmp_path / "real.json").read_bytes()) == (True, b"new")
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder, with a project `home/project` as the working folder."""
+    home = tmp_path / "home"
+    (home / "project").mkdir(parents=True)
+    (home / ".config").mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.chdir(home / "project")
+    return home
+
+
+def content(folder: Path) -> dict[str, str]:
+    """The regular files below a folder, with what is in them."""
+    return {
+        str(each.relative_to(folder)): each.read_text()
+        for each in folder.rglob("*")
+        if each.is_file() and not each.is_symlink()
+    }
+
+
+@pytest.mark.parametrize("target", ["real.json", "missing/real.json", "/nowhere-at-all/real.json", "../../real.json"])
+@pytest.mark.parametrize("link", ["mcp.json", "folder", "folder/deeper/mcp.json"])
+def test_nothing_is_made_through_a_link_to_nothing(target: str, link: str, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    place = tmp_path / "a" / link
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(target)
+    path = place if link.endswith(".json") else place / "mcp.json"
+    with pytest.raises(CannotReplace, match=r"is a link to .*, which is not there; make that yourself"):
+        open_foreign(path)
+    assert content(tmp_path) == {}
+
+
+def test_a_link_that_is_put_there_in_between_is_not_written_through(tmp_path: Path) -> None:
+    file = open_foreign(tmp_path / "folder" / "mcp.json")
+    (tmp_path / "folder").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CannotReplace):
+        file.replace(b"new")
+    (tmp_path / "elsewhere").mkdir()
+    with pytest.raises(CannotReplace):
+        file.replace(b"new")
+    assert content(tmp_path) == {}
+
+
+@pytest.mark.parametrize("mark", [".git", ""], ids=["a repository elsewhere", "the working folder"])
+@pytest.mark.parametrize(("link", "target"), [("mcp.json", "{home}/rc.json"), ("sub", "{home}"), ("sub", "../..")])
+def test_a_link_that_leads_out_of_a_project_is_not_written_through(
+    mark: str, link: str, target: str, home: Path
+) -> None:
+    project = home / ("work/cloned" if mark else "project")
+    (project / mark).mkdir(parents=True, exist_ok=True)
+    (home / "rc.json").write_text("the user's")
+    (project / link).symlink_to(target.format(home=home))
+    path = project / link if link.endswith(".json") else project / link / "rc.json"
+    before = content(home)
+    with pytest.raises(CannotReplace, match=r"is a link out of the project .* may be its author's"):
+        open_foreign(path)
+    assert content(home) == before
+
+
+def test_a_project_may_have_links_within_it(home: Path) -> None:
+    (home / "project" / "shared").mkdir()
+    (home / "project" / "shared" / "mcp.json").write_text("old")
+    (home / "project" / "sub").symlink_to("shared")
+    (home / "project" / "mcp.json").symlink_to("sub/mcp.json")
+    open_foreign(Path("mcp.json")).replace(b"new")
+    assert content(home) == {"project/shared/mcp.json": "new"}
+
+
+@pytest.mark.parametrize("working", ["", ".config", ".config/colonnade", "project"])
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_the_users_own_links_to_their_dotfiles_are_written_through(
+    working: str, is_folder: bool, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dotfiles = home / "dotfiles"
+    (dotfiles / ".git").mkdir(parents=True)
+    (dotfiles / "colonnade").mkdir()
+    (dotfiles / "colonnade" / "colonnade.yaml").write_text("old")
+    place = home / ".config" / "colonnade"
+    if is_folder:
+        place.symlink_to(dotfiles / "colonnade")
+    else:
+        place.mkdir()
+        (place / "colonnade.yaml").symlink_to("../../dotfiles/colonnade/colonnade.yaml")
+    monkeypatch.chdir(home / working)
+    open_foreign(place / "colonnade.yaml").replace(b"new")
+    open_foreign(place / "other.yaml").replace(b"other")
+    assert (dotfiles / "colonnade" / "colonnade.yaml").read_bytes() == b"new"
+    assert (place / "colonnade.yaml").read_bytes() == b"new"
+    assert place.is_symlink() == is_folder
+    assert (place / "other.yaml").read_bytes() == b"other"
+
+
+def test_a_link_of_another_user_is_not_written_through(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a link to another user")
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "own").symlink_to("link")
+    os.chown(tmp_path / "link", 12345, -1, follow_symlinks=False)
+    for path in (tmp_path / "link" / "mcp.json", tmp_path / "own" / "mcp.json"):
+        with pytest.raises(CannotReplace, match=r"is a link of another user \(12345\)"):
+            open_foreign(path)
+
+
+def test_dots_after_a_link_lead_where_the_system_takes_them(home: Path) -> None:
+    """`link/../mcp.json` is beside what the link leads to, not beside the link."""
+    (home / "elsewhere" / "deep").mkdir(parents=True)
+    (home / "project" / "link").symlink_to(home / "elsewhere" / "deep")
+    with pytest.raises(CannotReplace, match="is a link out of the project"):
+        open_foreign(home / "project" / "link" / ".." / "mcp.json")
 
 
 def _pipe(path: Path) -> None:
