@@ -38,15 +38,19 @@ class Secret:
     """Text that nobody sees by accident: `str`, `repr`, formats and dumps give `shown`, only `reveal()` the text.
 
     `shown` is `***` unless a part of the text may be seen, as the host of a URL may. `filled` are the parts that
-    references gave: to redact them in texts that may repeat them.
+    references gave: to redact them in texts that may repeat them. `kept` are those of them that nothing may repeat: a
+    file or the keyring gave them, which keep secrets alone.
     """
 
-    __slots__ = ("_shown", "_text", "filled")
+    __slots__ = ("_shown", "_text", "filled", "kept")
 
-    def __init__(self, text: str, shown: str = HIDDEN, filled: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, text: str, shown: str = HIDDEN, filled: tuple[str, ...] = (), kept: tuple[str, ...] = ()
+    ) -> None:
         self._text = text
         self._shown = shown
         self.filled = filled
+        self.kept = kept
 
     def reveal(self) -> str:
         """The text itself. Hand it on to the process or the request it is for; never to a message."""
@@ -84,12 +88,13 @@ class Secret:
 @dataclass(frozen=True, repr=False)
 class Expanded:
     """A value after its references were filled in. `shown` has `***` in their places; `literal` if there were none.
-    `filled`: the text that each of them gave."""
+    `filled`: the text that each of them gave; `kept`: those of files and the keyring."""
 
     text: str
     shown: str
     literal: bool
     filled: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Expanded({self.shown!r})"
@@ -198,12 +203,15 @@ class Expander:
         """The value with every reference filled in, once. Raises `CannotExpandError` naming all that failed."""
         failed: list[str] = []
         filled: list[str] = []
+        kept: list[str] = []
 
         def fill(match: re.Match[str]) -> str:
             if match[0] == _ESCAPE:
                 return "${"
             try:
                 filled.append(self._resolve(match[1], closed=bool(match[2])))
+                if match[1].startswith(("file:", "keyring:")):
+                    kept.append(filled[-1])
                 return filled[-1]
             except CannotExpandError as error:
                 failed.append(str(error))
@@ -215,7 +223,7 @@ class Expander:
         if "\0" in text:
             raise CannotExpandError("the value holds a NUL character")
         # The text may be a subclass of str, which says how it was written.
-        return Expanded(str(text), mask(raw), is_literal(raw), tuple(filled))
+        return Expanded(str(text), mask(raw), is_literal(raw), tuple(filled), tuple(kept))
 
     def _resolve(self, inside: str, *, closed: bool) -> str:
         if not closed:

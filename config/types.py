@@ -145,7 +145,7 @@ def _quote(value: Expanded) -> str:
 
 @_reads("text")
 def _read_secret(text: Expanded) -> Secret:
-    return Secret(text.text, filled=text.filled)
+    return Secret(text.text, filled=text.filled, kept=text.kept)
 
 
 @_reads("a folder")
@@ -188,7 +188,7 @@ def _read_header_value(header: Expanded) -> Secret:
         raise InvalidValue("a header value may contain only printable ASCII characters")
     if header.text != header.text.strip():
         raise InvalidValue("a header value may not begin or end with a space")
-    return Secret(header.text, filled=header.filled)
+    return Secret(header.text, filled=header.filled, kept=header.kept)
 
 
 @_reads("a token")
@@ -360,7 +360,7 @@ def _read_url(url: Expanded) -> Secret:
         raise InvalidValue("a URL may not contain a user or password; send them in headers, as Authorization")
     if "#" in url.text:
         raise InvalidValue("a URL may not have a fragment; remove # and everything after it")
-    return Secret(url.text, url.shown.partition("?")[0], url.filled)
+    return Secret(url.text, url.shown.partition("?")[0], url.filled, url.kept)
 
 
 @_reads(_A_METADATA_URL)

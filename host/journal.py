@@ -254,6 +254,19 @@ class ListsSlowed:
 
 
 @dataclass(frozen=True, slots=True)
+class SecretWithheld:
+    """A server repeated a secret that it was given. It is replaced in what clients and people get; told once for each
+    connection and `where`."""
+
+    severity: ClassVar = Severity.WARNING
+    server: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.server}: it repeats a secret that it was given, in {self.where}; the secret is withheld"
+
+
+@dataclass(frozen=True, slots=True)
 class ServerRequestRefused:
     """A server wanted to ask a client something, and was refused."""
 
@@ -526,6 +539,7 @@ Event = (
     | MessageDropped
     | EntryOmitted
     | ListsSlowed
+    | SecretWithheld
     | ServerRequestRefused
     | AttemptRefused
     | AttemptsUnnamed

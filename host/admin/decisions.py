@@ -96,6 +96,10 @@ class PolicyAdmin:
         ]
         if not chosen:
             raise AdminError("none of these is held back any more: look again")
+        problems = [held for held in chosen if held.problem] if decision == "approve" else []
+        if problems:
+            first = problems[0]
+            raise AdminError(f"none was approved: {first.kind} {visible(first.name)}: {first.problem}")
         if decision == "approve":
             items = [(held.kind, held.name, held.fingerprint) for held in chosen]
             with _as_admin_errors():

@@ -54,7 +54,7 @@ def check(file: str | None) -> int:
 def _check_program(spec: StdioServer) -> None:
     """Print notices only: the file may be for another machine."""
     from host.upstream.connect import CannotStart
-    from host.upstream.output import redactor
+    from host.upstream.server_secrets import ServerSecrets
 
     path = spec.env["PATH"].reveal() if "PATH" in spec.env else None
     problems = [] if spec.cwd.is_dir() else ["bad cwd"]
@@ -62,7 +62,7 @@ def _check_program(spec: StdioServer) -> None:
         exists = shutil.which(spec.program.reveal(), os.F_OK, path)
         problems.append("not executable" if exists else "not found")
     for problem in problems:
-        print(f"{spec.id}: notice: {redactor(spec)(str(CannotStart(spec, problem)))}", file=sys.stderr)
+        print(f"{spec.id}: notice: {ServerSecrets(spec).redact(str(CannotStart(spec, problem)))}", file=sys.stderr)
 
 
 @click.command()

@@ -121,7 +121,11 @@ def _decide(selection: Selection, decision: str, ids: Sequence[str], server: str
         (target, held)
         for target in scope.all()
         for held in _held(target)
-        if (short_id(scope.state, held) in ids if ids else held["server"] == server and not held["rejected"])
+        if (
+            short_id(scope.state, held) in ids
+            if ids
+            else held["server"] == server and not held["rejected"] and not (decision == "approve" and held["problem"])
+        )
     ]
     missing = set(ids) - {short_id(scope.state, held) for _, held in chosen}
     if missing or not chosen:
@@ -167,6 +171,8 @@ def _show_held(state: State, held: Mapping[str, Any], *, whole: bool) -> None:
     status = "rejected" if held["rejected"] else held["standing"]
     name = f" {held['name']}" if held["name"] else ""
     print(f"  {short_id(state, held)}  {held['server']}: {held['kind']}{name}  ({status})")
+    if held["problem"]:
+        print(f"      cannot be approved: {held['problem']}")
     if whole:
         is_new = all(piece["op"] == "added" for piece in held["diff"])
         lines = held["text"].split("\n") if is_new else Terminal(sys.stdout).difference(held["diff"])

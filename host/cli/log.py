@@ -25,6 +25,7 @@ from host.journal import (
     OutputLine,
     RequestCompleted,
     RuleUnused,
+    SecretWithheld,
     ServerFailed,
     ServerHeld,
     ServerNeedsLogin,
@@ -138,6 +139,8 @@ def _cause(event: Event) -> tuple[str, ...]:
             return server, attempt.reason
         case ListsSlowed(server):
             return server, "slow"
+        case SecretWithheld(server, where):
+            return server, where
         case RuleUnused(server, rule):
             return server, rule
         case ServerRequestRefused(server, request, why):

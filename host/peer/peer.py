@@ -29,7 +29,7 @@ from host.jsonrpc.messages import (
     Success,
 )
 from host.jsonrpc.strict import count_tokens, has_more_tokens
-from host.peer.outstanding import LateResultCallback, OutstandingRequests, PeerError
+from host.peer.outstanding import BrokenAnswer, LateResultCallback, OutstandingRequests, PeerError
 from host.protocol.methods import PROGRESS
 from host.wire.link import Link, LinkLost, Parcel, ReceivedMessage
 
@@ -122,10 +122,27 @@ class Handler(Protocol[T]):
         """
 
 
+class Censor(Protocol):
+    """Replaces texts in the messages of the other side. `where` says in words which message it is."""
+
+    @property
+    def knows_any(self) -> bool:
+        """Whether there are such texts."""
+
+    def clean_text(self, text: str, where: str) -> str: ...
+
+    def clean(self, raw: Raw, where: str) -> Raw:
+        """JSON with the texts replaced. Raises ValueError if it is too long to do so at once."""
+
+    async def clean_result(self, raw: Raw, where: str) -> Raw:
+        """Like `clean`, of any length."""
+
+
 class Peer(Generic[T]):
     """See `open_peer`. `ended` is set when the link is gone; `lost` is then the reason."""
 
-    def __init__(self, link: Link, handler: Handler[T], nursery: trio.Nursery) -> None:
+    def __init__(self, link: Link, handler: Handler[T], nursery: trio.Nursery, censor: Censor | None = None) -> None:
+        self._censor = censor
         self._link = link
         self._handler = handler
         self._nursery = nursery
@@ -172,7 +189,9 @@ class Peer(Generic[T]):
         def send(request: Request) -> Awaitable[None]:
             return self._link.send(Parcel(request, headers=headers))
 
-        return self._outstanding.request(method, params, send, self._link.send_cancel, subject, on_late_result)
+        waiting = self._outstanding.request(method, params, send, self._link.send_cancel, subject, on_late_result)
+        censor = self._censor
+        return waiting if censor is None or not censor.knows_any else _cleaned_result(waiting, censor, method)
 
     async def notify(self, method: str, params: Raw | None = None, about: Id | None = None) -> None:
         """Send a notification.
@@ -210,6 +229,8 @@ class Peer(Generic[T]):
             if read is None:
                 return
             message = read
+        if self._censor is not None and self._censor.knows_any:
+            message = _cleaned(message, self._censor)
         # A response counts when the connection is over, too: over HTTP its exchange may still have been in progress.
         if isinstance(message, Success):
             self._on_response(message)
@@ -358,12 +379,42 @@ def _bounded(failure: Failure) -> Failure:
     )
 
 
+def _cleaned(message: Message | Malformed, censor: Censor) -> Message | Malformed:
+    """The message as the censor leaves it; results are cleaned by whoever waits for them. Parts that are too long for
+    it are refused or left out."""
+    if isinstance(message, Failure):
+        error = message.error
+        data, where = error.data, "an error"
+        try:
+            data = None if data is None else censor.clean(data, where)
+        except ValueError:
+            data = None
+        return Failure(ErrorBody(error.code, censor.clean_text(error.message, where), data), message.id)
+    if not isinstance(message, Request | Notification):
+        return message
+    method = censor.clean_text(message.method, "the name of a method")
+    try:
+        params = None if message.params is None else censor.clean(message.params, method)
+    except ValueError as problem:
+        id = message.id if isinstance(message, Request) else None
+        return Malformed(INVALID_PARAMS if id is None else TOO_LARGE, f"the params of {method:.80} are {problem}", id)
+    return Notification(method, params) if isinstance(message, Notification) else Request(message.id, method, params)
+
+
+async def _cleaned_result(waiting: Awaitable[Raw], censor: Censor, method: str) -> Raw:
+    result = await waiting
+    try:
+        return await censor.clean_result(result, f"the result of {method}")
+    except ValueError as problem:
+        raise BrokenAnswer(str(problem)) from None
+
+
 @asynccontextmanager
-async def open_peer(link: Link, handler: Handler[T]) -> AsyncIterator[Peer[T]]:
+async def open_peer(link: Link, handler: Handler[T], censor: Censor | None = None) -> AsyncIterator[Peer[T]]:
     """A peer for the block. The link's reader and the tasks that serve the other side's requests live until the end of
-    the block's own clean-up, so that this can still send messages."""
+    the block's own clean-up, so that this can still send messages. All that the other side sends passes the censor."""
     async with trio.open_nursery() as nursery:
-        peer = Peer(link, handler, nursery)
+        peer = Peer(link, handler, nursery, censor)
         nursery.start_soon(peer.run)
         try:
             yield peer

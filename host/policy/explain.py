@@ -159,6 +159,7 @@ def held_as_data(gate: Gate, held: Held, until: float = inf) -> HeldRow:
         "fingerprint": held.fingerprint,
         "since": held.since,
         "rejected": held.rejected,
+        "problem": held.problem,
         "trust": gate.policies.trust(held.server).value,
         "diff": [{"op": op, "text": text} for op, text in _difference(held.approved, held.offered)] if ready else [],
         "text": _pretty(held.offered) if ready else "",

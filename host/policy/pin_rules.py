@@ -11,6 +11,7 @@ from enum import Enum
 import msgspec
 
 from config import Trust
+from host.jsonrpc.withheld import is_withheld_in
 from host.policy.fingerprint import Launch, fingerprint, is_long
 from host.slices import Steps, in_worker
 from host.storage.store import ApprovedDefinition, OfferedDefinition, StoredItem
@@ -75,8 +76,21 @@ _TRUSTED, _UNTRUSTED, _APPROVED = Trust.TRUSTED, Trust.UNTRUSTED, PinStatus.APPR
 
 
 class Offer(msgspec.Struct, frozen=True, gc=False):
+    """An offered definition. `has_secret`: a secret of the server was withheld in it, so it is held until the server
+    offers another one."""
+
     raw: bytes
     fingerprint: str
+    has_secret: bool = False
+
+
+def offer_of(side: str, raw: bytes, fingerprint: str) -> Offer:
+    return Offer(raw, fingerprint, has_secret(side, raw))
+
+
+def has_secret(side: str, raw: bytes) -> bool:
+    """Whether a secret was withheld in the definition. Instructions are passed on without it."""
+    return is_withheld_in(raw) and kind_of(side) != INSTRUCTIONS
 
 
 def items_after(
@@ -123,7 +137,8 @@ def items_after(
 
 
 def _passes(kind: str, item: StoredItem, offer: Offer, trust: Trust, other: StoredItem | None, wall: float) -> bool:
-    """Whether the offered item is approved without a person, or by what one approved on its `other` side.
+    """Whether the offered item is approved without a person, or by what one approved on its `other` side. Never if a
+    secret was withheld in it.
 
     The sides may differ from the beginning, so a first sight is one of this side. But what is held on the other side
     is not first seen here, nor what a person decided about there, or what is known there for longer than
@@ -135,7 +150,7 @@ def _passes(kind: str, item: StoredItem, offer: Offer, trust: Trust, other: Stor
             return True  # the owner edited the configuration
         if was is None or (item.approved is not None and was.program is None):
             return not item.closed
-    if item.closed:
+    if item.closed or offer.has_secret:
         return False
     if trust is Trust.TRUSTED or _approved_as(other, offer) is not None:
         return True
@@ -227,6 +242,8 @@ def status_of(item: StoredItem | None, offer: Offer | None, trust: Trust, *, los
         return PinStatus.UNKNOWN
     if lost:
         return PinStatus.NEW
+    if offer is not None and offer.has_secret:
+        return PinStatus.NEW if item is None or item.approved is None else PinStatus.CHANGED
     if trust is _TRUSTED:
         return _APPROVED
     if item is None or item.approved is None:
@@ -237,34 +254,36 @@ def status_of(item: StoredItem | None, offer: Offer | None, trust: Trust, *, los
     return _APPROVED if item.approved.fingerprint == offered else PinStatus.CHANGED
 
 
-def offers_of(offered: Mapping[str, bytes], before: Mapping[str, Offer], items: Items) -> Steps[dict[str, Offer]]:
+def offers_of(
+    side: str, offered: Mapping[str, bytes], before: Mapping[str, Offer], items: Items
+) -> Steps[dict[str, Offer]]:
     """The offered definitions with fingerprints. Only unknown fingerprints are computed, those of long definitions in a
     worker process."""
     found: dict[str, Offer] = {}
     for name, raw in offered.items():
         yield None
-        offer = _known(raw, before.get(name), items.get(name))
+        offer = _known(side, raw, before.get(name), items.get(name))
         if offer is None and is_long(raw):
-            offer = Offer(raw, (yield from in_worker(fingerprint, raw)))
-        found[name] = offer or Offer(raw, fingerprint(raw))
+            offer = offer_of(side, raw, (yield from in_worker(fingerprint, raw)))
+        found[name] = offer or offer_of(side, raw, fingerprint(raw))
     return found
 
 
-def newest(offer: Offer, item: StoredItem | None) -> Offer:
+def newest(side: str, offer: Offer, item: StoredItem | None) -> Offer:
     """The last definition that was offered: a held one is stored at once, lists are remembered a little later."""
     held = None if item is None else item.offered
     if held is None or held.fingerprint == offer.fingerprint:
         return offer
-    return Offer(as_bytes(held.definition) or offer.raw, held.fingerprint)
+    return offer_of(side, as_bytes(held.definition) or offer.raw, held.fingerprint)
 
 
-def _known(raw: bytes, before: Offer | None, item: StoredItem | None) -> Offer | None:
+def _known(side: str, raw: bytes, before: Offer | None, item: StoredItem | None) -> Offer | None:
     """The offer with its fingerprint, if that is already known."""
     if before is not None and before.raw == raw:
         return before
     for each in () if item is None else (item.approved, item.offered):
         if each is not None and each.definition is not None and each.definition.encode() == raw:
-            return Offer(raw, each.fingerprint)
+            return offer_of(side, raw, each.fingerprint)
     return None
 
 

@@ -20,11 +20,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from config import Trust
+from host.jsonrpc.withheld import Withheld
 from host.policy.fingerprint import Launch, fingerprint
 from host.policy.pin_rules import (
     KINDS,
@@ -35,10 +36,12 @@ from host.policy.pin_rules import (
     PinStatus,
     as_bytes,
     both_sides,
+    has_secret,
     items_after,
     kind_of,
     launch_in,
     newest,
+    offer_of,
     offers_of,
     sides_of,
     status_of,
@@ -59,8 +62,15 @@ _NOTHING: Mapping[Any, Any] = {}
 _NO_ITEMS: dict[str, StoredItem] = {}
 
 
+REPEATS_SECRET = (
+    "repeats a secret that its server was given, so it cannot be approved as it is: have the server corrected, and "
+    "change the secret"
+)
+
+
 class StaleDecision(Exception):
-    """The item to decide about is not offered any more, or differs from the one shown. The text is a sentence."""
+    """The item to decide about is not offered any more, differs from the one shown, or cannot be approved. The text is
+    a sentence."""
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -91,6 +101,11 @@ class Held:
     since: float
     rejected: bool
 
+    @property
+    def problem(self) -> str:
+        """The reason why it cannot be approved, in words; empty if it can."""
+        return f"it {REPEATS_SECRET}" if has_secret(self.kind, self.offered) else ""
+
 
 @dataclass(frozen=True)
 class Pinned:
@@ -105,6 +120,7 @@ class Pinned:
     by: str
 
 
+_Stored = TypeVar("_Stored", ApprovedDefinition | None, OfferedDefinition | None)
 _Servers = dict[str, dict[str, Items]]
 _Changed = dict[str, dict[str, StoredItem]]
 """Items to store, by kind and name."""
@@ -348,9 +364,9 @@ class Pins:
         seen = None if key in self._remembered else before
         if seen is None:
             known = self._first.setdefault(key, items)
-        offers = yield from offers_of(offered, before or {}, items)
+        offers = yield from offers_of(kind, offered, before or {}, items)
         if remembered:
-            offers = {name: newest(offer, items.get(name)) for name, offer in offers.items()}
+            offers = {name: newest(kind, offer, items.get(name)) for name, offer in offers.items()}
             return PreparedPins(server, kind, offered, trust, before, offers, items, [], None, lost, remembered=True)
         problem = None
         if lost is None:
@@ -461,13 +477,35 @@ class Pins:
                 self._unwritten.pop((server, kind), None)
             yield from self._compare(server, kind, offers, before, was_lost=False)
 
+    def withhold(self, server: str, withheld: Withheld) -> Steps[None]:
+        """Replace these texts in the stored definitions of a server. Their fingerprints stay, so no other definition
+        gets approved.
+
+        Raises:
+            StateError: it cannot be stored; nothing changed.
+        """
+
+        def decide(kinds: Mapping[str, Items]) -> _Changed:
+            changed: _Changed = {}
+            for kind, items in kinds.items():
+                for name, item in items.items():
+                    cleaned = msgspec.structs.replace(
+                        item, approved=_without(item.approved, withheld), offered=_without(item.offered, withheld)
+                    )
+                    if cleaned != item:
+                        changed.setdefault(kind, {})[name] = cleaned
+            return changed
+
+        if self._lost is None and decide(self._servers.get(server, {})):
+            yield from self._carry_out(server, decide)
+
     # What people decide
 
     def approve(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> Steps[None]:
         """Approve a definition, which must be the offered one.
 
         Raises:
-            StaleDecision: it is not the offered one, or it was too large to keep.
+            StaleDecision: it is not the offered one, it was too large to keep, or a secret was withheld in it.
             StateError: it cannot be stored; nothing changed.
         """
         yield from self.approve_all(server, [(kind, name, fingerprint)], by)
@@ -479,6 +517,8 @@ class Pins:
             changed: _Changed = {}
             for kind, name, shown_fingerprint in shown:
                 for side, offer in self._shown(server, kind, name, kinds, shown_fingerprint).items():
+                    if offer.has_secret:
+                        raise StaleDecision(f"{_named(server, kind, name)} {REPEATS_SECRET}")
                     approved = ApprovedDefinition(offer.fingerprint, offer.raw.decode(), self._wall(), by)
                     changed.setdefault(side, {})[name] = StoredItem(approved=approved)
             return changed
@@ -770,7 +810,15 @@ class Pins:
             return live
         if stored is None or stored.definition is None:
             return None
-        return live or Offer(stored.definition.encode(), stored.fingerprint)
+        return live or offer_of(kind, stored.definition.encode(), stored.fingerprint)
+
+
+def _without(stored: _Stored, withheld: Withheld) -> _Stored:
+    if stored is None or stored.definition is None:
+        return stored
+    before = stored.definition.encode()
+    after = withheld.replaced(before) if withheld.may_be_in(before) else before
+    return stored if after is before else msgspec.structs.replace(stored, definition=after.decode())
 
 
 def _named(server: str, kind: str, name: str) -> str:

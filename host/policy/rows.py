@@ -30,7 +30,8 @@ class DiffPiece(TypedDict):
 
 
 class HeldRow(TypedDict):
-    """A held definition: its difference from the approved one, and its full text."""
+    """A held definition: its difference from the approved one, and its full text. `problem`: why it cannot be approved;
+    empty if it can."""
 
     ready: bool
     server: str
@@ -40,6 +41,7 @@ class HeldRow(TypedDict):
     fingerprint: str
     since: float
     rejected: bool
+    problem: str
     trust: str
     diff: list[DiffPiece]
     text: str

@@ -698,6 +698,9 @@ def _open_database(path: Path) -> sqlite3.Connection:
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA cell_size_check = ON")
+    connection.execute(
+        "PRAGMA secure_delete = ON"
+    )  # what is replaced because it holds a secret must not stay in the file
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA journal_mode = TRUNCATE")
     with _transaction(connection):

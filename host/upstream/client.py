@@ -462,6 +462,8 @@ class Client:
         another one."""
         self._doubt_era(problem)
         error = as_upstream_error(self.server, problem, method)
+        if not isinstance(problem, PeerError):  # which came as a message, where only some secrets are withheld
+            error.message = self._server_messages.redact(error.message)
         error.message = self._gate.policies.sanitize_text(self.server, error.message)
         error.data = None if error.data is None else self._prepare_error_data(error.data)
         if upstream_call.lacked and isinstance(error, ServerErrorResponse):

@@ -11,12 +11,13 @@ from functools import partial
 import trio
 
 from config import HttpClient, HttpServer, OAuthGrant, ServerSpec, StdioServer
-from host.journal import Journal, MessageDropped
+from host.journal import Journal, MessageDropped, SecretWithheld, excerpt
 from host.memory import Budget, HoldingFactory, Use, server_owner, uncharged
 from host.sanitize import visible
 from host.upstream.credentials import Credential, Credentials
 from host.upstream.headers_helper import run_headers_helper
 from host.upstream.output import ProgramOutput
+from host.upstream.server_secrets import ServerSecrets, learn_headers
 from host.wire.http_client import HttpLink, open_http
 from host.wire.http_transport import Authorization, Transport
 from host.wire.link import Link, LinkLost
@@ -25,6 +26,8 @@ from host.wire.sse_client import SseLink, open_sse
 from host.wire.stdio import StdioLink
 from host.wire.turns import Turns
 
+MAX_TOLD = 20
+"""Places of one connection in which a repeated secret is told."""
 STOP_GRACE = 2.0
 """Seconds between the steps of stopping a child: its input closed, TERM, KILL."""
 
@@ -153,6 +156,19 @@ def login_of(spec: ServerSpec, credentials: Credentials | None) -> Credential | 
     return credentials.of(spec)
 
 
+def secrets_of(spec: ServerSpec, credentials: Credentials | None, journal: Journal) -> ServerSecrets:
+    """The secrets of a server, for one connection of it. A secret that it repeats is told once for each place."""
+    credential, told = login_of(spec, credentials), set[str]()
+
+    def tell(where: str) -> None:
+        if where not in told and len(told) < MAX_TOLD:
+            told.add(where)
+            journal.note(SecretWithheld(spec.id, excerpt(where)))
+
+    # The configuration may be read again while the connection lasts: its login follows that, `spec` does not.
+    return ServerSecrets(spec, None if credential is None else lambda: credential.spec.learned_secrets, tell)
+
+
 def has_own_authorization(spec: HttpServer) -> bool:
     """Whether the configuration has the server's credentials, so that there is no login."""
     return spec.headers_helper is not None or any(name.lower() == "authorization" for name in spec.headers)
@@ -184,7 +200,7 @@ async def _open_with_helper(
 ) -> AsyncIterator[Link]:
     """Open a link with the headers that the server's helper prints."""
     printed = await run_headers_helper(spec, keeper)
-    spec.learned_secrets[:] = printed.values()
+    learn_headers(spec, printed)
     replaced = {name.lower() for name in printed}
     kept = {name: value for name, value in spec.headers.items() if name.lower() not in replaced}
     async with opener(replace(spec, headers={**kept, **printed})) as link:

@@ -25,9 +25,10 @@ from host.upstream.change_stream import ChangeStream
 from host.upstream.client import Client, ServerLists
 from host.upstream.log_levels import LogLevels, LogLevelSync
 from host.upstream.negotiate import Dialect, era_change_in, negotiate
-from host.upstream.output import describe_silence, redactor
+from host.upstream.output import describe_silence
 from host.upstream.resource_watches import ResourceWatches
 from host.upstream.server_requests import ServerMessages
+from host.upstream.server_secrets import ServerSecrets
 from host.wire.link import Link, LinkLost
 
 
@@ -90,7 +91,7 @@ async def open_client(
         roots_change=roots_change,
         apps=gate.policies.shows_apps(spec.id),
     )
-    async with link as opened, open_peer(opened, server_messages) as peer:
+    async with link as opened, open_peer(opened, server_messages, server_messages.secrets) as peer:
         server_messages.disconnect = peer.connection_lost
         negotiated = await negotiate(opened, peer, capabilities, dialect, is_process=isinstance(spec, StdioServer))
         server_messages.revision = negotiated.revision
@@ -152,7 +153,7 @@ def failure_reason(
     Args:
         output: the lines that the server wrote since the connection began.
     """
-    return redactor(spec)(_reason(spec, first_exception(group), output or []))
+    return ServerSecrets(spec).redact(_reason(spec, first_exception(group), output or []))
 
 
 def _reason(spec: ServerSpec, problem: BaseException, output: list[OutputRecord]) -> str:

@@ -19,7 +19,7 @@ from typing import final
 import msgspec
 import trio
 
-from config import HttpServer, OAuthGrant, Secret, ServerSpec
+from config import HttpServer, OAuthGrant, ServerSpec
 from host.errors import copy_of
 from host.journal import Event, InternalError, TokenNotRefreshed
 from host.oauth.challenge import MAX_SCOPES
@@ -29,6 +29,7 @@ from host.oauth.token_forms import Caller, refresh_form
 from host.slices import complete
 from host.storage.store import CredentialKey, StateError, Store, StoredCredential, Transaction
 from host.upstream.login import obtain_own, store_login
+from host.upstream.server_secrets import kept_secret, learn
 from host.upstream.vault import Login, Vault
 from host.url import Url
 from host.wire.http_transport import Authorization, Header
@@ -51,8 +52,6 @@ FAILURE_PAUSE = 1.0
 REFUSAL_WINDOW = 60.0
 """If the server refuses a token, and within so many seconds the one that took its place, the login is over. Half of the
 lifetime of a token, if that is shorter, since it may end a moment early."""
-MAX_LEARNED = 16
-"""Secrets of a login, present and former ones, that are redacted."""
 POLL_INTERVAL = 1.0
 """Seconds between two looks at what other processes have stored."""
 
@@ -376,8 +375,7 @@ class Credential(Authorization):
     def _learn_secrets(self) -> None:
         """Have texts of the server redacted that repeat a token, the former ones included."""
         if self.login is not None:
-            known = dict.fromkeys((*map(Secret, self.login.secrets()), *self.spec.learned_secrets))
-            self.spec.learned_secrets[:] = list(known)[:MAX_LEARNED]
+            learn(self.spec, map(kept_secret, self.login.secrets()))
 
     def _set_header(self) -> None:
         login = self.login

@@ -28,7 +28,7 @@ from host.slices import Steps, complete
 from host.upstream.backoff import MAX_STARTS, WINDOW, Restarts
 from host.upstream.call import CallDeadline, UpstreamCall
 from host.upstream.client import Client
-from host.upstream.connect import login_of
+from host.upstream.connect import login_of, secrets_of
 from host.upstream.connection import CONNECT_FAILURES, UpstreamLease, failure_reason, follow_changes, open_client
 from host.upstream.negotiate import Dialect
 from host.upstream.resource_watches import ResourceWatches
@@ -318,6 +318,7 @@ class Instances:
             self._runtime.journal,
             owner=lambda: caller,
             on_resource_updated=instance.watches.on_updated,
+            secrets=secrets_of(spec, self._runtime.credentials, self._runtime.journal),
         )
         server_messages.waiting_calls = instance.waiting_calls
         if not await complete(self._runtime.gate.definitions.observe_launch(spec.id, launch_of(spec))):

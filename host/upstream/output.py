@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator
 from typing import Literal
 
 import trio
 
-from config import HttpServer, ServerSpec
+from config import ServerSpec
 from host.journal import MAX_OUTPUT_LINES, Journal, OutputLine, OutputRecord
 from host.sanitize import ELLIPSIS, visible_output
+from host.upstream.server_secrets import ServerSecrets
 from host.upstream.stderr import find_reason, last_line
 from host.wire.framing import LineSplitter, LineTooLong
 from host.wire.process import Child
@@ -26,8 +26,6 @@ from host.wire.turns import Turn
 MAX_LINE = 64 * 1024
 LINE_LENGTH = 1_000
 """Characters of a line that are kept."""
-MIN_SECRET_LENGTH = 6
-"""Characters of a value that is redacted. Shorter values are words like `UTC` and `true`, which occur in any text."""
 STDERR_WAIT = 0.5
 """Seconds to wait for the rest of standard error after the end of a child. Its own children may keep it open."""
 REASON_WINDOW = 10.0
@@ -41,33 +39,6 @@ _OF_SHELLS = 128
 """A shell, or docker, exits with this and the signal that ended the program it had started."""
 
 
-def redactor(spec: ServerSpec) -> Callable[[str], str]:
-    """A function that replaces the configured secrets of a server in its texts: servers repeat them in errors."""
-    secrets = sorted({text for text in _secrets(spec) if len(text) >= MIN_SECRET_LENGTH}, key=len, reverse=True)
-
-    def redact(text: str) -> str:
-        for secret in secrets:
-            text = text.replace(secret, "***")
-        return text
-
-    return redact
-
-
-def _secrets(spec: ServerSpec) -> Iterator[str]:
-    """The values of `headers` or `env`, and all that references gave, except paths in a command."""
-    if isinstance(spec, HttpServer):
-        values = [*spec.headers.values(), *spec.learned_secrets]
-        yield from spec.url.filled
-        yield from (value.reveal().partition(" ")[2] for value in values)  # without `Bearer`
-    else:
-        values = list(spec.env.values())
-        yield from (text for word in spec.command for text in word.filled if not text.startswith("/"))
-    for value in values:
-        for text in (value.reveal(), *value.filled):
-            yield text
-            yield from map(str.strip, text.splitlines())  # a key of several lines is written line by line
-
-
 class ProgramOutput:
     """The lines of one child, of which the last are kept with their times."""
 
@@ -75,7 +46,7 @@ class ProgramOutput:
         self._server = spec.id
         self._journal = journal
         self._turn = turn
-        self._redact = redactor(spec)
+        self._redact = ServerSecrets(spec).redact
         self._lines: deque[tuple[float, str, str]] = deque(maxlen=MAX_OUTPUT_LINES)
         self._stderr_ended = trio.Event()
 

@@ -22,6 +22,7 @@ from msgspec import Raw
 
 from config import HttpServer, ServerSpec
 from host.catalog import Catalog, Definition, Entry
+from host.jsonrpc.withheld import Withheld
 from host.policy.pin_rules import side_of
 from host.policy.pins import Pins
 from host.protocol.methods import Kind
@@ -41,6 +42,24 @@ class Remembered(NamedTuple):
 
     negotiated: NegotiatedServer
     lists: dict[Kind, list[Definition]]
+
+    def without(self, withheld: Withheld) -> Steps[Remembered]:
+        """The same with these texts replaced."""
+        lists: dict[Kind, list[Definition]] = {}
+        for kind, definitions in self.lists.items():
+            lists[kind] = []
+            for each in definitions:
+                yield None
+                raw = withheld.replaced(each.raw) if withheld.may_be_in(each.raw) else each.raw
+                lists[kind].append(Definition(withheld.replaced_in_text(each.name), raw, each.may_be_task))
+        clean, said = withheld.replaced_in_text, self.negotiated
+        negotiated = dataclasses.replace(
+            said,
+            server=clean(said.server),
+            instructions=None if said.instructions is None else clean(said.instructions),
+            info=tuple((name, clean(text)) for name, text in said.info),
+        )
+        return Remembered(negotiated, lists)
 
 
 @final

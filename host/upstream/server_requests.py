@@ -72,6 +72,7 @@ from host.protocol.subscriptions import ACKNOWLEDGED, without_subscription_id
 from host.protocol.tasks import TASK_STATUS, TASKS_NOTIFICATION, related_task_of
 from host.protocol.versions import LATEST_LEGACY, Revision
 from host.upstream.call import PendingServerRequest, UpstreamCall
+from host.upstream.server_secrets import ServerSecrets
 from host.wire.link import LinkLost
 from host.wire.noise import (
     MAX_NEEDLESS_PER_SECOND,
@@ -157,6 +158,7 @@ class ServerMessages:
         on_resource_updated: called with the URI of a changed resource and the members of the notification that are
             passed on.
         log_listeners: returns the callers that want log messages that belong to no request.
+        secrets: the secrets of the server, which nobody else may see.
     """
 
     def __init__(
@@ -169,7 +171,9 @@ class ServerMessages:
         owner: Callable[[], Caller | None],
         on_resource_updated: Callable[[str, dict[str, Raw]], None],
         log_listeners: Callable[[], Collection[Caller]] = tuple,
+        secrets: ServerSecrets | None = None,
     ) -> None:
+        self.secrets = secrets
         self.on_lists_changed: Callable[[list[Kind]], None] | None = None
         """Called with the kinds whose lists may have changed; None if this connection does not read lists."""
         self.change_stream: ChangeHandler | None = None
@@ -200,11 +204,15 @@ class ServerMessages:
         return None if subject.listens else subject.exchange.caller.key  # a server request never belongs to a listen
 
     def on_dropped(self, what: str, detail: str, size: int = 0, *, awaited: bool = False) -> None:
-        self._journal.note(MessageDropped(self._server, what, detail))
+        self._journal.note(MessageDropped(self._server, what, self.redact(detail)))
         if what in NOISE_REASONS and not awaited:
             self._charge_noise(1 + size // NOISE_SIZE)
         elif what in NEEDLESS_REASONS:
             self._charge_needless()
+
+    def redact(self, text: str) -> str:
+        """A text about the server without its secrets."""
+        return text if self.secrets is None else self.secrets.redact(text)
 
     def _charge_noise(self, count: int = 1) -> None:
         if not self._noise.add(trio.current_time(), count) and self.disconnect is not None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar, TypeGuard
@@ -56,7 +57,7 @@ from host.storage.store import StateError
 from host.upstream.backoff import HEALTHY_AFTER, RESTART_FACTOR, ReadingBudget, Restarts
 from host.upstream.catalog_sync import CatalogSync, publish_list
 from host.upstream.client import Client, ServerLists
-from host.upstream.connect import login_of
+from host.upstream.connect import login_of, secrets_of
 from host.upstream.connection import (
     CONNECT_FAILURES,
     OpenLink,
@@ -573,6 +574,7 @@ class Upstream:
             owner=self._sole_caller,
             on_resource_updated=self.watches.on_updated,
             log_listeners=self._log_listeners,
+            secrets=secrets_of(self.spec, self._runtime.credentials, self._runtime.journal),
         )
         opening = open_client(
             self.spec,
@@ -620,7 +622,7 @@ class Upstream:
                     follow_changes(nursery, client, server_messages, self._runtime.log_levels, self.watches, None)
                     await client.peer.ended.wait()
                     # Handled at once: ending the process may take seconds, and calls must not wait for it.
-                    self._end(client.peer.lost, str(client.peer.lost))
+                    self._end(client.peer.lost, server_messages.redact(str(client.peer.lost)))
                     raise client.peer.lost
 
     def _on_ready(self, negotiated: NegotiatedServer, seconds: float) -> None:
@@ -638,8 +640,13 @@ class Upstream:
             each._is_remembered_read = True
 
     async def _publish_remembered(self) -> bool:
-        """Publish what is remembered of this connection, until it lists by itself. Returns whether there is any."""
+        """Publish what is remembered of this connection, until it lists by itself. Returns whether there is any. An
+        earlier version may have stored texts in which the server repeats a secret."""
         remembered, slices = self._runtime.remembered, self._runtime.catalog.slices
+        withheld = secrets_of(self.spec, self._runtime.credentials, self._runtime.journal).withheld
+        if withheld is not None:
+            with suppress(StateError):
+                await slices.run(self._runtime.gate.definitions.pins.withhold(self.spec.id, withheld))
         if remembered is None:
             return False
         try:
@@ -648,6 +655,7 @@ class Upstream:
             return False
         if found is None:
             return False
+        found = await slices.run(found.without(withheld)) if withheld is not None else found
         stateless = found.negotiated.revision.stateless
         observing = self._runtime.gate.definitions.observe_instructions(
             self.spec.id, found.negotiated.instructions, stateless=stateless, remembered=True

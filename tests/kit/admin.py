@@ -68,6 +68,7 @@ def held(name: str = "get_issue", **more: Any) -> dict[str, Any]:
         "fingerprint": f"sha256:{name}",
         "since": NOW,
         "rejected": False,
+        "problem": "",
         "trust": "untrusted",
         "diff": [
             {"op": "same", "text": '{"description": "Reads an issue'},

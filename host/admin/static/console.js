@@ -598,20 +598,21 @@ function showHeld() {
 function heldGroup({ server, items }, opened) {
   const undecided = items.filter((each) => !each.rejected);
   const rejected = items.filter((each) => each.rejected);
+  const approvable = undecided.filter((each) => !each.problem);
   const group = h("div", { class: "group" });
   const head = h("div", { class: "group-head" }, h("h3", {}, foreign(server)), trustBadge(items[0].trust),
     h("span", { class: "soft grow" }, `${plural(items.length, "definition")} held back: not listed, not callable`));
   if (undecided.length > FEW) head.append(button("Open all", "quiet tiny", () => { for (const each of group.querySelectorAll(":scope > details.definition")) unfold(each); }, { "data-part": "open-all" }));
-  if (undecided.length > 1) {
-    const all = button(`Approve all ${undecided.length} shown`, "plain", () => {
+  if (approvable.length > 1) {
+    const all = button(`Approve all ${approvable.length} shown`, "plain", () => {
       if (!meant()) return;
       sure.hidden = false;
       sure.querySelector("button").focus();
     }, { "data-part": "all" });
-    const sure = h("div", { class: "sure", hidden: true }, h("span", {}, `Have you looked at all ${undecided.length}?`),
+    const sure = h("div", { class: "sure", hidden: true }, h("span", {}, `Have you looked at all ${approvable.length}?`),
       button("Approve them", "go", async () => {
         if (!meant()) return;
-        await act(group, "/api/v1/definitions/decide-all", { server, fingerprints: undecided.map((each) => each.fingerprint), decision: "approve" });
+        await act(group, "/api/v1/definitions/decide-all", { server, fingerprints: approvable.map((each) => each.fingerprint), decision: "approve" });
       }), button("Not yet", "quiet", () => { sure.hidden = true; all.focus(); }));
     head.append(all, sure);
   }
@@ -643,12 +644,13 @@ function heldCard(each) {
     changed ? pieces(each.diff) : foreign(each.text));
   const card = h("article", { class: "card held", "aria-label": label },
     h("p", { class: "label" }, changed ? "Approved before, offered differently now" : "Never approved. This is all of it"),
+    each.problem && h("p", { class: "warning" }, `Cannot be approved: ${each.problem}.`),
     diff,
     changed && each.text ? h("details", { class: "more", "data-part": `whole-${key}` }, h("summary", {}, "The whole definition as offered now"),
       h("pre", { class: "args", tabindex: "0" }, foreign(each.text))) : null,
     h("div", { class: "answers" },
       !each.rejected && button("Reject", "deny", decide("reject"), { "data-part": `reject-${key}`, "aria-label": `Reject ${label}` }),
-      button("Approve", "go", decide("approve"), { "data-part": `approve-${key}`, "aria-label": `Approve ${label}` }),
+      !each.problem && button("Approve", "go", decide("approve"), { "data-part": `approve-${key}`, "aria-label": `Approve ${label}` }),
       h("span", { class: "soft mono finger", title: each.fingerprint }, foreign(String(each.fingerprint).slice(0, 19)))));
   return card;
 }

@@ -20,7 +20,7 @@ from host.journal import Event, Journal
 from host.jsonrpc.messages import Notification, Request
 from host.sanitize import without_directories
 from host.upstream.connect import CannotStart, open_http_link, open_link, open_sse_link
-from host.upstream.output import redactor
+from host.upstream.server_secrets import ServerSecrets
 from host.wire.link import Link, LinkLost, Parcel, ReceivedMessage
 from host.wire.process import open_keeper
 
@@ -240,4 +240,4 @@ async def test_headers_of_the_helper_replace_configured_ones() -> None:
             nursery.cancel_scope.cancel()
     head = heard[0].lower()
     assert ("x-key: fresh-token\r\n" in head, "x-other: kept\r\n" in head, "configured" in head) == (True, True, False)
-    assert redactor(spec)("it repeats fresh-token") == "it repeats ***"
+    assert ServerSecrets(spec).redact("it repeats fresh-token") == "it repeats ***"

@@ -30,7 +30,7 @@ from host.upstream.credentials import (
     LoginUnavailable,
     open_credentials,
 )
-from host.upstream.output import redactor
+from host.upstream.server_secrets import ServerSecrets
 from host.upstream.vault import Login, Vault
 from host.wire.http_transport import Header, Response, Transport, open_origin
 from tests.host.upstream.test_connection import CHILD
@@ -345,10 +345,10 @@ async def test_each_new_token_is_redacted_and_the_former_ones_stay_so() -> None:
         process.clock.time = START + 601
         await credential.renew(None)
         text = "access-1 refresh-1 access-2 refresh-2"
-        assert redactor(spec)(text) == "*** *** *** ***"
+        assert ServerSecrets(spec).redact(text) == "*** *** *** ***"
         again = issuer.spec  # the configuration was read again
         process.credentials.of(again)
-        assert redactor(again)(text) == "*** *** *** ***"
+        assert ServerSecrets(again).redact(text) == "*** *** *** ***"
 
 
 async def test_the_name_of_a_login_stays_when_it_is_over() -> None:

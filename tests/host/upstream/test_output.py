@@ -14,7 +14,8 @@ from config.references import Secret
 from host.journal import Event, Journal, OutputLine, OutputRecord
 from host.sanitize import ELLIPSIS
 from host.upstream.connect import open_link
-from host.upstream.output import LINE_LENGTH, REASON_WINDOW, ProgramOutput, describe_silence, redactor
+from host.upstream.output import LINE_LENGTH, REASON_WINDOW, ProgramOutput, describe_silence
+from host.upstream.server_secrets import ServerSecrets
 from host.wire.link import LinkLost
 from host.wire.process import open_keeper
 from host.wire.turns import Turns
@@ -131,7 +132,7 @@ PEM = "-----BEGIN KEY-----\nMIIEvQIBADAN\n-----END KEY-----\n"
 )
 def test_what_was_told_in_confidence_is_not_repeated(spec: ServerSpec, text: str, shown: str) -> None:
     """Whole values, their lines, what references gave, and credentials without their scheme; no paths in a command."""
-    assert redactor(spec)(text) == shown
+    assert ServerSecrets(spec).redact(text) == shown
 
 
 class Ended:
