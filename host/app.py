@@ -386,7 +386,7 @@ async def open_host(
                         lambda: Retention(host.config.audit.keep, host.config.audit.max),
                         partial(on_crash, "keeping the audit"),
                     )
-                    nursery.start_soon(decision_log.keep_attempts)
+                    nursery.start_soon(decision_log.keep_folded)
                     admin.host = host
                     nursery.start_soon(admin.run)
                     nursery.start_soon(give_back, memory)

@@ -83,6 +83,7 @@ _TOLD = (
     "why",
     "unrecorded",
     "others",
+    "readings",
     "peer",
     "name",
     "file",

@@ -44,11 +44,11 @@ from host.journal import (
 from host.policy.conditions import LONGEST_DECODED, decode_arguments
 from host.policy.confirmations import PendingConfirmation, describe_access
 from host.policy.grants import Grant
-from host.policy.pin_rules import PinStatus
+from host.policy.pin_rules import LAUNCH, PinStatus
 from host.policy.pins import Change
 from host.policy.rules import RuleDecision
 from host.sanitize import visible
-from host.slices import Steps
+from host.slices import Steps, run_inline
 
 T = TypeVar("T")
 
@@ -86,8 +86,13 @@ LONGEST_TEXT = 200
 """Characters of a text in a record. A longer text is replaced by its first characters and a digest."""
 MAX_CHANGE_RECORDS = 20
 """Changes of one list that get a record each; if there are more, one record summarizes them."""
-ATTEMPTS_INTERVAL = 60.0
-"""Seconds for which refused attempts are folded before they are recorded."""
+MAX_CHANGES_AT_ONCE = 100
+CHANGES_A_MINUTE = 6.0
+"""Records of changed definitions that a server may cause at once, and in a minute after that. Further changes are
+folded."""
+FOLD_INTERVAL = 60.0
+"""Seconds for which refused attempts, and changes of a server that makes too many, are folded before they are recorded.
+"""
 ANNOUNCE_INTERVAL = 1.0
 """Seconds after which a refused attempt is announced at the latest."""
 _BOUNDED = frozenset(("args", "items"))
@@ -135,8 +140,10 @@ def _bounded(value: object) -> object:
 
 def summarize(changes: Sequence[Change]) -> Steps[ChangeSummary | None]:
     """The summary of changes of one list; None if they are few enough for a record each."""
-    if len(changes) <= MAX_CHANGE_RECORDS:
-        return None
+    return None if len(changes) <= MAX_CHANGE_RECORDS else (yield from _summary_of(changes))
+
+
+def _summary_of(changes: Sequence[Change]) -> Steps[ChangeSummary]:
     digest, counts, known = hashlib.sha256(), Counter[str](), 0
     names: list[str] = []
     for change in changes:
@@ -149,6 +156,27 @@ def summarize(changes: Sequence[Change]) -> Steps[ChangeSummary | None]:
         known += not change.first
     first = next((change for change in changes if change.status is not PinStatus.APPROVED), changes[0])
     return ChangeSummary(first, tuple(names), counts, known, f"sha256:{digest.hexdigest()}")
+
+
+class _FoldedChanges:
+    """The changes that a server made in several readings of a list."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.counts = Counter[str]()
+        self.known = self.readings = 0
+        self.digest = hashlib.sha256()
+        self.last: tuple[Change, str] | None = None
+        """The first change of the last reading, and its outcome."""
+
+    def add(self, summary: ChangeSummary, what: str) -> None:
+        new = [name for name in summary.names if name not in self.names]
+        self.names += new[: MAX_CHANGE_RECORDS - len(self.names)]
+        self.counts.update(summary.counts)
+        self.known += summary.known
+        self.readings += 1
+        self.digest.update(summary.digest.encode())
+        self.last = summary.first_change, what
 
 
 class DecisionLog:
@@ -164,13 +192,18 @@ class DecisionLog:
         self._journal = journal
         self._peer: Mapping[str, object] | None = None
         self._attempts = Attempts()
-        self._attempted = trio.lowlevel.ParkingLot()
+        self._folds: dict[tuple[str, str], _FoldedChanges] = {}
+        """Changes that wait to be recorded together, by server and kind."""
+        self._change_records: dict[str, tuple[float, float]] = {}
+        """Records of changes that each server may still cause, and the time at which that was computed."""
+        self._has_folded = trio.lowlevel.ParkingLot()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.flush_attempts()
+        self.flush_changes()
 
     @cached_property
     def now(self) -> Callable[[], float]:
@@ -256,24 +289,25 @@ class DecisionLog:
         self._journal.note(DecisionRefused(f"{visible(str(peer.get('name', 'unknown')))} ({peer['pid']})", why))
 
     def record_attempt(self, attempt: Attempt) -> None:
-        """Count a refused attempt. It is announced and recorded by `keep_attempts`, so that the response takes the same
+        """Count a refused attempt. It is announced and recorded by `keep_folded`, so that the response takes the same
         time whatever the reason, and a flood is one record."""
         if len(attempt.name) > LONGEST_NAME:
             attempt = replace(attempt, name=cut(attempt.name))
         self._attempts.add(attempt, time.time())
-        self._attempted.unpark_all()
+        self._has_folded.unpark_all()
 
-    async def keep_attempts(self) -> None:
-        """Announce refused attempts when they are first made, and record them with their number once a minute, until
-        cancelled."""
+    async def keep_folded(self) -> None:
+        """Announce refused attempts when they are first made, and record them with their number once a minute, and
+        folded changes, until cancelled."""
         while True:
-            while not self._attempts:
-                await self._attempted.park()
-            minute_end = trio.current_time() + ATTEMPTS_INTERVAL
+            while not (self._attempts or self._folds):
+                await self._has_folded.park()
+            minute_end = trio.current_time() + FOLD_INTERVAL
             while trio.current_time() < minute_end:
                 await trio.sleep(ANNOUNCE_INTERVAL)
                 self._announce_attempts()
             self.flush_attempts()
+            self.flush_changes()
 
     def _announce_attempts(self) -> None:
         for attempt in self._attempts.fresh:
@@ -317,6 +351,52 @@ class DecisionLog:
         """Record a request that was denied, and is not sent."""
         self.record("decision", **self._fields(record))
 
+    def record_changes(
+        self, changes: Sequence[Change], summary: ChangeSummary | None, outcome: Callable[[Change], str]
+    ) -> None:
+        """Record that a server offers new or changed definitions: each of them, or their summary. What a server changes
+        for long and without a pause is folded to one record a minute, so that it cannot fill the disk.
+
+        Args:
+            changes: of one list, at least one.
+            outcome: returns the outcome of a change; see `DefinitionChanged`.
+        """
+        key = changes[0].server, changes[0].kind
+        if key in self._folds or not self._may_record(*key, count=1 if summary else len(changes)):
+            whole = summary or run_inline(_summary_of(changes))
+            self._folds.setdefault(key, _FoldedChanges()).add(whole, outcome(whole.first_change))
+            self._has_folded.unpark_all()
+        elif summary is not None:
+            self.record_change_summary(summary, outcome(summary.first_change))
+        else:
+            for change in changes:
+                self.record_change(change, outcome(change))
+
+    def _may_record(self, server: str, kind: str, count: int) -> bool:
+        now = time.monotonic()
+        left, at = self._change_records.get(server, (MAX_CHANGES_AT_ONCE, now))
+        left = min(left + (now - at) * CHANGES_A_MINUTE / 60, MAX_CHANGES_AT_ONCE)
+        may = kind == LAUNCH or left >= count  # programs are not started often
+        self._change_records[server] = (left - count if may else left), now
+        return may
+
+    def flush_changes(self, server: str | None = None) -> None:
+        """Record the folded changes of this server (None: of all servers). A crash loses them."""
+        for key in [key for key in self._folds if server in (None, key[0])]:
+            fold = self._folds.pop(key)
+            self.record(
+                "definitions",
+                server=key[0],
+                prim=key[1],
+                items=tuple(fold.names),
+                counts=fold.counts,
+                digest=f"sha256:{fold.digest.hexdigest()}",
+                readings=fold.readings,
+            )
+            if fold.known and fold.last is not None:
+                change, what = fold.last
+                self._journal.note(DefinitionChanged(change.server, change.kind, change.name, what, fold.known))
+
     def record_change(self, change: Change, what: str) -> None:
         """Record that a server offers a new or changed definition; see `DefinitionChanged` for `what`."""
         self.record(
@@ -350,6 +430,7 @@ class DecisionLog:
         self, what: str, server: str, kind: str, name: str, fingerprint: str, by: str
     ) -> None:
         """Record that a person is about to decide about a definition; raises as `record_or_fail` does."""
+        self.flush_changes(server)
         self.record_or_fail(what, server=server, prim=kind, item=name, item_fp=fingerprint, by=by)
 
     def announce_definition_decision(self, what: str, server: str, kind: str, name: str, by: str) -> None:

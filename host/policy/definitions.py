@@ -180,12 +180,8 @@ class Definitions:
             await self._invalidated.park()
 
     def _record_changes(self, changes: list[Change], summary: ChangeSummary | None = None) -> bool:
-        if summary is not None:
-            self._decision_log.record_change_summary(summary, self._change_outcome(summary.first_change))
-        else:
-            for change in changes:
-                self._decision_log.record_change(change, self._change_outcome(change))
         if changes:
+            self._decision_log.record_changes(changes, summary, self._change_outcome)
             self._policies.begin_epoch()
         return bool(changes)
 

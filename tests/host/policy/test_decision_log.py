@@ -36,7 +36,19 @@ from host.journal import (
     RequestCompleted,
 )
 from host.policy.confirmations import ConfirmationContext, PendingConfirmation
-from host.policy.decision_log import LONGEST_TEXT, MAX_CHANGE_RECORDS, AuditRecord, DecisionLog, shorten, summarize
+from host.policy.decision_log import (
+    CHANGES_A_MINUTE,
+    FOLD_INTERVAL,
+    LONGEST_TEXT,
+    MAX_CHANGE_RECORDS,
+    MAX_CHANGES_AT_ONCE,
+    AuditRecord,
+    ChangeSummary,
+    DecisionLog,
+    _summary_of,
+    shorten,
+    summarize,
+)
 from host.policy.grants import AccessRequest, Grant, Scope
 from host.policy.pin_rules import PinStatus
 from host.policy.pins import Change
@@ -100,7 +112,7 @@ async def test_refused_attempts_are_one_record_a_minute(
     written: Written, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(written.decision_log.keep_attempts)
+        nursery.start_soon(written.decision_log.keep_folded)
         for _ in range(10_000):
             written.decision_log.record_attempt(DENIED)
         await trio.sleep(2)
@@ -360,6 +372,80 @@ def test_a_digest_is_another_if_anything_is(other: dict[str, Any]) -> None:
     assert first is not None
     assert second is not None
     assert first.digest != second.digest
+
+
+def flap(written: Written, readings: int, each: int = 1) -> list[ChangeSummary]:
+    """A server changes so many of its tools in each of so many readings. Returns the summary of each."""
+    summaries = []
+    for _ in range(readings):
+        of_reading = changes(each, PinStatus.CHANGED)
+        written.decision_log.record_changes(of_reading, run_inline(summarize(of_reading)), lambda change: "held")
+        summaries.append(run_inline(_summary_of(of_reading)))
+    return summaries
+
+
+def of_definitions(written: Written) -> list[dict[str, Any]]:
+    return [record for record in written.records() if record["kind"] in ("pinned", "held", "definitions")]
+
+
+@pytest.mark.parametrize("each", [1, MAX_CHANGE_RECORDS, MAX_CHANGE_RECORDS + 1])
+def test_what_a_server_goes_on_changing_is_folded_to_one_record(each: int, written: Written) -> None:
+    """It proves what was seen in each reading; nothing is counted twice or left out."""
+    readings = 2 * MAX_CHANGES_AT_ONCE
+    summaries = flap(written, readings, each)
+    cost = 1 if each > MAX_CHANGE_RECORDS else each
+    alone = MAX_CHANGES_AT_ONCE // cost
+    assert len(of_definitions(written)) == alone * cost
+    written.decision_log.flush_changes()
+    *_, folded = of_definitions(written)
+    assert len(of_definitions(written)) == alone * cost + 1
+    assert (folded["kind"], folded["server"], folded["prim"]) == ("definitions", "gh", "tool")
+    assert folded["readings"] == readings - alone
+    assert folded["counts"] == {"changed": (readings - alone) * each}
+    assert folded["items"] == [f"t{at}" for at in range(min(each, MAX_CHANGE_RECORDS))]
+    digest = hashlib.sha256("".join(summary.digest for summary in summaries[alone:]).encode())
+    assert folded["digest"] == f"sha256:{digest.hexdigest()}"
+
+
+def test_changes_are_told_one_by_one_again_when_the_server_is_calm(
+    written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("host.policy.decision_log.time.monotonic", lambda: now)
+    flap(written, MAX_CHANGES_AT_ONCE + 1)
+    written.decision_log.flush_changes()
+    before = len(of_definitions(written))
+    now += 60.0
+    flap(written, int(CHANGES_A_MINUTE) + 5)
+    assert len(of_definitions(written)) == before + int(CHANGES_A_MINUTE)
+
+
+async def test_folded_changes_are_recorded_within_a_minute(
+    written: Written, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(written.decision_log.keep_folded)
+        flap(written, MAX_CHANGES_AT_ONCE + 7)
+        await trio.sleep(FOLD_INTERVAL + 2)
+        assert of_definitions(written)[-1]["readings"] == 7
+        nursery.cancel_scope.cancel()
+
+
+def test_folded_changes_are_recorded_before_a_person_decides_and_at_the_end(written: Written) -> None:
+    flap(written, MAX_CHANGES_AT_ONCE + 1)
+    written.decision_log.record_definition_decision("approve", "gh", "tool", "t0", "f", "terminal")
+    assert [record["kind"] for record in written.records()][-2:] == ["definitions", "approve"]
+    flap(written, 1)
+    with written.decision_log:
+        pass
+    assert written.records()[-1]["kind"] == "definitions"
+
+
+def test_another_program_is_recorded_at_once_whatever_else_changes(written: Written) -> None:
+    flap(written, MAX_CHANGES_AT_ONCE + 1)
+    launch = Change("gh", "launch", "", PinStatus.CHANGED, False, "f2", "f1")
+    written.decision_log.record_changes([launch], None, lambda change: "held")
+    assert written.records()[-1]["prim"] == "launch"
 
 
 # Texts of others
