@@ -71,6 +71,9 @@ class _ResponsesOnly:
             return EMPTY_OBJECT
         return ErrorBody(METHOD_NOT_FOUND, "this client does not offer that method")
 
+    def refuses(self, method: str) -> ErrorBody | None:
+        return None
+
     def on_notification(self, notice: Notification, in_flight: InFlight[None]) -> None:
         return
 

@@ -35,7 +35,6 @@ _OTHERS = re.compile(
     rb'(?:[ \t\r\n]*+"(?!(?:id|method|result|error)")[^"\\]*+"[ \t\r\n]*+:'
     rb'[ \t\r\n]*+(?:"[^"\\]*+"|[-+.0-9A-Za-z]++)[ \t\r\n]*+,)*+'
 )
-_WHOLE_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"{}[]")
 # Brackets outside strings. A string that does not end in this piece matches as its opening quote alone.
@@ -85,6 +84,9 @@ class EnvelopeScanner:
         self._id: Id | None = None
         self._has_method = False
         self._has_answer = False
+        self._looked_beyond = False
+        """Whether it was computed of the current piece if a nested value continues after it; once, since it takes the
+        time of the whole piece."""
 
     @property
     def broken(self) -> bool:
@@ -100,6 +102,7 @@ class EnvelopeScanner:
 
     def feed(self, data: bytes) -> None:
         at, end = 0, len(data)
+        self._looked_beyond = False
         while at < end:
             if self._in_string:
                 at = self._string(data, at)
@@ -193,24 +196,26 @@ class EnvelopeScanner:
     def _continues_beyond(self, data: bytes) -> bool:
         """Whether the nested value continues after this piece. If so, the new depth is computed from the number of
         brackets, without a look at each of them."""
-        before, quote, rest = _WHOLE_STRINGS.sub(b"", data).partition(b'"')
-        brackets = before.translate(_ONE_KIND, _NO_BRACKETS)
+        outside, rest = _outside_strings(data)
+        brackets = outside.translate(_ONE_KIND, _NO_BRACKETS)
         for _ in range(_COLLAPSES):
             brackets = brackets.replace(b"[]", b"")
         closed = brackets.count(b"]")
         if closed >= self._depth:
             return False
         self._depth += len(brackets) - 2 * closed
-        if quote:
+        if rest is not None:
             self._begin_string(None, 0)
-            self._escaped = (len(rest) - len(rest.rstrip(b"\\"))) % 2 == 1
+            self._escaped = rest.endswith(b"\\")
         return True
 
     def _nested(self, data: bytes, at: int) -> int:
         """Skip the part of an object or array that is in this piece."""
         depth = self._depth
-        if at == 0 and self._continues_beyond(data):
-            return len(data)
+        if not self._looked_beyond:
+            self._looked_beyond = True
+            if self._continues_beyond(data[at:]):
+                return len(data)
         for token in _NESTED.finditer(data, at):
             start = token.start()
             char = data[start]
@@ -239,6 +244,16 @@ class EnvelopeScanner:
     def _take_id(self, raw: bytes | None) -> None:
         self._ids += 1
         self._id = None if raw is None else read_id(raw)
+
+
+def _outside_strings(data: bytes) -> tuple[bytes, bytes | None]:
+    """The text outside strings, in text that begins outside of them, and the part of a string that does not end in it:
+    with escaped characters replaced, so that a backslash at its end is one whose second half is missing."""
+    if b"\\" in data:
+        data = data.replace(rb"\\", b"  ").replace(rb"\"", b"  ")
+    parts = data.split(b'"')
+    rest = parts.pop() if len(parts) % 2 == 0 else None
+    return b"".join(parts[::2]), rest
 
 
 def _length_of_string(data: bytes) -> int:

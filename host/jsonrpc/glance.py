@@ -34,6 +34,7 @@ _END = 512
 _SPACE = rb"[ \t\r\n]*+"
 _PAIR = rb'"(jsonrpc|id|method)"%b:%b("[^"\\]{0,%d}+"|-?[0-9]{1,19}+)' % (_SPACE, _SPACE, MAX_ID_BYTES)
 _OPENING = re.compile(rb"%b\{%b" % (_SPACE, _SPACE))
+_ARRAY = re.compile(rb"%b\[" % _SPACE)
 _BEFORE = re.compile(rb"%b%b,%b" % (_PAIR, _SPACE, _SPACE))
 _LONG_MEMBER = re.compile(rb'"(params|result|error)"%b:' % _SPACE)
 _AFTER = re.compile(rb",%b%b" % (_SPACE, _PAIR))
@@ -63,9 +64,16 @@ class LongMessage(Struct, frozen=True):
 
 
 def read_unless_long(data: bytes, batches: bool) -> list[Message | Malformed | LongMessage]:
-    """Read one line, body or event of a server as `read_each` does, but of a long message only the envelope."""
-    envelope = glance(data) if len(data) > LONG else None
-    return [*read_each(data, batches)] if envelope is None else [LongMessage(data, envelope)]
+    """Read one line, body or event of a server as `read_each` does, but of a long message only the envelope. Long text
+    that is no message is not searched for the id of a request that it may answer."""
+    if len(data) <= LONG or (batches and _ARRAY.match(data) is not None):
+        return [*read_each(data, batches)]
+    envelope = glance(data)
+    if envelope is not None:
+        return [LongMessage(data, envelope)]
+    if _OPENING.match(data) is None:
+        return [Malformed(PARSE_ERROR, "not a JSON object")]
+    return [read_unless_slow(data) or Malformed(PARSE_ERROR, "not JSON")]
 
 
 def glance(text: bytes) -> Envelope | None:

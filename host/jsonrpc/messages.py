@@ -190,9 +190,6 @@ def read_unless_slow(data: bytes) -> Message | Malformed | None:
     refusal, take ten times as long."""
     if (why := _not_utf8(data)) is not None:
         return why
-    message = _read_usual(data)
-    if message is not None:
-        return message
     try:
         return _classify(_envelope.decode(data), bare_id_answers=True)
     except DECODE_ERRORS:

@@ -40,6 +40,9 @@ MAX_NOTIFICATION_TOKENS = 2_000
 MAX_TOKENS = 10_000
 """Structural characters in the params of a request and in the data of an error, which are decoded in the event loop, a
 microsecond for each."""
+ENVELOPE_TOKENS = 16
+"""Structural characters around the params, at most."""
+TOO_MANY_TOKENS = ErrorBody(INVALID_PARAMS, f"params hold more than {MAX_TOKENS} structural characters")
 MAX_SCANNED = 2 * 1024 * 1024
 """Bytes of a request's params up to which structural characters in strings are not counted. Longer params are not
 scanned for strings; they are mostly images, which contain none."""
@@ -109,6 +112,10 @@ class Handler(Protocol[T]):
         """Take a request of the other side, and return its result or error, or the function that computes the result;
         it raises PeerError to refuse. Present state must be read here: further messages may have arrived when the
         function runs. Immediate answers are sent one after the other, and cost no task."""
+
+    def refuses(self, method: str) -> ErrorBody | None:
+        """The error for requests of this method if they are refused whatever their params are; long ones are then not
+        read."""
 
     def on_notification(self, notice: Notification, in_flight: InFlight[T]) -> None:
         """Take a notification, other than progress and cancellations of served requests. Must not wait."""
@@ -254,6 +261,15 @@ class Peer(Generic[T]):
         if not envelope.is_answer and envelope.id is None:
             self._handler.on_dropped("notification too large", f"{envelope.method:.80}", len(long.text))
             return None
+        if not envelope.is_answer and envelope.id is not None:
+            refusal = self._handler.refuses(envelope.method)
+            if refusal is None and _has_too_many_tokens(long.text, MAX_TOKENS + ENVELOPE_TOKENS):
+                refusal = TOO_MANY_TOKENS
+            if refusal is not None:
+                self._handler.on_dropped("request too large", f"{envelope.method:.80}", len(long.text))
+                if envelope.id not in self._incoming:
+                    self._answer_soon(Failure(refusal, envelope.id))
+                return None
         return long.read()
 
     def _on_response(self, message: Success | Failure) -> None:
@@ -308,8 +324,7 @@ class Peer(Generic[T]):
             self._answer_soon(Failure(error, request.id), about)
         elif params is not None and _has_too_many_tokens(bytes(params)):
             self._handler.on_dropped("request too large", f"{request.method:.80}", len(params))
-            error = ErrorBody(INVALID_PARAMS, f"params hold more than {MAX_TOKENS} structural characters")
-            self._answer_soon(Failure(error, request.id), about)
+            self._answer_soon(Failure(TOO_MANY_TOKENS, request.id), about)
         else:
             answer = self._handler.on_request(self, request, InFlight(self._outstanding, about))
             if isinstance(answer, Raw):
@@ -362,10 +377,10 @@ def _is_large(raw: Raw, max_bytes: int, max_tokens: int) -> bool:
     return len(raw) > max_bytes or has_more_tokens(bytes(raw), max_tokens)
 
 
-def _has_too_many_tokens(params: bytes) -> bool:
-    if len(params) > MAX_SCANNED:
-        return count_tokens(params) > MAX_TOKENS
-    return has_more_tokens(params, MAX_TOKENS)
+def _has_too_many_tokens(text: bytes, most: int = MAX_TOKENS) -> bool:
+    if len(text) > MAX_SCANNED:
+        return count_tokens(text) > most
+    return has_more_tokens(text, most)
 
 
 def _bounded(failure: Failure) -> Failure:

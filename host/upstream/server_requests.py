@@ -56,6 +56,7 @@ from host.protocol.methods import (
 from host.protocol.mrtr import RETRIABLE_METHODS, elicitation_cancelled
 from host.protocol.server_requests import (
     ELICIT,
+    METHODS,
     SAMPLED_LINKS,
     ServerRequest,
     ServerRequestRejected,
@@ -114,6 +115,10 @@ NEEDLESS_REASONS = frozenset({"too many log messages", "unknown progress token"}
 NEEDLESS_LIMIT = f"{MAX_NEEDLESS_PER_SECOND * NEEDLESS_SECONDS} needless messages in {NEEDLESS_SECONDS} seconds"
 NOISE_SIZE = 32 * 1024
 """A useless message counts as one more for each so many bytes: reading them costs as much as handling a short one."""
+READ_WEIGHT = 4
+MAX_READ_SIZE = 900 * NOISE_SIZE
+"""Text that is no message is read as a whole to find that out, and counts as so many times its size; never as so many
+bytes that a single line ended a connection."""
 NO_ROOTS = Raw(b'{"roots":[]}')
 AMBIGUOUS_CALL = (
     "several requests are in flight, and it is not certain which one is meant (with isolation: per-call it would be)"
@@ -206,6 +211,8 @@ class ServerMessages:
     def on_dropped(self, what: str, detail: str, size: int = 0, *, awaited: bool = False) -> None:
         self._journal.note(MessageDropped(self._server, what, self.redact(detail)))
         if what in NOISE_REASONS and not awaited:
+            if what == "invalid message":
+                size = min(READ_WEIGHT * size, MAX_READ_SIZE)
             self._charge_noise(1 + size // NOISE_SIZE)
         elif what in NEEDLESS_REASONS:
             self._charge_needless()
@@ -326,18 +333,29 @@ class ServerMessages:
             self._charge_noise(1 + len(request.params or b"") // NOISE_SIZE)
         return answer
 
+    def refuses(self, method: str) -> ErrorBody | None:
+        if self.revision.stateless or method not in METHODS:
+            return self._unknown_request()
+        if not any(self._gate.server_requests.allows(self._server, kind) for kind in METHODS[method]):
+            return ErrorBody(METHOD_NOT_FOUND, NOT_ALLOWED_MESSAGE)
+        return None
+
+    def _unknown_request(self) -> ErrorBody:
+        if self.revision.stateless:
+            # A stateless server puts its requests into results, whose client is certain.
+            return ErrorBody(METHOD_NOT_FOUND, f"{self.revision.name} has no requests to clients")
+        return ErrorBody(METHOD_NOT_FOUND, "this client does not offer that method")
+
     def _begin_request(
         self, peer: Peer[UpstreamCall], request: Request, in_flight: InFlight[UpstreamCall]
     ) -> Work | Raw | ErrorBody:
         if request.method == PING:
             return EMPTY_OBJECT
-        if self.revision.stateless:
-            # A stateless server puts its requests into results, whose client is certain.
-            return ErrorBody(METHOD_NOT_FOUND, f"{self.revision.name} has no requests to clients")
+        if self.revision.stateless or request.method not in METHODS:
+            return self._unknown_request()
         try:
             parsed = server_request_of(request.method, request.params)
-            if parsed is None:
-                raise ServerRequestRejected(METHOD_NOT_FOUND, "this client does not offer that method")
+            assert parsed is not None
             server_request, params = parsed
             refuse_unsupported(server_request, self.revision)
             if not self._gate.server_requests.allows(self._server, server_request):

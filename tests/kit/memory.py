@@ -10,7 +10,7 @@ import trio
 from msgspec import Raw
 
 from host.jsonrpc.glance import read_unless_long
-from host.jsonrpc.messages import Id, Notification, Request, write
+from host.jsonrpc.messages import ErrorBody, Id, Notification, Request, write
 from host.peer.peer import InFlight, Peer
 from host.protocol.versions import Revision
 from host.wire.link import Deliver, LinkLost, Parcel, ReceivedMessage
@@ -75,6 +75,9 @@ class NullHandler:
 
     def on_request(self, peer: Peer[Any], request: Request, in_flight: InFlight[Any]) -> Callable[[], Awaitable[Raw]]:
         raise NotImplementedError
+
+    def refuses(self, method: str) -> ErrorBody | None:
+        return None
 
     def on_notification(self, notice: Notification, in_flight: InFlight[Any]) -> None:
         return

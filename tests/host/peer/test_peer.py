@@ -71,6 +71,9 @@ class Listener:
         self.behind.append((in_flight.subjects, in_flight.abandoned_owners, in_flight.exact))
         self.notices.append(notice.method)
 
+    def refuses(self, method: str) -> ErrorBody | None:
+        return ErrorBody(-32601, "never") if method == "never" else None
+
     def on_dropped(self, what: str, detail: str, size: int = 0, *, awaited: bool = False) -> None:
         self.complaints.append(what)
 
@@ -564,6 +567,7 @@ async def test_immediate_answers_are_sent_one_in_each_pass_and_wait_for_each_oth
         (Envelope(7, True), "unknown id"),
         (Envelope("7", True), "unknown id"),
         (Envelope(7, False, "x"), "invalid message"),
+        (Envelope(7, False, "never"), "request too large"),
     ],
 )
 async def test_a_long_message_is_read_only_if_somebody_may_wait_for_it(envelope: Envelope, complaint: str) -> None:

@@ -755,6 +755,9 @@ class Deaf:
     def on_notification(self, notice: Notification, in_flight: InFlight[None]) -> None:
         raise NotImplementedError
 
+    def refuses(self, method: str) -> ErrorBody | None:
+        return None
+
     def on_dropped(self, what: str, detail: str, size: int = 0, *, awaited: bool = False) -> None:
         return
 

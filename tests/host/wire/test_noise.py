@@ -23,7 +23,7 @@ from host.jsonrpc.raw import EMPTY_OBJECT, encode
 from host.peer.peer import MAX_TOKENS
 from host.upstream import server_requests
 from host.upstream.connect import open_link
-from host.upstream.server_requests import MAX_LOGS_PER_SECOND, NEEDLESS_LIMIT, NOISE_SIZE
+from host.upstream.server_requests import MAX_LOGS_PER_SECOND, NEEDLESS_LIMIT, NOISE_SIZE, READ_WEIGHT
 from host.upstream.state import Failed, Ready
 from host.wire.link import Link
 from host.wire.noise import MAX_USELESS_PER_SECOND, NEEDLESS_SECONDS, UselessMessages
@@ -179,7 +179,8 @@ LARGE = {
 async def test_a_large_message_that_nobody_waits_for_counts_by_its_size(kind: str, autojump_clock: MockClock) -> None:
     server = ScriptedServer("a", tools=["x"])
     text = LARGE[kind] % PADDING
-    fit = MAX_USELESS_PER_SECOND // (1 + len(PADDING) // NOISE_SIZE)
+    size = len(PADDING) * (READ_WEIGHT if kind in ("malformed", "text") else 1)
+    fit = MAX_USELESS_PER_SECOND // (1 + size // NOISE_SIZE)
     async with open_world(server) as world:
         await world.settled()
         assert server.link is not None

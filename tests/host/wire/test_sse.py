@@ -275,7 +275,8 @@ def test_a_message_over_the_limit_is_discarded_and_the_next_event_is_not(
     data = end.join(lines)
     found = received(*(data[at : at + cut] for at in range(0, len(data), cut)))
     why = "the message has more than 100 bytes (limits.message)"
-    assert found == [Malformed(413, why, id, answers), Event(b"{}", "message", "5")]
+    size = len(head) + 200 + len(tail) + 1  # the end of a line counts as one byte
+    assert found == [Malformed(413, why, id, answers, size), Event(b"{}", "message", "5")]
 
 
 def test_a_message_over_the_limit_may_be_many_lines_of_data() -> None:
