@@ -212,7 +212,8 @@ def _headers(spec: HttpServer) -> dict[str, str]:
 
 
 def _drop_reporter(spec: HttpServer, journal: Journal) -> Callable[[str, str], None]:
-    return lambda what, detail: journal.note(MessageDropped(spec.id, what, detail))
+    redact = ServerSecrets(spec).redact
+    return lambda what, detail: journal.note(MessageDropped(spec.id, what, redact(detail)))
 
 
 @asynccontextmanager
