@@ -5,6 +5,7 @@
     │   ├── InvalidRequest       -32600  the message itself is not usable here
     │   ├── MethodNotFound       -32601  also: the server that it is for does not offer that
     │   ├── InvalidParams        -32602  members missing or of the wrong type, a bad cursor
+    │   │   ├── AmbiguousMembers -32602  some readers take one of its members for another one
     │   │   └── UnknownState     -32602  what a retry brings back was not given out for it, or is over
     │   ├── UnknownEntry         -32602  no such tool or prompt (or policy hides it: the same words)
     │   ├── ResourceNotFound     -32002  no such resource (or policy hides it: the same words)
@@ -88,6 +89,10 @@ class MethodNotFound(CallerError):
 
 class InvalidParams(CallerError):
     code = -32602
+
+
+class AmbiguousMembers(InvalidParams):
+    """Some readers of the params, or of an object in them, take one member for another one."""
 
 
 class UnknownState(InvalidParams):

@@ -18,7 +18,7 @@ def params_of(request: Request) -> dict[str, Raw]:
 
     Raises:
         InvalidRequest: they are no object.
-        InvalidParams: some readers take one of them for another of them, or for one that the method has.
+        AmbiguousMembers: some readers take one of them for another of them, or for one that the method has.
     """
     found = request.params_members
     if found is None:

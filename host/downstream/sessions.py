@@ -21,7 +21,7 @@ from host.downstream.error_answers import errors_as_answers, params_of
 from host.downstream.http.replies import EventStream, History
 from host.downstream.list_changes import ListChanges, Send, track_changes
 from host.downstream.tasks import IN_HANDSHAKE, Tasks
-from host.errors import TOO_MANY_REQUESTS, InvalidRequest
+from host.errors import TOO_MANY_REQUESTS, AmbiguousMembers, InvalidRequest
 from host.exchange import Answered, Caller, Exchange, ProgressCallback
 from host.journal import Journal, excerpt
 from host.jsonrpc.conversation import CANCELLED, Incoming, cancelled_reason
@@ -442,7 +442,11 @@ class Session:
         if self.opening is None:
             # A client that does not wait for the response to initialize is served all the same
             await self._ready.wait()
-        params = params_of(request)
+        try:
+            params = params_of(request)
+        except AmbiguousMembers:
+            self._router.record_ambiguous(request, self._caller, handle.address)
+            raise
         target = None
         if request.method in TARGETED:
             target = await self._router.resolver.resolve(self._caller, request.method, params)

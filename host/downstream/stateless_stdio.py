@@ -15,7 +15,7 @@ from host.downstream.error_answers import error_body, params_of
 from host.downstream.listen_streams import listen, requested_filter
 from host.downstream.sessions import Session
 from host.downstream.stateless import Stateless, StatelessClient
-from host.errors import ColonnadeError
+from host.errors import AmbiguousMembers, ColonnadeError
 from host.exchange import STDIO
 from host.jsonrpc.conversation import cancel_notification
 from host.jsonrpc.messages import Failure, Id, Message, Notification, Request, Success
@@ -68,6 +68,8 @@ class StatelessStdio:
             stated = take_stated(params).checked
             wanted = requested_filter(params, stated.abilities) if request.method == LISTEN else None
         except ColonnadeError as error:
+            if isinstance(error, AmbiguousMembers):
+                self._router.record_ambiguous(request, self._client.caller(NO_ABILITIES), STDIO)
             self._session.serving.end(request.id, scope)
             await send(Failure(error_body(error), request.id))
             return

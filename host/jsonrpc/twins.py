@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 from unicodedata import normalize
 
-from host.errors import InvalidParams
+from host.errors import AmbiguousMembers
 
 
 def fold_name(name: str) -> str:
@@ -76,8 +76,8 @@ def refuse_twins(known: KnownNames, names: Iterable[str]) -> None:
     """Refuse an object with members of these names.
 
     Raises:
-        InvalidParams: some readers take one of them for another of them, or for a known one.
+        AmbiguousMembers: some readers take one of them for another of them, or for a known one.
     """
     twin = known.twin_in(names)
     if twin is not None:
-        raise InvalidParams(describe_twin(twin))
+        raise AmbiguousMembers(describe_twin(twin))

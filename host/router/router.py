@@ -15,6 +15,7 @@ from msgspec import Raw
 from config.globs import MAX_LENGTH
 from host.attempts import Attempt, Reason
 from host.errors import (
+    AmbiguousMembers,
     ColonnadeError,
     Forbidden,
     InvalidParams,
@@ -34,8 +35,8 @@ from host.errors import (
     UpstreamError,
 )
 from host.exchange import Answer, Answered, Caller, Exchange, InputRequired, NoClient, ResolvedName
-from host.jsonrpc.messages import METHOD_NOT_FOUND, Notification
-from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, members
+from host.jsonrpc.messages import METHOD_NOT_FOUND, Notification, Request
+from host.jsonrpc.raw import EMPTY_OBJECT, encode, encode_object, members, string
 from host.names import outward_uri
 from host.policy.gate import CallPermit, ConfirmationRequired, NotVisible, WatchPermit
 from host.protocol.abilities import Abilities, abilities_of
@@ -143,6 +144,9 @@ class Router:
         if method == COMPLETION_COMPLETE:
             try:
                 return await self._complete(exchange)
+            except AmbiguousMembers:
+                self.record_ambiguous(exchange.request, exchange.caller, exchange.address)
+                raise
             except UnknownEntry:
                 self._record_attempt(exchange)
                 raise
@@ -186,6 +190,23 @@ class Router:
                 server if server in self._upstreams else "",
             )
         )
+
+    def record_ambiguous(self, request: Request, caller: Caller, address: str) -> None:
+        """Record that a request was refused since some readers take one of its members for another one. The recorded
+        name is the one that is spelled exactly, or the method if there is none. `address`: see `Exchange.address`."""
+        row, params = TARGETED.get(request.method), request.params_members or {}
+        try:
+            name = "" if row is None else string(params[row.target])
+        except (KeyError, ValueError):
+            name = ""
+        if row is None or not name:
+            attempt = Attempt(Reason.AMBIGUOUS, "request", request.method, address, caller.identity or "", caller.name)
+        else:
+            server = self.resolver.resolve_now(caller, row.kind, name).server or ""
+            known = server if server in self._upstreams else ""
+            kind = row.kind.value
+            attempt = Attempt(Reason.AMBIGUOUS, kind, name, address, caller.identity or "", caller.name, known)
+        self._gate.decision_log.record_attempt(attempt)
 
     def roots_changed(self, caller: Caller) -> None:
         """Report that the caller's roots have changed."""

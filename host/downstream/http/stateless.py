@@ -20,10 +20,18 @@ from host.downstream.http.request import HttpRequest, Rejected
 from host.downstream.http.security import Refusal
 from host.downstream.listen_streams import listen, requested_filter
 from host.downstream.stateless import Stateless, StatelessClient
-from host.errors import ColonnadeError, HeaderMismatch, MethodNotFound, MissingAbility, UnsupportedVersion
+from host.errors import (
+    AmbiguousMembers,
+    ColonnadeError,
+    HeaderMismatch,
+    MethodNotFound,
+    MissingAbility,
+    UnsupportedVersion,
+)
 from host.exchange import Caller, ResolvedName
 from host.jsonrpc.messages import Failure, Request, Success, write
 from host.memory import Budget, OverBudget, client_owner
+from host.protocol.abilities import NO_ABILITIES
 from host.protocol.methods import TOOLS_CALL
 from host.protocol.param_headers import check, check_params, check_version
 from host.protocol.stateless import Envelope, take_stated
@@ -113,8 +121,15 @@ class StatelessHttp:
                 if param_headers:
                     check_params(params, param_headers, header)
         except ColonnadeError as error:
-            raise Rejected(Refusal(400, error.message), error.code, request.id, error.data) from None
+            raise self._refused(http_request, request, client, error) from None
         return params, stated, caller, target
+
+    def _refused(
+        self, http_request: HttpRequest, request: Request, client: StatelessClient, error: ColonnadeError
+    ) -> Rejected:
+        if isinstance(error, AmbiguousMembers):
+            self._router.record_ambiguous(request, client.caller(NO_ABILITIES), http_request.address)
+        return Rejected(Refusal(400, error.message), error.code, request.id, error.data)
 
     async def _listen(
         self,
@@ -127,7 +142,7 @@ class StatelessHttp:
         try:
             wanted = requested_filter(params, stated.abilities)
         except ColonnadeError as error:
-            raise Rejected(Refusal(400, error.message), error.code, request.id, error.data) from None
+            raise self._refused(http_request, request, client, error) from None
         ending = trio.CancelScope()
         with self._streams.slot(Transport.LISTEN, http_request.identity, ending.cancel, id=request.id):
             async with until_disconnect(http_request.receive) as nursery:

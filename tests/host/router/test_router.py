@@ -200,6 +200,29 @@ async def test_an_attempt_on_something_held_is_recorded() -> None:
         assert refused(world) == [(Reason.HELD, "tool", "a__x", "a"), (Reason.HELD, "tool", "b__x", "b")]
 
 
+@pytest.mark.parametrize(
+    ("method", "params", "attempt"),
+    [
+        ("tools/call", {"name": "a__x", "Name": "a__y"}, ("tool", "a__x", "a")),
+        ("prompts/get", {"Name": "a__y"}, ("request", "prompts/get", "")),
+        ("resources/subscribe", {"uri": "a+x:1", "URI": "a+x:2"}, ("request", "resources/subscribe", "")),
+        (
+            "completion/complete",
+            {"ref": {"type": "ref/prompt", "name": "a__x", "NAME": "a__y"}, "argument": {}},
+            ("request", "completion/complete", ""),
+        ),
+    ],
+)
+async def test_a_request_that_readers_take_for_different_ones_is_recorded(
+    method: str, params: dict[str, Any], attempt: tuple[str, str, str]
+) -> None:
+    async with open_world(ScriptedServer("a", tools=["x"], prompts=["x"], resources=["x:1"])) as world:
+        client = await world.client()
+        with pytest.raises(Refusal):
+            await client.request(method, params)
+        assert refused(world) == [(Reason.AMBIGUOUS, *attempt)]
+
+
 async def test_a_call_that_its_arguments_deny_has_one_record() -> None:
     rule = Rule("x", when=(Condition("n", (Check("eq", 1),)),))
     server = ScriptedServer("a", tools=["x"], consent=Consent(tools=KindConsent(deny=(rule,))))
