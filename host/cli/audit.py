@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from host.cli.common import AgeType, Selection, pass_selection, state_option
+from host.cli.common import AgeType, Selection, counted, pass_selection, state_option
 from host.cli.exit_codes import DONE, FAILED, WRONG, CommandFailed
 from host.cli.names import SERVER
 from host.cli.signals import allow_interrupts
@@ -112,7 +112,7 @@ def _what(record: Mapping[str, Any]) -> str:
         case "attempts" if "why" in record:
             caller = record.get("principal") or record.get("client") or "a caller that is not known"
             where = f" from {record['address']}" if record["address"] else ""
-            return f"{record['why']}, {record['count']} times, for {caller}{where}"
+            return f"{record['why']}, {counted(record['count'], 'time')}, for {caller}{where}"
         case _:
             told = ((name, record.get(name)) for name in _TOLD)
             return ", ".join(f"{name} {json.dumps(value)}".replace('"', "") for name, value in told if value)

@@ -176,20 +176,31 @@ class Router:
         caller = exchange.caller
         kind, name = target_of(exchange.request.method, exchange.params)
         target = self.resolver.resolve_now(caller, kind, name)
-        server = target.server or ""
-        exists = kind is RESOURCE or target.entry is not None
-        found = self._gate.definitions.why_hidden(server, kind, target.inward, exists, stateless=target.stateless)
-        self._gate.decision_log.record_attempt(
-            Attempt(
-                reason or found,
-                kind.value,
-                name,
-                exchange.address,
-                caller.identity or "",
-                caller.name,
-                server if server in self._upstreams else "",
-            )
+        servers = list(self._upstreams.by_id) if target.server is None and kind is RESOURCE else [target.server or ""]
+        why = {server: self._why_hidden(target, server, caller) for server in servers}
+        hiding = [server for server in servers if why[server] is not Reason.MISSING]  # a generator would stop early
+        server = hiding[0] if hiding else target.server or ""
+        attempt = Attempt(
+            reason or why.get(server, Reason.MISSING),
+            kind.value,
+            name,
+            exchange.address,
+            caller.identity or "",
+            caller.name,
+            server if server in self._upstreams else "",
         )
+        self._gate.decision_log.record_attempt(attempt)
+
+    def _why_hidden(self, target: ResolvedName, server: str, caller: Caller) -> Reason:
+        """The reason why the caller does not get an entry of this server: the one of its name, or, for a URI that names
+        no server, any that lists it."""
+        kind, inward, stateless = target.kind, target.inward, target.stateless
+        if target.server is None:
+            stateless = self._upstreams.is_stateless(server, caller)
+            exists = self.catalog.entry(server, kind, inward, stateless=stateless) is not None
+        else:
+            exists = kind is RESOURCE or target.entry is not None
+        return self._gate.definitions.why_hidden(server, kind, inward, exists, stateless=stateless)
 
     def record_ambiguous(self, request: Request, caller: Caller, address: str) -> None:
         """Record that a request was refused since some readers take one of its members for another one. The recorded

@@ -11,6 +11,7 @@ import pytest
 from msgspec import Raw
 
 from config import Verdict
+from host.attempts import Attempt, Reason
 from host.cli.exit_codes import DONE, FAILED, WRONG
 from host.exchange import Caller
 from host.policy.decision_log import AuditRecord
@@ -37,6 +38,32 @@ def test_decisions_are_in_the_audit_and_the_audit_is_sound(
     path = next(each for each in stopped.state.audit.glob("*.jsonl") if '"by":"terminal"' in each.read_text())
     path.write_text(path.read_text().replace('"by":"terminal"', '"by":"consoler"', 1))
     assert stopped.audit("verify") == FAILED
+
+
+def test_refused_attempts_have_a_sentence_and_are_found_by_their_caller(
+    stopped: Stopped, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And the audit with them is sound."""
+
+    def attempt(gate: Gate) -> None:
+        for _ in range(3):
+            gate.decision_log.record_attempt(Attempt(Reason.DENIED, "tool", "gh__\x1bx", "10.0.0.7", "desk", "d", "gh"))
+        for n in range(200):
+            gate.decision_log.record_attempt(Attempt(Reason.WRONG_TOKEN, "path", f"/{n}", "10.0.0.7"))
+        gate.decision_log.flush_attempts()
+
+    stopped.inside(attempt)
+    capsys.readouterr()
+    assert stopped.audit("--kind", "attempts", "--caller", "desk", "--server", "gh") == DONE
+    (record,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (record["why"], record["count"], record["address"]) == ("denied", 3, "10.0.0.7")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert stopped.audit("--kind", "attempts") == DONE
+    _, first, second, *_, others = capsys.readouterr().out.splitlines()
+    assert first.endswith("denied, 3 times, for desk from 10.0.0.7")
+    assert second.endswith("wrong token, 1 time, for a caller that is not known from 10.0.0.7")
+    assert others.endswith("others {wrong token: 160}")
+    assert stopped.audit("verify") == DONE
 
 
 def test_a_terminal_gets_a_table(

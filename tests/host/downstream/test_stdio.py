@@ -16,8 +16,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from host.downstream.sessions import Session
 from host.downstream.stateless_stdio import StatelessStdio
 from host.downstream.stdio import own_stdout, serve_stdio
+from host.journal import AttemptRefused
 from host.jsonrpc.messages import Notification
-from host.protocol.versions import LATEST_LEGACY
+from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.wire.framing import MAX_LINE, LineSplitter
 from host.wire.pipe import MAX_BACKLOG
 from tests.kit import bodies
@@ -56,6 +57,22 @@ class Client:
         params = {"protocolVersion": revision, "capabilities": capabilities or {}, "clientInfo": info}
         await self.says({"id": 0, "method": "initialize", "params": params}, {"method": "notifications/initialized"})
         return await self.hears()
+
+
+async def test_an_attempt_over_stdio_has_no_address_but_says_so_in_both_eras() -> None:
+    async with open_stdio() as (world, client):
+        await client.shakes_hands()
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": LATEST.name,
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+        for id, params in enumerate(({"name": "a__y"}, {"name": "a__z", "_meta": meta}), 1):
+            await client.says({"id": id, "method": "tools/call", "params": params})
+            assert (await client.hears())["error"]["code"] == -32602
+        world.events.clear()
+        world.gate.decision_log.flush_attempts()
+        found = [event.attempt for event in world.events if isinstance(event, AttemptRefused)]
+        assert [(each.name, each.address) for each in found] == [("a__y", "stdio"), ("a__z", "stdio")]
 
 
 @asynccontextmanager

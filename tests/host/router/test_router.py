@@ -200,6 +200,22 @@ async def test_an_attempt_on_something_held_is_recorded() -> None:
         assert refused(world) == [(Reason.HELD, "tool", "a__x", "a"), (Reason.HELD, "tool", "b__x", "b")]
 
 
+async def test_an_attempt_on_a_denied_uri_without_a_servers_name_is_recorded_as_such() -> None:
+    """Not only under the name of its server."""
+    a = ScriptedServer("a", resources=["memo:1"])
+    b = ScriptedServer("b", resources=["web:1"], consent=Consent(resources=kind(deny=["web:*"])))
+    async with open_world(a, b) as world:
+        client = await world.client()
+        for uri in ("web:1", "web:2", "c+web:1"):
+            with pytest.raises(Refusal):
+                await client.request("resources/read", {"uri": uri})
+        assert refused(world) == [
+            (Reason.DENIED, "resource", "web:1", "b"),
+            (Reason.MISSING, "resource", "web:2", ""),
+            (Reason.MISSING, "resource", "c+web:1", ""),
+        ]
+
+
 @pytest.mark.parametrize(
     ("method", "params", "attempt"),
     [

@@ -284,6 +284,42 @@ async def test_refused_requests_are_recorded_with_their_reason_and_address() -> 
         assert {each.address for each in found} == {"127.0.0.1"}
 
 
+async def test_each_way_in_says_where_an_attempt_came_from() -> None:
+    """A session, a batch, a stateless request, a subscription, and HTTP+SSE with a session and without."""
+    server = ScriptedServer("a", tools=["x"], resources=["x:1"], capabilities={"resources": {"subscribe": True}})
+
+    def call(name: str, id: int = 1) -> dict[str, Any]:
+        return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": name}}
+
+    async with open_http_app(server) as (world, connection):
+        client = connection.another()
+        await client.open()
+        await client.get("POST", body=call("a__session"))
+        batching = connection.another()
+        await batching.open(revision="2025-03-26")
+        await batching.get("POST", body=[call("a__batch"), call("a__batch", 2)])
+        alone = connection.another()
+        alone.start("tools/call", {"name": "a__stateless"})
+        alone.start("tools/call", {"name": "a__x", "Name": "a__twin"})
+        alone.start("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["b+nothing:1"]}})
+        await alone.get("POST", "/message", call("a__alone"))
+        old = alone.send("GET", "/sse")
+        await wait_all_tasks_blocked()
+        there = old.events()[0].data.decode()
+        info = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": OPENING}
+        for message in (info, {"jsonrpc": "2.0", "method": "notifications/initialized"}, call("a__sse")):
+            assert (await alone.get("POST", there, message)).status == 202
+        await wait_all_tasks_blocked()
+        world.events.clear()
+        world.gate.decision_log.flush_attempts()
+        found = [event.attempt for event in world.events if isinstance(event, AttemptRefused) and event.count == 1]
+        names = ["a__session", "a__batch", "a__stateless", "a__x", "b+nothing:1", "a__alone", "a__sse"]
+        assert {each.name: each.reason for each in found} == {
+            name: Reason.AMBIGUOUS if name == "a__x" else Reason.MISSING for name in names
+        }
+        assert {each.address for each in found} == {"127.0.0.1"}
+
+
 NEW = "another-0123456789abcdef"
 CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "a__x"}}
 
