@@ -7,17 +7,21 @@ The good client makes calls meanwhile, for its errors alone; there is no yardsti
 from __future__ import annotations
 
 import json
+import os
 import random
 import secrets
+import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tests.real.running import COLONNADE, until
+from tests.real.running import COLONNADE, pids_below, until
 
 from .attacks import GOOD, at, program
 from .figures import Calls, Outcome
@@ -28,6 +32,10 @@ from .server import decide_all
 
 CALLS, RATE = 100, 100.0
 SPELLINGS = 3000
+GONE = 2.5
+"""Seconds after which nothing is left of a host that was killed: two, and some more for a busy machine."""
+PATIENCE = 30.0
+"""Seconds for one command."""
 TAKEN = 1.0
 """Seconds in which the host has taken a list that it has read."""
 BAD = ("digits", "surrogate", "depth")
@@ -208,6 +216,155 @@ def memory_of_the_host(scale: Scale, place: Path) -> Outcome:
         return attack.outcome(calls)
 
 
+def stopped_keeper(scale: Scale, place: Path) -> Outcome:
+    """A server stops the keeper and all subreapers. Of two such hosts, one is killed, and one ended by SIGTERM."""
+    with ExitStack() as stack:
+        attack = Boundary("stopped keeper", scale, stack)
+
+        def attacked(folder: Path) -> Host:
+            servers = {"good": program("good", "good"), "stopper": program("stopper", "stopper", folder / "control")}
+            return Host(folder, servers)
+
+        killed, ended = attacked(place / "killed"), attack.host(attacked(place / "ended"))
+        killed.start()
+        stack.callback(killed.kill)
+        for host in (killed, ended):
+            host.wait_ready()
+        with killed.ordered({"host": killed.pid}), ended.ordered({"host": ended.pid}):
+            until(lambda: killed.noted("done") and ended.noted("done"), "both servers have stopped their keepers")
+        with attack.good_calls(killed.url) as calls:
+            pass
+        below = {pid: _started(pid) for pid in pids_below(killed.pid)}
+        stopped = sum(_state(pid) == "T" for pid in below)
+        attack.remarks.append(f"{stopped} of {len(below)} processes below the host were stopped when it was killed")
+        if stopped < 3 or len(below) < 6:
+            attack.broken.append("the keeper, two subreapers and what is below them were not there and stopped")
+        killed.running.process.kill()
+        with suppress(AssertionError):
+            until(lambda: not _left(below), "nothing is left", GONE)
+        if left := _left(below):
+            attack.crossed.append(f"{len(left)} processes outlive a killed host by {GONE:g} s")
+        for pid in left:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        return attack.outcome(calls)
+
+
+def _stat(pid: int) -> list[str]:
+    """What follows the name in proc_pid_stat(5); empty if the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _state(pid: int) -> str:
+    return stat[0] if (stat := _stat(pid)) else ""
+
+
+def _started(pid: int) -> str:
+    return stat[19] if (stat := _stat(pid)) else ""
+
+
+def _left(processes: Mapping[int, str]) -> list[int]:
+    """Those that still run. The start time tells a process from a later one with the same number."""
+    return [pid for pid, started in processes.items() if _state(pid) not in ("", "Z") and _started(pid) == started]
+
+
+ADD, IMPORT = ("add", "time", "--", "true"), ("import", "--yes", "--secrets", "file")
+CONNECT = ("connect", "gemini", "--project", "--yes")
+INIT = ("init", "sub/colonnade.yaml")
+LINKS: tuple[tuple[str, str, tuple[tuple[str, ...], ...]], ...] = (
+    ("colonnade.yaml", ".profile", (ADD, IMPORT)),
+    ("colonnade.yaml", ".config/autostart/x.yaml", (ADD, IMPORT)),
+    ("colonnade.yaml", ".config/colonnade/colonnade.yaml", (ADD, (*IMPORT, "--merge"), ("remove", "mine"))),
+    ("colonnade.secrets", ".ssh", (IMPORT,)),
+    ("sub", ".config/autostart", (INIT,)),
+    ("sub", ".config/missing", (INIT,)),
+    (".gemini", ".gemini", (ADD, CONNECT)),
+    (".gemini/settings.json", ".gemini/settings.json", (ADD, CONNECT)),
+    (".gemini/settings.json", ".profile", (ADD, CONNECT)),
+)
+"""Links of a repository, each with what it leads to in the user's home folder, and commands that are run in it."""
+PIPES = (("colonnade.yaml", ADD), (".mcp.json", IMPORT), (".gemini/settings.json", CONNECT))
+
+
+def hostile_repository(scale: Scale, place: Path) -> Outcome:
+    """Links and pipes of a repository that was cloned, in the way of the commands that write files."""
+    with ExitStack() as stack:
+        attack = Boundary("hostile repository", scale, stack)
+        folder = place / "repository"
+        host = attack.host(Host(folder / "host", {"good": program("good", "good")}))
+        host.wait_ready()
+        home = folder / "home"
+        for name, text in (
+            (".config/colonnade/colonnade.yaml", "servers: {mine: {command: x}, other: {command: y}}\n"),
+            (".gemini/settings.json", "{}\n"),
+            (".ssh/config", ""),
+            (".config/autostart/mine", ""),
+        ):
+            (home / name).parent.mkdir(parents=True, exist_ok=True)
+            (home / name).write_text(text)
+        (home / ".ssh").chmod(0o700)
+        clones = count()
+
+        def clone() -> Path:
+            project = home / "work" / str(next(clones))
+            (project / ".git").mkdir(parents=True)
+            theirs = {"command": "theirs", "env": {"API_KEY": "k" * 40}}
+            (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"theirs": theirs}}))
+            return project
+
+        def run(project: Path, command: Sequence[str]) -> int | None:
+            """Its exit code; None if it did not end."""
+            environment = {"HOME": str(home), "PATH": os.environ["PATH"], "COLONNADE_STATE": str(folder / "state")}
+            try:
+                return subprocess.run(
+                    [COLONNADE, *command],
+                    cwd=project,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=PATIENCE,
+                    check=False,
+                ).returncode
+            except subprocess.TimeoutExpired:
+                return None
+
+        def own() -> dict[Path, bytes]:
+            """The user's own files."""
+            found = {each: each.read_bytes() for each in home.rglob("*") if each.is_file()}
+            return {each: data for each, data in found.items() if not each.is_relative_to(home / "work")}
+
+        with attack.good_calls(host.url) as calls:
+            project = clone()
+            done = [run(project, command) for command in (ADD, (*IMPORT, "--merge"), CONNECT)]
+            written = [name for name in ("colonnade.yaml", ".gemini/settings.json") if (project / name).is_file()]
+            if done != [0, 0, 0] or len(written) != 2 or b"theirs" not in (project / "colonnade.yaml").read_bytes():
+                attack.broken.append(f"without links, the commands end with {done} and write {written}")
+            before, tried = own(), 0
+            for name, target, commands in LINKS:
+                project = clone()
+                (project / name).parent.mkdir(exist_ok=True)
+                (project / name).symlink_to(home / target)
+                for command in commands:
+                    run(project, command)
+                    tried += 1
+                    if own() != before:
+                        attack.crossed.append(f"{command[0]} wrote through {name} -> ~/{target}")
+                        before = own()
+            for name, command in PIPES:
+                project = clone()
+                (project / name).unlink(missing_ok=True)
+                (project / name).parent.mkdir(exist_ok=True)
+                os.mkfifo(project / name)
+                tried += 1
+                if run(project, command) is None:
+                    attack.crossed.append(f"{command[0]} waits for the pipe {name}")
+            attack.remarks.append(f"{tried} commands beside links and pipes")
+        return attack.outcome(calls)
+
+
 def bad_definition(scale: Scale, place: Path) -> Outcome:
     """One definition that Python clients cannot read, in the list that all servers share."""
     with ExitStack() as stack:
@@ -249,6 +406,8 @@ BOUNDARIES: dict[str, Callable[[Scale, Path], Outcome]] = {
     "resource spellings": resources,
     "second host": second_host,
     "environ and mem": memory_of_the_host,
+    "stopped keeper": stopped_keeper,
+    "hostile repository": hostile_repository,
     "bad definition": bad_definition,
 }
 """By name; each gets the scale and a folder."""

@@ -10,6 +10,7 @@ done, it appends to FILE.notes, a line `NAME MONOTONIC TEXT` each.
     files          resources of a folder, mapped as `Path(unquote(urlparse(uri).path))`
     spy            tries to decide for its user at the admin sockets of all hosts
     reader         reads environment and memory of the processes it descends from
+    stopper        stops its keeper and all subreapers, and leaves a process that ignores signals
     bad-definition one definition that common JSON libraries of clients refuse
     noise          floods over stdio, of the kind that FILE names
     web            over HTTP (prints its URL): a tool whose answer is a flood of the kind that its arguments name
@@ -27,6 +28,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -241,6 +243,19 @@ class Reader(Server):
                     self.note(f"{what} of {pid}: {'CANARY' if found else 'readable, without the canary'}")
                 except OSError as problem:
                     self.note(f"{what} of {pid}: {problem.strerror}")
+        self.note("done")
+
+
+class Stopper(Server):
+    """Stops what cleans up after the host, which runs as its own user."""
+
+    def attack(self, orders: Message) -> None:
+        ignoring = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
+        subprocess.Popen([sys.executable, "-I", "-S", "-c", ignoring], start_new_session=True)
+        *_, keeper, _ = ancestors(os.getpid(), orders["host"])
+        for pid in (keeper, *map(int, Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split())):
+            os.kill(pid, signal.SIGSTOP)
+            self.note(f"stopped {pid}")
         self.note("done")
 
 
@@ -570,6 +585,7 @@ BEHAVIOURS: dict[str, Callable[[str, Path | None], Server]] = {
     "files": Files,
     "spy": Spy,
     "reader": Reader,
+    "stopper": Stopper,
     "bad-definition": BadDefinition,
     "noise": Noise,
     "web": Web,
