@@ -133,8 +133,8 @@ class EntryRow(TypedDict):
 
 class ConfirmationRow(TypedDict):
     """A call, or a server request, that a person has to confirm. `asked` and `until`, when it is refused or forgotten,
-    are Unix time; `waiting` is the
-    number of equal calls that wait; `why` it was refused, if it was. `description`, `definition` and `claims` are words
+    are Unix time; `waiting` is the number of equal calls that wait; `why` it was refused, if it was. `others` are the
+    members that are sent beside the arguments, if there are any. `description`, `definition` and `claims` are words
     of the server. `whole_session`: the entry can be allowed with any arguments for the session, as one step."""
 
     id: str
@@ -145,6 +145,7 @@ class ConfirmationRow(TypedDict):
     name: str
     summary: str
     arguments: str
+    others: str
     caller: str
     session: bool
     rule: str

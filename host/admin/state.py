@@ -563,6 +563,7 @@ class HostAdmin(PolicyAdmin):
             "name": visible(access.name),
             "summary": describe_access(access),
             "arguments": pretty(context.raw_arguments),
+            "others": pretty(context.others) if context.others else "",
             "caller": visible(access.caller or "a client without a name"),
             "session": access.session is not None,
             "rule": visible(access.rule),

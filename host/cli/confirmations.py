@@ -153,6 +153,8 @@ def _show(confirmation: Mapping[str, Any], place: str, *, whole: bool = False) -
     for label, text in fields.items():
         print(f"  {label + ':':<19}{text}")
     texts = {"arguments": confirmation["arguments"] or "{}"}
+    if confirmation.get("others"):  # a host of an earlier version has none
+        texts["sent beside the arguments"] = confirmation["others"]
     if confirmation["claims"]:
         texts["it claims of itself, unchecked"] = "\n".join(confirmation["claims"])
     if confirmation["description"]:

@@ -76,10 +76,10 @@ class Authorizer:
         if grant is not None:
             self.grants.reserve(grant)
             return grant
-        if not _is_confirmable(context.raw_arguments):
+        if not _is_confirmable(context.raw_arguments, context.others):
             if denied is not None:
                 self._decision_log.record_denied(denied)
-            raise _too_long_to_confirm(access, context.raw_arguments)
+            raise _too_long_to_confirm(access, len(context.raw_arguments) + len(context.others))
         return await self.confirmations.confirm(access, context, client)
 
     def spend(self, access: AccessRequest, grant: Grant | None) -> None:
@@ -174,20 +174,20 @@ class Authorizer:
         return decision.verdict is Verdict.ASK and decision.rule == access.rule
 
 
-def digest_of(raw_arguments: Raw) -> str:
-    """Digest of arguments, to which grants are bound. Empty for arguments that are too long to be confirmed: no grant
-    is bound to those."""
-    return arguments_digest(bytes(raw_arguments)) if _is_confirmable(raw_arguments) else ""
+def digest_of(raw_arguments: Raw, others: bytes = b"") -> str:
+    """Digest of arguments and of the members that are sent beside them, to which grants are bound. Empty for those that
+    are too long to be confirmed: no grant is bound to them."""
+    return arguments_digest(bytes(raw_arguments), others) if _is_confirmable(raw_arguments, others) else ""
 
 
-def _is_confirmable(raw_arguments: bytes | Raw) -> bool:
-    """Whether the arguments are short enough for a person to read before confirming them."""
-    return len(raw_arguments) <= MAX_CONFIRMABLE_BYTES
+def _is_confirmable(raw_arguments: bytes | Raw, others: bytes) -> bool:
+    """Whether all that is sent is short enough for a person to read before confirming it."""
+    return len(raw_arguments) + len(others) <= MAX_CONFIRMABLE_BYTES
 
 
-def _too_long_to_confirm(access: AccessRequest, raw_arguments: bytes) -> Forbidden:
+def _too_long_to_confirm(access: AccessRequest, size: int) -> Forbidden:
     text = (
-        f"{describe_access(access)} needs a person's consent, and its {len(raw_arguments)} bytes are more than "
+        f"{describe_access(access)} needs a person's consent, and its {size} bytes are more than "
         f"a person can agree to ({MAX_CONFIRMABLE_BYTES}). Send less, or have the rule changed."
     )
     return Forbidden(access.server, text)

@@ -61,7 +61,8 @@ class ConfirmationAnswer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationContext:
-    """Information shown beside the access request. `raw_arguments` is JSON, as it will be sent."""
+    """Information shown beside the access request. `raw_arguments` is JSON, as it will be sent, and so is `others`: an
+    object of the members that are sent beside the arguments; empty if there are none."""
 
     title: str
     trust: Trust
@@ -72,6 +73,7 @@ class ConfirmationContext:
     """The definition of the entry as the server wrote it; empty if it has none."""
     conditional: bool = False
     """Whether the rule asks because of the arguments."""
+    others: bytes = b""
 
 
 @dataclass(eq=False)
@@ -158,7 +160,7 @@ class ConfirmationQueue:
             TooManyRequests: too many confirmations are pending.
         """
         key = _key(access)
-        if client is not None and len(context.raw_arguments) > MAX_FORM_TEXT:
+        if client is not None and len(context.raw_arguments) + len(context.others) > MAX_FORM_TEXT:
             client = None
         refused = "" if self.can_be_answered() or client is not None else "nobody was there to answer"
         confirmation = self._open.get(key) or self._create(key, access, context, refused)
@@ -473,14 +475,18 @@ def _key(access: AccessRequest) -> Hashable:
 def _elicitation_params(confirmation: PendingConfirmation) -> dict[str, Raw]:
     """The confirmation as a form for the client (2025-11-25, "Elicitation"), with Colonnade's own text first."""
     access = confirmation.access
-    raw_arguments = visible(confirmation.context.raw_arguments.decode(errors="replace"), lines=True)
+    sent = visible(confirmation.context.raw_arguments.decode(errors="replace"), lines=True)
+    if confirmation.context.others:
+        sent += (
+            f"\nand beside the arguments:\n{visible(confirmation.context.others.decode(errors='replace'), lines=True)}"
+        )
     choices = [("deny", "No"), ("once", "Yes, this once")]
     if access.session is not None:
         choices.append(("session", "Yes, with these arguments, for this session"))
     message = (
         f"Colonnade asks: may this be done?\n{describe_access(access)} "
         f"(a server that is {confirmation.context.trust.value}) "
-        f"would be called with:\n{raw_arguments}"
+        f"would be called with:\n{sent}"
     )
     answer = {
         "type": "string",

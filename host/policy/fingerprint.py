@@ -73,10 +73,14 @@ def is_long(raw: bytes) -> bool:
     return len(raw) > _MANY_BYTES or (len(raw) > _MANY_MARKS and _MANY_MARKS < _marks(raw) <= _MOST_MARKS)
 
 
-def arguments_digest(raw: bytes | None) -> str:
-    """Fingerprint of a call's arguments; None if it has none. It is computed on the event loop, so the limit for a
-    canonical form is lower."""
-    return f"sha256:{hashlib.sha256(_canonical(raw or b'', _MOST_ARGUMENTS)).hexdigest()}"
+def arguments_digest(raw: bytes | None, others: bytes = b"") -> str:
+    """Fingerprint of a call's arguments, None if it has none, and of the members that are sent beside them, empty if
+    there are none. It is computed on the event loop, so the limit for a canonical form is lower."""
+    found = hashlib.sha256(_canonical(raw or b"", _MOST_ARGUMENTS)).hexdigest()
+    if others:  # of no arguments alone: JSON has no NUL
+        beside = hashlib.sha256(_canonical(others, _MOST_ARGUMENTS)).hexdigest()
+        found = hashlib.sha256(f"\0{found} beside {beside}".encode()).hexdigest()
+    return f"sha256:{found}"
 
 
 def _canonical(raw: bytes, most: int = _MOST_MARKS) -> bytes:

@@ -22,7 +22,7 @@ from config import ServerSpec, Trust, Verdict
 from host.errors import Forbidden, InvalidParams
 from host.exchange import Answered, Caller, Exchange, InputRequired, NoClient
 from host.jsonrpc.messages import Request
-from host.jsonrpc.raw import EMPTY_OBJECT
+from host.jsonrpc.raw import EMPTY_OBJECT, encode_object
 from host.jsonrpc.strict import LIGHT_BYTES, LIGHT_TOKENS, may_have_more_tokens
 from host.jsonrpc.twins import describe_twin
 from host.policy.argument_names import find_twin
@@ -38,6 +38,7 @@ from host.policy.pins import Pins
 from host.policy.policies import Policies
 from host.policy.rules import RuleDecision
 from host.policy.server_requests import ServerRequests
+from host.protocol.known_params import other_members
 from host.protocol.methods import TARGETED, TOOLS_CALL, Kind
 from host.sanitize import visible
 from host.worker import run_in_worker
@@ -342,6 +343,7 @@ class Gate:
             self.definitions.claims(server, kind, name, stateless=stateless),
             self.definitions.offered_definition(server, kind, name, stateless=stateless) or b"",
             decision.conditional,
+            _others(exchange),
         )
         client = exchange.client if self.authorizer.client_can_confirm(exchange.caller) else None
         denied = self._audit_record(exchange, server, kind, name, stateless, decision)
@@ -502,7 +504,7 @@ class Gate:
             fingerprint=self.definitions.fingerprint(server, kind, name, stateless=stateless),
             launch=self.definitions.pins.launch(server),
             rule=decision.rule,
-            digest=digest_of(raw_arguments),
+            digest=digest_of(raw_arguments, _others(exchange)),
             arguments=decode_arguments(raw_arguments),
             retry=exchange.round is not None and exchange.round.server == server,
             stateless=stateless,
@@ -531,3 +533,10 @@ def _raw_arguments(exchange: Exchange) -> Raw:
     row = TARGETED.get(exchange.request.method)
     raw_arguments = None if row is None or row.arguments is None else exchange.params.get(row.arguments)
     return EMPTY_OBJECT if raw_arguments is None else raw_arguments
+
+
+def _others(exchange: Exchange) -> bytes:
+    """The members of a request that are sent beside the name of its entry and the arguments, as an object; empty if it
+    has none."""
+    found = other_members(exchange.request.method, exchange.params)
+    return bytes(encode_object(found)) if found else b""

@@ -42,9 +42,9 @@ class AccessRequest:
     """The properties of a call that grants are bound to.
 
     `caller` is the name of its access token; callers without a token are not told apart. `kind` is the kind of the
-    entry, or of the server request: `sampling`, `form`, `url`, `roots`. `digest`: of the arguments, `arguments`:
-    decoded. `retry`: the call continues one that was sent before. `stateless`: the fingerprint is that of the
-    definition of the server's stateless connection.
+    entry, or of the server request: `sampling`, `form`, `url`, `roots`. `digest`: of the arguments and of what is sent
+    beside them, `arguments`: decoded. `retry`: the call continues one that was sent before. `stateless`: the
+    fingerprint is that of the definition of the server's stateless connection.
     """
 
     caller: str | None

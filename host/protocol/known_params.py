@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from msgspec import Raw
+
 from host.jsonrpc.twins import KnownNames
 from host.protocol.meta import META
 from host.protocol.methods import (
@@ -19,6 +21,7 @@ from host.protocol.methods import (
     RESOURCES_READ,
     SET_LEVEL,
     SUBSCRIBE,
+    TARGETED,
     TOOLS_CALL,
     UNSUBSCRIBE,
 )
@@ -47,3 +50,19 @@ KNOWN_PARAMS: Final[Mapping[str, KnownNames]] = {
     TASKS_UPDATE: KnownNames(META, "taskId", RESPONSES),
 }
 """By method. Requests of other methods are answered without their params reaching a rule or a server."""
+
+_NOT_SENT: Final = frozenset((META, RESPONSES, STATE))
+"""Members that belong to a connection or to one round of a call."""
+
+
+def other_members(method: str, params: Mapping[str, Raw]) -> dict[str, Raw]:
+    """The members of the params that are sent to a server beside the name of the entry, its arguments and `_meta`. None
+    for a method whose params are not sent on."""
+    if method == COMPLETION_COMPLETE:
+        known = frozenset(("ref",))
+    elif method in TARGETED:
+        row = TARGETED[method]
+        known = frozenset((row.target, row.arguments or "", "task" if method == TOOLS_CALL.name else ""))
+    else:
+        return {}
+    return {name: each for name, each in params.items() if name not in known and name not in _NOT_SENT}

@@ -471,6 +471,10 @@ function confirmationCard(q) {
     card.append(h("p", { class: "label", id: `${title}-a` }, `${back ? "What it asks" : "Arguments"}, in full`),
       h("pre", { class: "args", tabindex: "0", role: "region", "aria-labelledby": `${title}-a`, "data-part": "args" }, foreign(q.arguments)));
   } else card.append(h("p", { class: "label" }, back ? "Nothing else was sent with it." : "There are no arguments."));
+  if (q.others) {
+    card.append(h("p", { class: "label", id: `${title}-o` }, "Sent beside the arguments, in full"),
+      h("pre", { class: "args", tabindex: "0", role: "region", "aria-labelledby": `${title}-o`, "data-part": "others" }, foreign(q.others)));
+  }
   card.append(...serversWords(q));
 
   const answer = (what, seconds) => async () => {

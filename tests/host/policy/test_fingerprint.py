@@ -132,6 +132,15 @@ def test_arguments_are_digested_alike_and_none_are_not_empty_ones() -> None:
     assert arguments_digest(b'{"a":1e-99999999999999999999}') != arguments_digest(b'{"a":0}')
 
 
+def test_what_is_sent_beside_the_arguments_is_part_of_their_digest() -> None:
+    beside = arguments_digest(b'{"a":1}', b'{"x": 1, "y": 2}')
+    assert beside == arguments_digest(b'{"a": 1}', b'{"y":2,"x":1}')
+    assert (
+        len({beside, arguments_digest(b'{"a":1}'), arguments_digest(b'{"a":1}', b"{}"), arguments_digest(b'{"x":1}')})
+        == 4
+    )
+
+
 # Launch identity
 
 

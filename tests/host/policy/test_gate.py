@@ -37,8 +37,8 @@ from host.exchange import Answered, Exchange, NoClient
 from host.journal import Event, Journal, RequestCompleted
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import encode
-from host.policy.confirmations import ConfirmationAnswer
-from host.policy.fingerprint import Launch
+from host.policy.confirmations import MAX_CONFIRMABLE_BYTES, ConfirmationAnswer
+from host.policy.fingerprint import Launch, arguments_digest
 from host.policy.gate import AMBIGUOUS_ARGUMENTS, CallPermit
 from host.protocol.methods import TARGETED, Kind, Method
 from host.slices import run_inline
@@ -59,6 +59,7 @@ from .servers import (
     dispatched,
     gate,
     offers,
+    passes,
     spec,
     with_server,
 )
@@ -378,3 +379,44 @@ async def test_a_rule_that_comes_meanwhile_finds_them_too() -> None:
         opened.replace({"s": spec("s", Consent(tools=KindConsent(allow=(CONDITIONED,))))})
         with pytest.raises(StaleApproval):
             permit.dispatch()
+
+
+def sent(**members: object) -> Exchange:
+    """A call with these members beside the same arguments."""
+    params = {"name": encode("create_x"), "arguments": encode({"a": 1}), **{k: encode(v) for k, v in members.items()}}
+    return Exchange(Request(1, "tools/call"), params, DESK, NoClient())
+
+
+async def test_an_answer_for_exact_arguments_is_bound_to_all_that_is_sent() -> None:
+    with gate() as opened:
+        extra: dict[str, object] = {"x": 1, "more": {"a": [2]}}
+        _, asked = await asked_about(opened, "asking", "create_x", sent(**extra), ConfirmationAnswer.ALWAYS)
+        assert [json.loads(each.context.others) for each in asked] == [extra]
+        same: dict[str, object] = {"more": {"a": [2]}, "x": 1}  # in another order
+        alike: tuple[dict[str, object], ...] = (
+            same,
+            {**same, "_meta": {"y": 1}},
+            {**same, "task": {"ttl": 5}, "requestState": "s"},
+        )
+        for members in alike:
+            assert await passes(opened, "create_x", sent(**members))
+        others: tuple[dict[str, object], ...] = ({}, {"x": 1}, {**same, "x": 2}, {**same, "y": 1})
+        for members in others:
+            assert not await passes(opened, "create_x", sent(**members))
+
+
+async def test_an_answer_about_arguments_alone_holds_for_nothing_beside_them() -> None:
+    """As an earlier version stored it: the digest of the arguments."""
+    with gate() as opened:
+        _, asked = await asked_about(opened, "asking", "create_x", sent(), ConfirmationAnswer.ALWAYS)
+        assert [each.access.digest for each in asked] == [arguments_digest(b'{"a":1}')]
+        assert [each.context.others for each in asked] == [b""]
+        assert await passes(opened, "create_x", sent(_meta={"y": 1}))
+        assert not await passes(opened, "create_x", sent(x=1))
+
+
+async def test_what_is_sent_beside_the_arguments_counts_for_their_length() -> None:
+    with gate() as opened, auto_answering(opened) as asked:
+        with pytest.raises(Forbidden, match="bytes are more than a person can agree to"):
+            await opened.admit(sent(x="y" * MAX_CONFIRMABLE_BYTES), "asking", Kind.TOOL, "create_x")
+        assert asked == []

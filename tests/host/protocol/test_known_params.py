@@ -6,7 +6,8 @@ import pytest
 
 from host.downstream.stateless import SUPPORTED_METHODS
 from host.downstream.tasks import IN_EXTENSION, IN_HANDSHAKE
-from host.protocol.known_params import KNOWN_PARAMS
+from host.jsonrpc.raw import members
+from host.protocol.known_params import KNOWN_PARAMS, other_members
 from host.protocol.methods import COMPLETION_COMPLETE, DISCOVER, SUBSCRIBE, TARGETED, UNSUBSCRIBE
 
 # From the schemas of all revisions: members that only one of them has belong to every era.
@@ -32,3 +33,18 @@ def test_every_member_of_every_revision_is_known_in_its_own_spelling_alone(metho
 def test_every_method_whose_params_are_read_has_its_names() -> None:
     read = {*TARGETED, COMPLETION_COMPLETE, SUBSCRIBE, UNSUBSCRIBE, *SUPPORTED_METHODS, *IN_EXTENSION, *IN_HANDSHAKE}
     assert KNOWN_PARAMS.keys() >= read - {DISCOVER}
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "others"),
+    [
+        ("tools/call", b'{"name":"x","arguments":{},"_meta":{},"task":{},"a":1}', b'{"a":1}'),
+        ("tools/call", b'{"name":"x","inputResponses":{},"requestState":"s"}', b"{}"),
+        ("prompts/get", b'{"name":"x","arguments":{},"task":{}}', b'{"task":{}}'),
+        ("resources/read", b'{"uri":"x","arguments":{}}', b'{"arguments":{}}'),
+        ("completion/complete", b'{"ref":{},"argument":{"name":"a"}}', b'{"argument":{"name":"a"}}'),
+        ("resources/subscribe", b'{"uri":"x","a":1}', b"{}"),
+    ],
+)
+def test_members_that_are_sent_beside_the_arguments(method: str, params: bytes, others: bytes) -> None:
+    assert other_members(method, members(params)) == members(others)
