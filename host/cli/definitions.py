@@ -121,11 +121,7 @@ def _decide(selection: Selection, decision: str, ids: Sequence[str], server: str
         (target, held)
         for target in scope.all()
         for held in _held(target)
-        if (
-            short_id(scope.state, held) in ids
-            if ids
-            else held["server"] == server and not held["rejected"] and not (decision == "approve" and held["problem"])
-        )
+        if (short_id(scope.state, held) in ids if ids else held["server"] == server and not held["rejected"])
     ]
     missing = set(ids) - {short_id(scope.state, held) for _, held in chosen}
     if missing or not chosen:
@@ -139,10 +135,16 @@ def _decide(selection: Selection, decision: str, ids: Sequence[str], server: str
         if not _confirmed(f"{decision.capitalize()} {which}?"):
             print("Nothing was done.")
             return FAILED
+    code = DONE
     for _, held in chosen:
+        if decision == "approve" and held["problem"]:
+            named = f"{held['server']}: {held['kind']} {held['name']}".rstrip()
+            print(f"colonnade: {named} was not approved: {held['problem']}", file=sys.stderr)
+            code = FAILED
+            continue
         definition = {key: held[key] for key in ("server", "kind", "name", "fingerprint")}
         print(target.post("definitions/decide", **definition, decision=decision)["done"])
-    return DONE
+    return code
 
 
 def _scope(selection: Selection) -> DecisionScope:

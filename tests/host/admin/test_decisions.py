@@ -12,6 +12,7 @@ from config import Channel, Consent, HttpServer, Trust
 from config.references import Secret
 from host.admin.decisions import PolicyAdmin
 from host.admin.schema import AdminError
+from host.jsonrpc.withheld import WITHHELD
 from host.policy.gate import Gate
 from host.policy.pin_rules import PinStatus
 from host.protocol.methods import Kind
@@ -61,6 +62,19 @@ def test_all_that_was_shown_of_a_server_is_approved_and_nothing_else(tmp_path: P
         assert [each.name for each in gate.definitions.pins.held()] == ["c"]
         with pytest.raises(AdminError):
             run_inline(decisions.decide_all("gh", shown, "approve", Channel.CONSOLE))
+
+
+def test_a_definition_that_repeats_a_secret_is_approved_in_no_way(tmp_path: Path) -> None:
+    repeating = b'{"name":"b","description":"%b"}' % WITHHELD.encode()
+    with left(tmp_path / "state", a=b'{"name":"a"}', b=repeating) as (gate, decisions):
+        held = {each.name: each for each in gate.definitions.pins.held()}
+        assert [held[name].problem != "" for name in ("a", "b")] == [False, True]
+        shown = [each.fingerprint for each in held.values()]
+        with pytest.raises(AdminError, match="none was approved: tool b: it repeats a secret"):
+            run_inline(decisions.decide_all("gh", shown, "approve", Channel.CONSOLE))
+        with pytest.raises(AdminError, match="gh: tool 'b' repeats a secret"):
+            run_inline(decisions.decide("gh", "tool", "b", held["b"].fingerprint, "approve", Channel.CONSOLE))
+        assert {each.name for each in gate.definitions.pins.held()} == {"a", "b"}
 
 
 def test_a_name_is_decided_about_as_it_was_shown(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from host.cli.definitions import short_id
 from host.cli.exit_codes import DONE, FAILED, WRONG
+from host.jsonrpc.withheld import WITHHELD
 from host.policy.pin_rules import PinStatus
 from host.protocol.methods import Kind
 from host.storage.directory import open_state
@@ -102,6 +103,20 @@ def test_all_of_a_server_are_decided_at_once_and_shown_meanwhile(
     assert "get" in said
     assert stopped.run("definitions") == DONE
     assert capsys.readouterr().out == "Nothing is held back.\n"
+
+
+def test_a_definition_that_repeats_a_secret_is_not_approved_with_the_others(
+    stopped: Stopped, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repeating = b'{"name":"create","description":"%b"}' % WITHHELD.encode()
+    stopped.inside(lambda gate: observe(gate, "gh", Kind.TOOL, {**TOOLS, "create": repeating}))
+    assert stopped.run("definitions") == DONE
+    assert "cannot be approved: it repeats a secret that its server was given" in capsys.readouterr().out
+    assert stopped.run("definitions", "approve", "--server", "gh", "--yes") == FAILED
+    assert "gh: tool create was not approved: it repeats a secret" in capsys.readouterr().err
+    assert status(stopped, "get") is PinStatus.APPROVED
+    assert status(stopped, "create") is PinStatus.NEW
+    assert stopped.run("definitions", "reject", "--server", "gh", "--yes") == DONE
 
 
 def test_what_is_decided_has_to_be_said(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:

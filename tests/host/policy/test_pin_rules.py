@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from config import Trust
+from host.jsonrpc.withheld import WITHHELD
 from host.policy.pin_rules import (
     BY_FIRST_SIGHT,
     FIRST_SIGHT_FOR,
@@ -13,10 +14,13 @@ from host.policy.pin_rules import (
     SIDES,
     Items,
     Offer,
+    PinStatus,
     items_after,
     kind_of,
+    offer_of,
     side_of,
     sides_of,
+    status_of,
 )
 from host.slices import run_inline
 from host.storage.store import ApprovedDefinition, OfferedDefinition, StoredItem
@@ -60,6 +64,21 @@ def test_a_first_sight_depends_on_the_other_side(known: StoredItem | None, passe
     side, other = (side_of("tool", stateless=each) for each in (stateless, not stateless))
     items = {} if known is None else {"x": known}
     assert (after(side, {"x": b"2"}, {other: items})["x"].approved is not None) == passes
+
+
+@pytest.mark.parametrize("trust", Trust)
+@pytest.mark.parametrize("item", [None, approved(b"1"), approved(b"2", by="console")])
+def test_a_definition_in_which_a_secret_was_withheld_is_held_at_every_trust_level(
+    trust: Trust, item: StoredItem | None
+) -> None:
+    raw = f'"{WITHHELD}"'.encode()
+    expected = PinStatus.NEW if item is None else PinStatus.CHANGED
+    assert status_of(item, offer_of("tool", raw, "2"), trust, lost=False) is expected
+    assert status_of(item, offer_of("stateless prompt", raw, "32"), trust, lost=False) is expected
+    assert not offer_of("stateless instructions", raw, "2").has_secret
+    changed = run_inline(items_after("tool", {"x": offer_of("tool", raw, "3")}, {}, trust, NOW, is_closed=False))
+    assert changed["x"] is not None
+    assert changed["x"].approved is None
 
 
 def test_nothing_of_an_untrusted_server_is_approved_at_first_sight() -> None:

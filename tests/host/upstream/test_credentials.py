@@ -16,12 +16,13 @@ from trio.testing import wait_all_tasks_blocked
 
 from config import OAuth, OAuthGrant
 from config.references import Secret
-from host.journal import InternalError
+from host.journal import InternalError, Journal
 from host.oauth.challenge import MAX_SCOPES
 from host.oauth.documents import ClientRegistration
 from host.slices import complete
 from host.storage.store import CredentialKey, StateError
 from host.upstream import credentials as module
+from host.upstream.connect import secrets_of
 from host.upstream.credentials import (
     FAILURE_PAUSE,
     LEASE,
@@ -349,6 +350,17 @@ async def test_each_new_token_is_redacted_and_the_former_ones_stay_so() -> None:
         again = issuer.spec  # the configuration was read again
         process.credentials.of(again)
         assert ServerSecrets(again).redact(text) == "*** *** *** ***"
+
+
+async def test_an_open_connection_withholds_each_new_token_also_after_the_configuration_was_read_again() -> None:
+    async with open_issuer() as issuer, processes(stored=login(issuer)) as (process,):
+        issuer.tokens = [renewed(2)]
+        secrets = secrets_of(issuer.spec, process.credentials, Journal())
+        assert secrets.withheld is not None
+        assert {"access-1", "refresh-1"} <= set(secrets.withheld.texts)
+        process.clock.time = START + 601
+        await process.credentials.of(issuer.spec).renew(None)
+        assert {"access-1", "refresh-1", "access-2", "refresh-2"} <= set(secrets.withheld.texts)
 
 
 async def test_the_name_of_a_login_stays_when_it_is_over() -> None:
