@@ -187,7 +187,7 @@ def find_config(remedy: str = "name its FILE") -> str:
     """
     here, own = Path(CONFIG_NAME), users_config()
     for each in (here, own):
-        if each.is_file():
+        if os.path.lexists(each):  # a link to nothing is an error of its own, not a reason to use the other one
             return str(each)
     raise CommandFailed(f"there is no configuration: {remedy}, or put it at ./{here} or {own}", WRONG)
 

@@ -6,6 +6,8 @@ import ssl
 from datetime import UTC, datetime
 from pathlib import Path
 
+from config.read import MAX_FILE_BYTES, read_bytes
+
 PROTOCOLS = ["h2", "http/1.1"]
 """The protocols that are offered to clients, in the order of preference."""
 
@@ -85,6 +87,6 @@ def _notice(pem: bytes) -> str:
 
 def _read(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return read_bytes(file, MAX_FILE_BYTES)
     except OSError as problem:
         raise CertificateError(f"{file} cannot be read: {problem.strerror}") from None

@@ -298,7 +298,7 @@ def hostile_repository(scale: Scale, place: Path) -> Outcome:
         host.wait_ready()
         home = folder / "home"
         for name, text in (
-            (".config/colonnade/colonnade.yaml", "servers: {mine: {command: x}, other: {command: y}}\n"),
+            (".config/colonnade/colonnade.yaml", "servers:\n  mine:\n    command: x\n  other:\n    command: y\n"),
             (".gemini/settings.json", "{}\n"),
             (".ssh/config", ""),
             (".config/autostart/mine", ""),

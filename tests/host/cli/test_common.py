@@ -109,6 +109,9 @@ def test_the_configuration_of_here_or_else_the_users_own_is_found(
     own = home / "colonnade" / "colonnade.yaml"
     own.touch()
     assert find_config() == str(own)
+    (here / "colonnade.yaml").symlink_to("missing")
+    assert find_config() == "colonnade.yaml"  # and not the user's own, in which nobody meant to change anything
+    (here / "colonnade.yaml").unlink()
     (here / "colonnade.yaml").touch()
     assert find_config() == "colonnade.yaml"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -94,3 +95,11 @@ def test_the_notice_is_about_the_certificate_that_was_read_last(tmp_path: Path) 
     write_certificate(tmp_path)
     certificate.read()
     assert certificate.notice == ""
+
+
+def test_a_pipe_in_the_place_of_a_key_is_not_waited_for(tmp_path: Path) -> None:
+    cert, key = write_certificate(tmp_path)
+    key.unlink()
+    os.mkfifo(key)
+    with pytest.raises(CertificateError, match=r"key\.pem cannot be read: it is not a regular file"):
+        Certificate(cert, key)
