@@ -31,6 +31,7 @@ from host.jsonrpc.raw import (
     string,
     value,
 )
+from host.jsonrpc.twins import fold_name
 from host.protocol.abilities import (
     APPS_EXTENSION,
     CACHED_BYTES,
@@ -338,6 +339,12 @@ def strip_hop_fields(result: Raw) -> Raw:
     return encode_object(found)
 
 
+_USUAL = frozenset(
+    ("content", "structuredContent", "isError", "contents", "messages", "description", "completion", META, RESULT_TYPE)
+)
+"""Members of results, none of which is taken for another one."""
+
+
 class _Head:
     """The members at the beginning of a result, encoded once for all results with the same caching hints."""
 
@@ -345,7 +352,12 @@ class _Head:
         self.found = {name: encode(each) for name, each in found.items()}
         self.server_info = encode(implementation_info(version))
         self.names = frozenset((*found, META))
+        self._folded = frozenset(map(fold_name, self.names))
         self.text = bytes(encode_object({**self.found, META: encode_object({SERVER: self.server_info})}))[:-1]
+
+    def twins_in(self, names: Iterable[str]) -> frozenset[str]:
+        """The names that some readers take for one of these members."""
+        return frozenset(name for name in names if name not in self.names and fold_name(name) in self._folded)
 
 
 @lru_cache(maxsize=64)
@@ -362,9 +374,13 @@ def _server_info_head(version: str) -> _Head:
 
 
 def _insert_head(head: _Head, result: Raw) -> Raw:
-    """The result with the members of `head` first, instead of its own members of the same names. Of `_meta` only
-    `serverInfo` is replaced."""
+    """The result with the members of `head` first, instead of its own members of the same names, and of names that some
+    readers take for these: a complete result could be one that requires input to them. Of `_meta` only `serverInfo` is
+    replaced."""
     found = members(result)
+    if not found.keys() <= _USUAL and (twins := head.twins_in(found)):
+        found = {name: each for name, each in found.items() if name not in twins}
+        result = encode_object(found)
     if head.names.isdisjoint(found):
         rest = bytes(result).strip()[1:].lstrip()
         return Raw(b"".join((head.text, b"," if found else b"", rest)))
