@@ -26,17 +26,16 @@ import trio
 from msgspec import Raw, Struct, structs
 
 from host.jsonrpc.raw import encode, encode_object, members
-from host.jsonrpc.strict import is_heavy
 from host.memory import Budget, Holding, OverBudget, Use
 from host.memory import server_owner as owner
 from host.names import outward_name, outward_uri
-from host.protocol.definitions import Misfit, misfit_of
+from host.protocol.definitions import Misfit, find_misfit
 from host.protocol.links import rename_page
 from host.protocol.methods import LIST_METHODS, Kind
 from host.protocol.param_headers import ParamHeader, param_headers_of
 from host.protocol.stateless import STALE, Freshness
 from host.protocol.tasks import Support, task_support
-from host.slices import Slices, Steps, in_worker, run_inline
+from host.slices import Slices, Steps, run_inline
 
 KEPT_COPIES = 4
 """Copies of a definition that are kept (measured): as the server wrote it, in its pin, with its outward names, and in
@@ -558,10 +557,7 @@ def _entry(kind: Kind, server: str, definition: Definition, stateless: bool) -> 
     rename_page(found, lambda uri: outward_uri(server, uri))
     exported = bytes(encode_object(found))
     uris = (definition.name, outward) if kind is Kind.RESOURCE else ()
-    if is_heavy(definition.raw):
-        misfit = yield from in_worker(misfit_of, kind, definition.raw, uris)
-    else:
-        misfit = misfit_of(kind, definition.raw, uris)
+    misfit = yield from find_misfit(kind, definition.raw, uris)
     entry = Entry(kind, server, definition.name, outward, definition.raw, exported, stateless=stateless, misfit=misfit)
     if kind is not Kind.TOOL:
         return entry

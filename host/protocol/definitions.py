@@ -15,22 +15,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
-from pydantic import AnyUrl
+from pydantic_core import Url
 
 from host.jsonrpc.raw import DECODE_ERRORS, encode, encode_object, items, members, string
+from host.jsonrpc.strict import count_tokens, is_heavy
 from host.protocol.json_schema import EMPTY, object_schema, schema_of_any_value
 from host.protocol.methods import Kind
+from host.slices import Steps, in_worker
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*+:")
 _TIMESTAMP = (
     r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3])(:[0-5][0-9]){2}(\.[0-9]+)?"
     r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
 )
+
+
+MAX_INLINE_TOKENS = 500
+"""Structural characters of a definition that is written anew in the event loop: some 10 µs for each, if each begins a
+schema."""
 
 
 class Misfit(NamedTuple):
@@ -67,6 +74,22 @@ def misfit_of(kind: Kind, definition: bytes, uris: Sequence[str] = ()) -> Misfit
     return Misfit(*reasons) if changes or any(reasons) else None
 
 
+def find_misfit(kind: Kind, definition: bytes, uris: Sequence[str] = ()) -> Steps[Misfit | None]:
+    """`misfit_of`, in another process if it may take more than a few milliseconds."""
+    if not is_heavy(definition) and _is_plain(kind, definition) and not any(map(_why_no_uri, uris)):
+        return None
+    if count_tokens(definition) <= MAX_INLINE_TOKENS:
+        return misfit_of(kind, definition, uris)
+    return (yield from in_worker(misfit_of, kind, definition, uris))
+
+
+def adapt(kind: Kind, definition: bytes, *, stateless: bool) -> Steps[bytes]:
+    """`adapted`, in another process if it may take more than a few milliseconds."""
+    if count_tokens(definition) <= MAX_INLINE_TOKENS:
+        return adapted(kind, definition, stateless=stateless)
+    return (yield from in_worker(partial(adapted, stateless=stateless), kind, definition))
+
+
 def adapted(kind: Kind, definition: bytes, *, stateless: bool) -> bytes:
     """The definition in the form that the clients of an era accept; `definition` itself if it needs no change.
 
@@ -92,7 +115,7 @@ def _why_no_uri(uri: str) -> str | None:
     if _SCHEME.match(uri) is None:
         return "its URI has no scheme"
     try:
-        AnyUrl(uri)
+        Url(uri)
     except ValueError:
         return "its URI is not valid"
     return None

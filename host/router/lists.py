@@ -11,7 +11,6 @@ import os
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -22,15 +21,14 @@ from host.catalog import Entry, KindSnapshot, ServerEntries
 from host.errors import InvalidParams
 from host.exchange import Answered, Caller, Exchange
 from host.jsonrpc.raw import encode, string
-from host.jsonrpc.strict import is_heavy
 from host.protocol.abilities import Abilities
-from host.protocol.definitions import adapted
+from host.protocol.definitions import adapt
 from host.protocol.downgrade import downgrade_definition
 from host.protocol.methods import Kind, ListMethod
 from host.protocol.stateless import STALE, Freshness, common_freshness
 from host.protocol.tasks import with_support
 from host.seal import InvalidSeal, Seal
-from host.slices import Steps, in_worker, run_inline
+from host.slices import Steps, run_inline
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams
 
@@ -194,11 +192,7 @@ class Lists:
             if (misfit := entry.misfit) is not None:
                 if (misfit.stateless if form.stateless else misfit.handshake) is not None:
                     continue
-                adapt = partial(adapted, stateless=form.stateless)
-                if is_heavy(definition):
-                    definition = yield from in_worker(adapt, kind, definition)
-                else:
-                    definition = adapt(kind, definition)
+                definition = yield from adapt(kind, definition, stateless=form.stateless)
             definition = _render_definition(entry, definition, form)
             entries.append(entry)
             definitions.append(definition)

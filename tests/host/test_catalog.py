@@ -57,6 +57,16 @@ def test_entries_stand_in_the_order_of_the_configuration_then_of_the_server() ->
     assert outward(shelves) == ["a__9", "b__2", "b__1"]
 
 
+def test_an_entry_that_clients_of_an_era_refuse_is_named_and_stays() -> None:
+    shelves, _ = catalog()
+    text = tool("text", inputSchema={"type": "string"})
+    publish(shelves, "a", Kind.TOOL, [tool("none"), text, tool("hidden", inputSchema=5)])
+    assert outward(shelves) == ["a__none", "a__text"]
+    assert [entry.inward for entry in shelves.unfit("a", Kind.TOOL, stateless=False)] == ["text", "hidden"]
+    assert shelves.unfit("a", Kind.TOOL, stateless=True) == shelves.unfit("b", Kind.TOOL, stateless=False) == ()
+    assert [entry.misfit for entry in shelves.snapshot(Kind.TOOL).entries[:1]] == [(None, None)]
+
+
 def test_an_entry_is_found_by_both_of_its_names() -> None:
     shelves, _ = catalog()
     publish(shelves, "a", Kind.RESOURCE, [resource("x://1")])

@@ -14,10 +14,11 @@ import pytest
 
 from host.jsonrpc.raw import EMPTY_OBJECT
 from host.protocol.abilities import abilities_of
-from host.protocol.definitions import Misfit, Unfit, adapted, describe_unfit, misfit_of
+from host.protocol.definitions import Misfit, Unfit, adapt, adapted, describe_unfit, find_misfit, misfit_of
 from host.protocol.downgrade import downgrade_definition
 from host.protocol.methods import Kind
 from host.protocol.versions import LEGACY, MODERN
+from host.slices import WorkerCall, run_inline
 
 REVISIONS = {**LEGACY, **MODERN}
 OFFICIAL = json.loads((Path(__file__).parents[2] / "kit" / "official_definitions.json").read_text())
@@ -213,6 +214,18 @@ def test_a_definition_may_be_unfit_for_one_era() -> None:
 def test_a_uri_is_one_that_clients_can_read(uri: str, expected: tuple[str | None, str | None] | None) -> None:
     raw = json.dumps({"uri": uri, "name": "r"}).encode()
     assert misfit_of(Kind.RESOURCE, raw, (uri, f"s+{uri}")) == expected
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_only_a_large_definition_that_is_no_plain_one_is_left_to_another_process(plain: bool) -> None:
+    schema: Definition = {"type": "object", "properties": {f"p{each}": {} if plain else True for each in range(600)}}
+    raw = json.dumps({"name": "t", "inputSchema": schema}).encode()
+    assert run_inline(find_misfit(Kind.TOOL, raw)) == misfit_of(Kind.TOOL, raw)
+    assert run_inline(adapt(Kind.TOOL, raw, stateless=False)) == adapted(Kind.TOOL, raw, stateless=False)
+    small = json.dumps({**TOOL, "title": None}).encode()
+    steps = [find_misfit(Kind.TOOL, raw), find_misfit(Kind.TOOL, small), adapt(Kind.TOOL, small, stateless=True)]
+    assert [any(True for _ in each) for each in steps[1:]] == [False, False]
+    assert isinstance(next(steps[0], None), WorkerCall) is not plain
 
 
 def output(schema: bytes) -> bytes:
@@ -463,7 +476,7 @@ def test_generated_tools_are_shown_as_their_revision_has_them_with_the_same_mean
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("part", range(20))
 def test_so_are_twenty_thousand(part: int) -> None:
-    counts = check_generated(range(2000 * part, 2000 * (part + 1)))
-    assert min(counts[each] for each in ("unfit", "mended", "accepted", "refused")) > 300, counts
+    counts = check_generated(range(1000 * part, 1000 * (part + 1)))
+    assert min(counts[each] for each in ("unfit", "mended", "accepted", "refused")) > 100, counts
