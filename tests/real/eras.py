@@ -22,9 +22,10 @@ from typing import Any
 import pytest
 
 from tests.conformance.suite import NODE_VERSION, node_package
+from tests.kit.servers.refused import WRITTEN
 
 from .refusals import SESSION, STATELESS, expected, refused
-from .running import COLONNADE, ROOT, listening
+from .running import BARE_PYTHON, COLONNADE, ROOT, SERVERS, listening, recorder, serving, write_config
 from .test_both_eras import FOUR, PROGRAM, SAME_ERA, VERSIONS, Setting, at_urls, questions, serving_four
 
 pytestmark = pytest.mark.timeout(400)  # the first test may have to install a few hundred megabytes
@@ -149,6 +150,27 @@ def test_every_server_asks_the_typescript_client(clients: Path, here: Setting, m
     assert found["version"] == VERSIONS[mode]
     assert found["texts"] == dict.fromkeys(tools, "Friday: a table for 4, Tess")
     assert found["asked"] == [question for title in FOUR.values() for question in questions("Friday", 4, title)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The client of the TypeScript SDK 1.x
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_definition_that_the_typescript_client_refuses_takes_no_other_away(clients: Path, tmp_path: Path) -> None:
+    """Its checks are stricter than those of the Python SDK."""
+    server = {"command": [*BARE_PYTHON, str(SERVERS / "refused.py")]}
+    file = write_config(tmp_path, {"bad": server, "good": recorder(tmp_path / "good.log")})
+    with serving(file, "bad", "good") as host:
+        done = run(str(clients / "lister.mjs"), host.url)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [name for name in found["tools"] if name.startswith("bad__")] == [
+        f"bad__{name}" for name in ("first", *WRITTEN, "last")
+    ]
+    assert "good__echo" in found["tools"]
+    assert {"first", "size", "last"} <= set(found["resources"])
+    assert (found["templates"], found["prompts"]) == (["last"], ["bad__first", "bad__last"])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

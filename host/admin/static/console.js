@@ -799,7 +799,7 @@ function serverRow(s) {
       number("Latency", s.latency_ms === null || s.latency_ms === undefined ? "–" : `${Math.round(s.latency_ms)} ms`),
       number("Calls", s.calls), number("Failed", s.failed, s.failed ? "some-bad" : null), number("In flight", s.in_flight),
       s.bytes_in === undefined ? null : number("Received", bytes(s.bytes_in)), number("Held back", s.held, s.held ? "some-ask" : null)),
-    [...(s.list_problems || []), ...(s.warnings || [])].map((text) => h("p", { class: "warn" }, foreign(text))),
+    [...(s.list_problems || []), ...(s.left_out || []).map((each) => `${each} is left out: clients could not read it`), ...(s.warnings || [])].map((text) => h("p", { class: "warn" }, foreign(text))),
     (s.unmatched || []).length ? h("p", { class: "warn" }, plural(s.unmatched.length, "rule matches", "rules match"), " nothing it offers: ",
       s.unmatched.map((rule, at) => [at ? ", " : "", foreign(rule, "mono")])) : null);
   return row;

@@ -17,8 +17,9 @@ from host.errors import (
 from host.exchange import Answered
 from host.jsonrpc.messages import Request, Success
 from host.protocol.methods import RESOURCES_CHANGED, Kind
+from host.protocol.versions import LATEST
 from host.router import lists
-from tests.host.router.shared import NEW, OLDER, READABLE, REVISION, REVISIONS
+from tests.host.router.shared import NEW, OLDER, READABLE, REVISION, REVISIONS, echo
 from tests.kit.gates import kind
 from tests.kit.world import Refusal, ScriptedServer, World, later, open_world, tool
 
@@ -214,6 +215,45 @@ async def test_tools_promise_only_what_a_client_can_take(revision: str, endpoint
             assert "execution" not in first
             assert (first["title"], second) == ("X", tool("y" if endpoint else "a__y"))
             assert "outputSchema" in (await new.request("tools/list"))["tools"][0]
+
+
+@pytest.mark.parametrize("endpoint", [None, "a"])
+@pytest.mark.parametrize("revision", [*REVISIONS, LATEST.name])
+async def test_a_definition_that_clients_refuse_takes_no_other_away(revision: str, endpoint: str | None) -> None:
+    """Each client is shown what it accepts, in a form that it accepts; a call reaches the others all the same."""
+    own = {"type": "object", "properties": {"p": True}}
+    unfit = [tool("text", inputSchema={"type": "string"}), tool("five", inputSchema={**own, "properties": {"p": 5}})]
+    bad = ScriptedServer(
+        "a",
+        tools=["x", *unfit, {"name": "none", "title": None}, tool("b", inputSchema=own)],
+        resources=[{"uri": "memo:1", "name": "1", "size": "5"}, {"uri": "memo:2"}, {"uri": "no uri", "name": "3"}],
+        answers={"tools/call": echo},
+    )
+    bad.lists["prompts"] = [{"name": "p", "arguments": None}, {"name": "q", "arguments": [{}]}]
+    async with open_world(bad, ScriptedServer("good", tools=["y"])) as world:
+        if revision == LATEST.name:
+
+            async def listed(method: str) -> Any:
+                found = await world.mrtr_round(method, {}, endpoint=endpoint)
+                assert isinstance(found, Answered)
+                return json.loads(bytes(found.result))
+
+        else:
+            client = await world.client(endpoint, revision)
+            listed = client.request
+        tools = {each["name"].removeprefix("a__"): each for each in (await listed("tools/list"))["tools"]}
+        stateless = revision == LATEST.name
+        others = [] if endpoint else ["good__y"]
+        assert list(tools) == ["x", *(["five"] if stateless else []), "none", "b", *others]
+        assert tools["none"]["inputSchema"] == {"type": "object"}
+        assert "title" not in tools["none"]
+        assert tools["b"]["inputSchema"] == (own if stateless else {**own, "properties": {"p": {}}})
+        (resource,) = (await listed("resources/list"))["resources"]
+        assert (resource["name"], "size" in resource) == ("1", False)
+        (prompt,) = (await listed("prompts/list"))["prompts"]
+        assert "arguments" not in prompt
+        other = await world.client()
+        assert (await other.call("a__text", {"n": 1}))["_meta"] == {"saw": "text"}
 
 
 # Cursors

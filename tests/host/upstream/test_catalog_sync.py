@@ -298,6 +298,29 @@ async def test_a_definition_with_members_that_readers_take_for_one_another_is_le
         assert "the tool 'long' (some readers" in said
 
 
+@pytest.mark.parametrize("revision", ["2025-11-25", LATEST.name])
+async def test_a_definition_that_clients_of_an_era_refuse_is_named_and_pinned_as_it_is(revision: str) -> None:
+    odd = [
+        tool("text", inputSchema={"type": "string"}),
+        tool("five", inputSchema={"type": "object", "properties": {"a": 5}}),
+        {"name": "missing"},
+    ]
+    server = ScriptedServer("s", tools=["a", *odd], revision=revision)
+    async with open_world(server) as world:
+        await world.settled()
+        assert complaints(world) == [
+            "left out because clients would refuse the whole list: the tool 'text' (its inputSchema: it accepts no "
+            "object), the tool 'five', for handshake clients (its inputSchema: the property 'a' has no schema)"
+        ]
+        text, five = world.upstreams.by_id["s"].left_out
+        assert text == "the tool 'text' (its inputSchema: it accepts no object)"
+        assert five.startswith("the tool 'five', for handshake clients (")
+        offered = world.gate.definitions.offered_definition(
+            "s", Kind.TOOL, "missing", stateless=revision == LATEST.name
+        )
+        assert offered == b'{"name": "missing"}'
+
+
 @pytest.mark.parametrize("answer", [{"tools": 5}, {"tools": {}}, [], {"tools": [], "nextCursor": 5}, {}])
 async def test_a_list_that_is_none_does_not_keep_the_server_away(answer: object) -> None:
     """(rule 57)"""
