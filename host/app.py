@@ -195,7 +195,8 @@ class Host:
         """Put a configuration into effect, without what waits for a person."""
         if not by_person and not self._was_rejected and read.digest == self.config.digest:  # a person was faster
             return ConfigReloaded("nothing has changed", accepted=True)
-        wider = {} if by_person else widenings(self.config, read)
+        taken = self._takeable(read)
+        wider = {} if by_person else widenings(self.config, taken)
         waiting = tuple(f"{server}: {each}" if server else each for server, found in wider.items() for each in found)
         id, read_before = self._waiting
         if not by_person and not self._was_rejected and read == read_before:  # another comment, or order of keys
@@ -204,10 +205,9 @@ class Host:
             self.runtime.journal.note(outcome)
             return outcome
         self._was_rejected = False
-        config = without_widenings(self.config, read) if wider else read
-        diff, since_start = difference(self.config, config), difference(self.initial_config, config)
+        config = without_widenings(self.config, taken) if wider else taken
+        diff, since_start = difference(self.config, config), difference(self.initial_config, read)
         self.runtime.gate.decision_log.record_configuration("config", config.source)
-        config = replace(config, listen=listen_in_effect(self.config.listen, config.listen))
         self._apply(config, diff.restart)
         with suppress(StateError):  # a problem of the grants, which the status shows; storing is repeated
             await complete(self.runtime.gate.authorizer.grants.store_revocations())
@@ -233,6 +233,10 @@ class Host:
         )
         self.runtime.journal.note(outcome)
         return outcome
+
+    def _takeable(self, read: Config) -> Config:
+        """A configuration without the changes of the endpoint that are for the next start."""
+        return replace(read, listen=listen_in_effect(self.config.listen, read.listen))
 
     async def _renew_certificate(self) -> tuple[list[str], bool]:
         """Read the certificate again. Returns a sentence if it is another one now or cannot be used, and whether it
@@ -260,7 +264,8 @@ class Host:
         if not self._is_waiting(read):
             self._waiting = (secrets.token_hex(8), read)
         id, _ = self._waiting
-        self.admin.set_waiting_changes(await trio.to_thread.run_sync(changes_as_data, self.config, read, id))
+        taken = self._takeable(read)
+        self.admin.set_waiting_changes(await trio.to_thread.run_sync(changes_as_data, self.config, taken, id))
 
     def _apply(self, config: Config, restarted: Container[str]) -> None:
         """Put a configuration into effect. There is no checkpoint: no request may see half of it."""
