@@ -75,9 +75,10 @@ class Restarts:
         return delay if self.may_start(now + delay) else MAX_DELAY * (1.0 + 0.2 * jitter)
 
 
-READ_SHARE = 0.03
-"""Processor seconds that reading the lists of one server may take in a second. With what is not charged (storing,
-rendering for each kind of client, notifying) all of it stays below a twentieth of a processor."""
+READ_SHARE = 0.02
+"""Processor seconds that reading the lists of one server may take in a second. What is not charged (storing, rendering
+for each kind of client, notifying, collecting garbage) takes nearly as long; all of it stays below a twentieth of a
+processor."""
 READ_CREDIT = 0.2
 """Processor seconds that readings may take beyond that at once. Lists of some hundred tools take 0.01 s to read, so a
 server may change them many times in a row."""

@@ -234,23 +234,28 @@ class CatalogSync:
 
     def _end_rereading(self) -> None:
         ended, self._rereading = self._rereading, None
-        self._update_old_at()
+        self.update_old_at()
         if ended is not None:
             ended.set()
 
-    def _update_old_at(self) -> None:
+    def update_old_at(self) -> None:
+        """Compute when lists get old; to be called when other changes are announced than before."""
         self._old_at = max(min(self._aging().values(), default=math.inf), self._next_rereading)
 
     def _aging(self) -> dict[Kind, float]:
         """The times at which those lists get old whose changes are not announced. The others are retried if they could
-        not be read. Without a standalone stream, an announcement would not arrive."""
-        hears = self._negotiated.revision.stateless or self._client.peer.hears_unasked
-        announced = self._negotiated.list_changed if hears else frozenset()
+        not be read. Without a standalone stream, or a request that listens, an announcement would not arrive."""
         return {
             kind: until
             for kind, until in self._fresh_until.items()
-            if kind not in self._failed and LIST_METHODS[kind].capability not in announced
+            if kind not in self._failed and not self._is_announced(LIST_METHODS[kind])
         }
+
+    def _is_announced(self, listing: ListMethod) -> bool:
+        if listing.capability not in self._negotiated.list_changed:
+            return False
+        heard_of = listing.list_changed in self._client.heard_lists
+        return heard_of if self._stateless else self._client.peer.hears_unasked
 
     async def read_all(self) -> None:
         """Read all lists once, concurrently. If the budget is used up, because they were read often, they are only
@@ -341,7 +346,7 @@ class CatalogSync:
         if not is_read:
             self._failed.add(kind)
             self._catalog.expire_hint(self._server, kind, stateless=self._stateless)
-        self._update_old_at()
+        self.update_old_at()
 
     async def _read(self, kind: Kind) -> bool:
         """Read one list and publish it. Returns False if it could not be read or there is no memory for it."""

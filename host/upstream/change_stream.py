@@ -84,6 +84,7 @@ class ChangeStream:
                 pending.acknowledged = acknowledged(notice.params)
                 pending.settled.set()
                 self._replace(pending, overlap=FORMER_GRACE if in_flight.exact else 0)
+                self._set_heard(pending.acknowledged.lists)
                 self._report_missed(pending.acknowledged)
             return False
         return any(each is not None and subject is each.upstream_call for each in (self._current, self._former))
@@ -110,6 +111,7 @@ class ChangeStream:
         wanted = self._listen_filter(uris)
         if not wanted.lists and not wanted.uris:
             self._replace(None, overlap=0)
+            self._set_heard(frozenset())
             return frozenset()
         pending = self._pending = _ListenRequest(wanted)
         self._nursery.start_soon(self._run_request, pending)
@@ -132,6 +134,10 @@ class ChangeStream:
             former.scope.deadline = trio.current_time() + overlap
         elif former is not None:
             former.scope.cancel("it was replaced")
+
+    def _set_heard(self, lists: frozenset[str]) -> None:
+        if self._on_lists_changed is not None:
+            self._client.heard_lists = lists
 
     def _report_missed(self, granted: Filter) -> None:
         """Have the granted lists read if changes of them may have been missed."""
@@ -157,6 +163,7 @@ class ChangeStream:
             return
         # Changes may be missed until the next request is acknowledged.
         self._current, self._missed = None, True
+        self._set_heard(frozenset())
         self._watches.on_stream_lost()
         await trio.sleep(self._backoff.on_failure(trio.current_time() - began, random.random()))
         if not self._is_open and not self._client.peer.ended.is_set():

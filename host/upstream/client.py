@@ -112,6 +112,8 @@ class ServerLists:
     """Whether no list of these kinds is marked as changed and not read since."""
     wait_until_read: Callable[[Iterable[Kind]], Awaitable[None]]
     """Waits until lists of these kinds that are marked as changed have been read."""
+    on_hearing_changed: Callable[[], None]
+    """Called when other changes of lists are heard of than before: see `Client.heard_lists`."""
     hold: HoldingFactory
     """Charges the server for messages that it has sent."""
 
@@ -145,6 +147,7 @@ class Client:
         self._orphaned = trio.Event()
         self.era_doubted = trio.Event()
         """Set when a response suggests that the server's era has changed: `detect_era_change` then checks it."""
+        self._heard_lists: frozenset[str] = frozenset()
         self.log_level_sync: LogLevelSync | None = None
         """Keeps the log level of the connection; None if the server has none."""
 
@@ -152,6 +155,17 @@ class Client:
     def idle_seconds(self) -> float:
         """Seconds since the end of the last call; 0 while a call is in flight."""
         return 0.0 if self._call_count else trio.current_time() - self._last_used
+
+    @property
+    def heard_lists(self) -> frozenset[str]:
+        """The notifications of changed lists that a stateless server sends to this connection now."""
+        return self._heard_lists
+
+    @heard_lists.setter
+    def heard_lists(self, heard: frozenset[str]) -> None:
+        if heard != self._heard_lists:
+            self._heard_lists = heard
+            self._lists.on_hearing_changed()
 
     async def wait_idle(self) -> None:
         """Wait until no call is in flight."""

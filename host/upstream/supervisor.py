@@ -338,7 +338,13 @@ class Upstream:
         mark_tools_changed = partial(self.refresh, Kind.TOOL)
         hold = partial(self._runtime.catalog.memory.hold, server_owner(self.spec.id), Use.MESSAGES, 0)
         return ServerLists(
-            self._tool, mark_tools_changed, self._read_tools, self._are_read, self._wait_until_read, hold
+            self._tool,
+            mark_tools_changed,
+            self._read_tools,
+            self._are_read,
+            self._wait_until_read,
+            self._on_hearing_changed,
+            hold,
         )
 
     def _tool(self, name: str) -> Entry | None:
@@ -347,6 +353,10 @@ class Upstream:
     async def _read_tools(self) -> None:
         if self._catalog_sync is not None:
             await self._catalog_sync.read(Kind.TOOL)
+
+    def _on_hearing_changed(self) -> None:
+        if self._catalog_sync is not None:
+            self._catalog_sync.update_old_at()
 
     def _are_read(self, kinds: Iterable[Kind]) -> bool:
         return self._catalog_sync is None or self._catalog_sync.are_read(kinds)

@@ -62,6 +62,8 @@ MAX_RESUMES = 5
 STREAM_GRACE = 0.5
 """Seconds that `notifications/initialized` waits for the standalone stream to open. While it is not open, servers drop
 the messages for it, server requests included, and then wait for the responses."""
+STEADY_STREAM = 10.0
+"""Seconds that a standalone stream that brought nothing must have been open for the next one to be opened at once."""
 LAST_ANSWERS_TIMEOUT = 1.0
 """Seconds in which a server that has forgotten a session may refuse the other requests of that session."""
 MIN_RETRY_PAUSE = 1.0
@@ -423,7 +425,9 @@ class HttpLink:
                 if self._exchanges.lost is not None:
                     return
                 self._on_dropped("event stream broken", str(lost))
-            succeeded = stream.position != before or trio.current_time() - began >= MAX_RETRY_PAUSE
+            # Proxies end streams without events after some seconds: the next one must not wait long, since changes that
+            # the server announces meanwhile are heard of with its beginning.
+            succeeded = stream.position != before or trio.current_time() - began >= STEADY_STREAM
             failures = 0 if succeeded else min(failures + 1, 7)
             await trio.sleep(max(least, min(stream.reconnect_delay * 2.0 ** max(failures - 1, 0), MAX_RETRY_PAUSE)))
 

@@ -16,7 +16,7 @@ from mcp.types import PromptReference, ResourceTemplateReference, TextContent, T
 
 from host.upstream.catalog_sync import MAX_AGE
 
-from .clients import SDK_LEAKS, Guest, by_hand, eventually, sdk, text_of
+from .clients import PATIENCE, SDK_LEAKS, Guest, by_hand, eventually, sdk, text_of
 from .running import SERVERS, START, Running, free_port, listening, sdk_server, serving, until, write_config
 
 pytestmark = SDK_LEAKS
@@ -186,6 +186,30 @@ async def test_a_new_tool_is_announced(here: Setting, server: str) -> None:
         await client.hears(TOOLS_CHANGED, seconds=1)
         assert f"{server}__new-at-{server}" in await client.names()
         assert text_of(await client.client.call_tool(f"{server}__new-at-{server}")) == f"new-at-{server}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@each_server
+@pytest.mark.parametrize(("changes", "apart"), [(12, 4.0), (60, 0.7)])
+async def test_each_of_many_changes_is_announced_and_listed(
+    here: Setting, server: str, changes: int, apart: float
+) -> None:
+    """However many came before: each one is notified of by itself, and a list that is asked for at once has it. Prints
+    how long that took."""
+    async with sdk(here.url) as client:
+        await client.names()
+        heard, listed = list[float](), list[float]()
+        for turn in range(changes):
+            began, before = trio.current_time(), client.told.count(TOOLS_CHANGED)
+            name = f"{changes}-{turn}-at-{server}"
+            await client.client.call_tool(f"{server}__grow", {"name": name})
+            changed = trio.current_time()
+            heard.append(await client.hears(TOOLS_CHANGED, seconds=PATIENCE, after=before))
+            assert f"{server}__{name}" in await client.names()
+            listed.append(trio.current_time() - changed)
+            await trio.sleep(max(began + apart - trio.current_time(), 0.0))  # the pace of the changes
+    print(f"{server}: {changes} changes, heard after {max(heard):.2f} s and listed after {max(listed):.2f} s at most")
 
 
 @each_server

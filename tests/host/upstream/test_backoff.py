@@ -135,7 +135,7 @@ def flap(every: float, cost: float, seconds: float) -> list[float]:
 
 
 def test_lists_that_cost_little_are_read_at_each_change_however_many_there_are() -> None:
-    times = flap(every=1.0, cost=0.03, seconds=HOUR)
+    times = flap(every=1.0, cost=READ_SHARE, seconds=HOUR)
     assert times == [float(number) for number in range(1, int(HOUR) + 1)]
 
 

@@ -17,6 +17,7 @@ from config import Isolation
 from host.jsonrpc.messages import ErrorBody
 from host.peer.outstanding import PeerError
 from host.protocol.versions import LATEST
+from host.upstream.catalog_sync import MAX_AGE
 from host.upstream.change_stream import ACKNOWLEDGE_TIMEOUT, FORMER_GRACE
 from host.wire.link import LinkLost
 from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, World, later, open_world, tool
@@ -498,6 +499,36 @@ async def test_lists_are_read_again_only_once_they_are_listened_for_again(autoju
         await trio.sleep(60)
         assert len(server.open) == 1
         assert await client.names() == ["a__x", "a__y"]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_while_it_listens_for_nothing_its_lists_get_old(ends: bool, autojump_clock: MockClock) -> None:
+    """A server that ends the request, or that grants none of the lists, announces nothing: clients that ask for a list
+    are answered as with a server that never announces."""
+    server = Telling()
+    if not ends:
+        server.acknowledgement_for = lambda wanted: {}
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await listener(world, nursery)
+        if ends:
+            server.acknowledges_nothing()
+            server.ends_listen(server.ids()[-1])
+        server.lists["tools"].append(tool("y"))
+        await trio.sleep(MAX_AGE + 1)
+        assert await client.names() == ["a__x", "a__y"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_while_it_listens_its_lists_do_not_get_old(autojump_clock: MockClock) -> None:
+    server = Telling()
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await listener(world, nursery)
+        await trio.sleep(1)
+        server.asked.clear()
+        await trio.sleep(10 * MAX_AGE)
+        await client.names()
+        assert "tools/list" not in server.asked
         nursery.cancel_scope.cancel()
 
 

@@ -22,7 +22,7 @@ from host.peer.outstanding import BrokenAnswer, PeerError
 from host.peer.peer import InFlight, Peer, open_peer
 from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY
 from host.wire import http_transport
-from host.wire.http_client import STREAM_GRACE, HttpLink, SessionEnded, open_http
+from host.wire.http_client import MIN_RETRY_PAUSE, STEADY_STREAM, STREAM_GRACE, HttpLink, SessionEnded, open_http
 from host.wire.http_errors import AuthNeeded, HttpRefused
 from host.wire.http_transport import Transport
 from host.wire.link import LinkLost, Parcel, ReceivedMessage
@@ -1086,6 +1086,16 @@ async def test_a_stream_that_was_there_is_asked_for_again_whatever_is_said(
         await trio.sleep(10)
         assert len(theatre.gets) >= 4
         assert found.lost is None
+
+
+async def test_a_stream_that_a_proxy_ends_each_time_is_opened_again_at_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Each of them was open for a while, so the pause does not grow: changes would be heard of ever later."""
+    theatre = Theatre(*(streaming(STEADY_STREAM) for _ in range(50)))
+    async with theatre.joined():
+        await trio.sleep(50 * (STEADY_STREAM + MIN_RETRY_PAUSE))
+        assert len(theatre.gets) >= 50
 
 
 async def test_what_was_said_while_the_stream_was_broken_is_asked_for_by_reading_all_lists(
