@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # A Bearer challenge that stands behind another scheme is not read by TypeScript clients: they look elsewhere.
 #
-# Packages: npm @modelcontextprotocol/sdk 1.32.2, @modelcontextprotocol/client 2.4.0; PyPI mcp 2.3.0.
-# Needs Node 20 with npm, and Python 3.11 with venv.
+# Packages: npm @modelcontextprotocol/sdk 1.32.2, @modelcontextprotocol/client 2.4.0; PyPI mcp 2.3.0. Needs Node 20
+# with npm, and Python 3.11 with venv.
 #
-# Expected: `WWW-Authenticate: Negotiate, Bearer resource_metadata="…"` has two challenges (RFC 9110, 11.6.1), as a proxy
-# adds its own to that of the server behind it. A client reads the Bearer one and asks for the metadata where it says.
+# Expected: `WWW-Authenticate: Negotiate, Bearer resource_metadata="…"` has two challenges (RFC 9110, 11.6.1), as a
+# proxy adds its own to that of the server behind it. A client reads the Bearer one and asks for the metadata where it
+# says.
 #
-# Seen on 2026-11-28: both TypeScript clients look at the first word of the header alone. Behind `Negotiate` or `Basic`
-# they ignore `resource_metadata` and `scope`, say nothing, and ask below /.well-known, where this server has nothing, so
-# that the login ends. With two header fields instead of one it is the same, because fetch joins them. The Python client
-# searches the whole header, and finds the place. A server with its metadata at the usual place too hides the difference.
+# Seen on 2026-11-28: both TypeScript clients look at the first word of the header alone. Behind `Negotiate` or
+# `Basic` they ignore `resource_metadata`, say nothing, and ask below /.well-known instead. With two header fields it
+# is the same, because fetch joins them. The Python client searches the whole header, and finds the place. A server
+# that has its metadata at the usual place too hides the difference.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

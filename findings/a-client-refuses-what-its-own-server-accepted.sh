@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # A server of the TypeScript SDK accepts the result of its tool, and the client of the same SDK refuses it.
 #
-# Packages: npm @modelcontextprotocol/sdk 1.32.2, @modelcontextprotocol/client 2.4.0, @modelcontextprotocol/server 2.4.0,
-# zod 4.6.7. Needs Node 20 with npm.
+# Packages: npm @modelcontextprotocol/sdk 1.32.2, @modelcontextprotocol/client 2.4.0, @modelcontextprotocol/server
+# 2.4.0, zod 4.6.7. Needs Node 20 with npm.
 #
 # Expected: the output schema of a tool is one zod schema. The server checks each result by it, and the client by the
-# JSON Schema that is made from it, so that both agree. Where zod changes a value (a default that is filled in, a member
-# that is dropped, a text that becomes a number), the client gets the changed value.
+# JSON Schema that is made from it, so that both agree. Where zod changes a value (a default that is filled in, a
+# member that is dropped, a text that becomes a number), the client gets the changed value.
 #
-# Seen on 2026-11-28: the server throws the value away that zod returned, and sends the one that the tool returned. The
-# JSON Schema describes the value after zod: a member with a default is required, `z.object` permits no other member,
-# and `z.coerce.number()` is a number. So the client refuses a missing member with a default, one member too many, and a
-# number as text, in both majors. The call fails after its work is done, and the server knows nothing of it.
+# Seen on 2026-11-28: the server throws the value away that zod returned, and sends the one that the tool returned.
+# The JSON Schema describes the value after zod: a member with a default is required, `z.object` permits no other
+# member, and `z.coerce.number()` is a number. So the client refuses a missing member with a default, one member too
+# many, and a number as text, in both majors. The call fails after its work is done; the server does not learn of it.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

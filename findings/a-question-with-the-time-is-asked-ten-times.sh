@@ -4,7 +4,7 @@
 # Packages: PyPI mcp 2.3.0. Needs Python 3.11 with venv.
 #
 # Expected: a tool asks for its missing value once, whatever its text says. The answer comes back under the key of the
-# question, in the next round of the same call (2026-07-28), as it comes back to the request in a session (2025-11-25).
+# question, in the next round of the call (2026-07-28), as it comes back to the request in a session (2025-11-25).
 #
 # Seen on 2026-11-28: in 2026-07-28 nothing waits on the server, so the function that makes the question runs again in
 # each round. The SDK keeps a digest of the question in `requestState`, and discards an answer to a question that has

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# A hyphen that `re.escape` escaped, in the pattern of one result, hides all tools of a server from TypeScript clients.
+# A hyphen that `re.escape` escaped, in the pattern of one result, hides all tools of a server from a client.
 #
 # Packages: PyPI mcp 2.3.0, pydantic 2.14.4; npm @modelcontextprotocol/sdk 1.32.2, @modelcontextprotocol/client 2.4.0,
 # ajv 8.20.0. Needs Python 3.11 with venv, and Node 20 with npm.
 #
-# Expected: `re.escape("ticket-")` is safe in a pattern. pydantic compiles it and puts it into the tool's output schema.
-# A client that cannot compile an output schema skips the check, or fails the calls of that tool.
+# Expected: `re.escape("ticket-")` is safe in a pattern. pydantic compiles it and puts it into the tool's output
+# schema. A client that cannot compile an output schema skips the check, or fails the calls of that tool.
 #
-# Seen on 2026-11-28: the escape is `\-`. Outside of brackets, a JavaScript expression with the flag `u`, which Ajv sets,
-# does not allow it. 1.32.2 compiles the output schemas of a page while it lists: `listTools` throws, and a host that
-# shows what it returns shows none of the server's tools, also none without an output schema. 2.4.0 lists all tools, and
-# the call of that one throws although the server has done the work. The Python client of the server's SDK accepts it.
+# Seen on 2026-11-28: the escape is `\-`. Outside of brackets, a JavaScript expression with the flag `u`, which Ajv
+# sets, does not allow it. 1.32.2 compiles the output schemas of a page while it lists: `listTools` throws, and a host
+# that shows what it returns shows none of the server's tools, also none without an output schema. 2.4.0 lists all
+# tools, and the call of that one throws before it is sent. The Python client of the server's SDK accepts it.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -83,9 +83,10 @@ for (const [title, Client, Stdio] of [['1.32.2', One, OneStdio], ['2.4.0', Two, 
   await client.close();
 }
 JS
+refused='Invalid regular expression: /^ticket\-\d+$/u: Invalid escape'
 seen=$(venv/bin/python check.py 2>/dev/null && node check.mjs)
 echo "$seen"
-[ "$seen" = 'Python 2.3.0: lists open_ticket, say_hello; open_ticket returns {'"'id': 'ticket-7'"'}
-TypeScript 1.32.2: Invalid regular expression: /^ticket\-\d+$/u: Invalid escape
+[ "$seen" = "Python 2.3.0: lists open_ticket, say_hello; open_ticket returns {'id': 'ticket-7'}
+TypeScript 1.32.2: $refused
 TypeScript 2.4.0: lists open_ticket, say_hello
-TypeScript 2.4.0: Tool '"'open_ticket'"' has an invalid outputSchema: Invalid regular expression: /^ticket\-\d+$/u: Invalid escape' ]
+TypeScript 2.4.0: Tool 'open_ticket' has an invalid outputSchema: $refused" ]

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# A result with a duration of five seconds is accepted, one of half a second is refused; dates without a zone likewise.
+# A result with a duration of five seconds is accepted, one of half a second is refused; so is a time without a zone.
 #
 # Packages: PyPI mcp 2.3.0, pydantic 2.14.4; npm @modelcontextprotocol/sdk 1.32.2, @modelcontextprotocol/client 2.4.0,
 # @modelcontextprotocol/server 2.4.0, ajv-formats 3.0.1, zod 4.6.7. Needs Python 3.11 with venv, and Node 20 with npm.
 #
-# Expected: pydantic and zod write `"format": "duration"` and `"format": "date-time"` into the output schema of a tool,
-# so that what they write as such a value passes in each client. ISO 8601 permits PT0.5S.
+# Expected: pydantic and zod write `"format": "duration"` and `"format": "date-time"` into the output schema of a
+# tool, so that what they write as such a value passes in each client. ISO 8601 permits PT0.5S.
 #
-# Seen on 2026-11-28: JSON Schema takes the grammar of RFC 3339 instead: no fraction and no sign in a duration, and a zone
-# in each date-time. The TypeScript clients check formats (ajv-formats), the Python client does not. So a tool works with
-# one client and not with the other, and with TypeScript only while its values are whole and positive. The result is
-# refused after the work is done. A server of TypeScript is refused by the client of its own SDK.
+# Seen on 2026-11-28: JSON Schema takes the grammar of RFC 3339 instead: no fraction and no sign in a duration, and a
+# zone in each date-time. The TypeScript clients check formats (ajv-formats), the Python client does not. So a tool
+# works with one client and not with the other, and with TypeScript only while its values are whole and positive. The
+# result is refused after the work is done. A server of TypeScript is refused by the client of its own SDK.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

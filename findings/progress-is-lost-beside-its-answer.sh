@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Progress that arrives together with the answer of its call is lost, over stdio in TypeScript clients.
 #
-# Packages: npm @modelcontextprotocol/sdk 1.32.2, @modelcontextprotocol/client 2.4.0; PyPI mcp 2.3.0.
-# Needs Node 20 with npm, and Python 3.11 with venv.
+# Packages: npm @modelcontextprotocol/sdk 1.32.2, @modelcontextprotocol/client 2.4.0; PyPI mcp 2.3.0. Needs Node 20
+# with npm, and Python 3.11 with venv.
 #
-# Expected: a client handles the messages of a pipe in their order. Progress that was written before the answer reaches
-# `onprogress` before the promise of the call is settled, however the bytes are divided.
+# Expected: a client handles the messages of a pipe in their order. Progress that was written before the answer
+# reaches `onprogress` before the promise of the call is settled, however the bytes are divided.
 #
-# Seen on 2026-11-28: both clients hand notifications to a later microtask and answers to their caller at once. The answer
-# removes the handler of its token. If one read of the pipe has both, all progress in it is reported to `onerror`, as
-# "for an unknown token", and none to `onprogress`. Messages that arrive apart are all seen, and so are the same messages
-# in one write over Streamable HTTP. The Python client sees them in all cases. The progress of a server that gathers its
-# writes, or that answers right after it, is therefore often not seen.
+# Seen on 2026-11-28: both clients hand notifications to a later microtask and answers to their caller at once. The
+# answer removes the handler of its token. If one read of the pipe has both, all progress in it is reported to
+# `onerror`, as "for an unknown token", and none to `onprogress`. Messages that arrive apart are all seen, and so are
+# the same messages in one write over Streamable HTTP. The Python client sees them in all cases. The progress of a
+# server that gathers its writes, or that answers right after it, is therefore often not seen.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -21,7 +21,7 @@ venv/bin/pip install --quiet --disable-pip-version-check mcp==2.3.0 2>/dev/null
 npm install --silent --no-audit --no-fund @modelcontextprotocol/sdk@1.32.2 @modelcontextprotocol/client@2.4.0 >/dev/null
 
 cat >server.mjs <<'JS'
-// The argument `pipe` or `http` is the transport. A call of `together` is answered with one write, of `apart` with four.
+// The argument is the transport, `pipe` or `http`. The answer to `together` is one write, that to `apart` four.
 import {createServer} from 'node:http';
 import {createInterface} from 'node:readline';
 import {setTimeout as sleep} from 'node:timers/promises';

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Two tools whose output schemas have the same `$id`: the results of one are checked by the schema of the other.
 #
-# Packages: npm @modelcontextprotocol/sdk 1.32.2, @modelcontextprotocol/client 2.4.0, ajv 8.20.0. Needs Node 20 with npm.
+# Packages: npm @modelcontextprotocol/sdk 1.32.2, @modelcontextprotocol/client 2.4.0, ajv 8.20.0.
+# Needs Node 20 with npm.
 #
 # Expected: a client checks the result of a tool by the output schema of that tool. An `$id` names a schema within its
 # own document, and the tools of one list are written by authors, or come from servers, that do not know each other.
 #
-# Seen on 2026-11-28: both clients keep one Ajv for a connection, and ask it for a compiled schema by `$id` before they
-# compile. The schema of the first tool in the list is used for every tool with that `$id`. The valid result of the other
-# tool is refused, after the server has done the work. A tool whose output schema changes and keeps its `$id` is checked
-# by the old one until the client connects again. The output is at the end of this file.
+# Seen on 2026-11-28: both clients keep one Ajv for a connection, and ask it for a compiled schema by `$id` before
+# they compile. The schema of the first tool in the list is used for every tool with that `$id`. The valid result of
+# the other tool is refused, after the server has done the work. A tool whose output schema changes and keeps its
+# `$id` is checked by the old one until the client connects again. The output is at the end of this file.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
