@@ -317,7 +317,8 @@ class Gate:
             return None
         raw_arguments = _raw_arguments(exchange)
         rules, epoch = self.policies.rules(server), self.policies.epoch
-        arguments = decode_arguments(raw_arguments) if rules.reads_arguments(kind) else None
+        judged = rules.reads_arguments(kind)
+        arguments = decode_arguments(raw_arguments) if judged else None
         decision = rules.evaluate(kind, name, arguments)
         if decision.verdict is _DENY:
             if not decision.conditional:
@@ -325,7 +326,9 @@ class Gate:
             self.decision_log.record_denied(self._audit_record(exchange, server, kind, name, stateless, decision))
             what = f"this call of the {kind.value} {visible(name)[:200]} of {server}"
             raise Forbidden(server, f"{what} is not allowed with these arguments")
-        search = self.search_for_twins(server, kind, name, stateless, raw_arguments, decision, arguments)
+        search = None
+        if judged or decision.verdict is not _ALLOW:
+            search = self.search_for_twins(server, kind, name, stateless, raw_arguments, decision, arguments)
         if search is not None:
             is_heavy = len(raw_arguments) > LIGHT_BYTES and may_have_more_tokens(raw_arguments, LIGHT_TOKENS)
             twin = await run_in_worker(search) if is_heavy else search()

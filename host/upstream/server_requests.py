@@ -40,7 +40,7 @@ from host.peer.peer import InFlight, Peer, Work
 from host.policy.gate import Gate
 from host.policy.server_requests import NOT_ALLOWED_MESSAGE
 from host.protocol.abilities import NO_ABILITIES
-from host.protocol.known_members import twin_in_notification
+from host.protocol.known_members import PROGRESS_MEMBERS, twin_in_notification
 from host.protocol.links import rename_in_result
 from host.protocol.log_levels import with_server_name
 from host.protocol.meta import PROGRESS_TOKEN, progress_token
@@ -619,6 +619,8 @@ async def _request_with_progress(
 
     def report(progress: dict[str, Raw]) -> None:
         nonlocal newest
+        if PROGRESS_MEMBERS.twin_in(progress) is not None:  # a server could take it for the progress of another request
+            return
         newest = progress
         available.set()
 

@@ -132,7 +132,7 @@ _FORMS = {"s": "\u017f", "k": "\u212a", "i": "\u0131", "n": "\uff4e", "a": "\uff
 
 def _add_one(random: Random, target: Pairs, known: tuple[str, ...]) -> None:
     """Add a member that is, or is not, a twin of another one."""
-    name = random.choice((*known, *(name for name, _ in target)))
+    name = random.choice((*known, *(name for name, _ in target if name)))
     way = random.randrange(6)
     if way == 0:
         name = random.choice((name.upper(), name.title(), name.swapcase()))

@@ -764,6 +764,7 @@ async def test_what_a_client_reports_about_a_question_reaches_the_server_under_i
         ours = asked["_meta"]["progressToken"]
         other.notifies("notifications/progress", {"progressToken": ours, "progress": 9})
         client.notifies("notifications/progress", {"progressToken": str(ours), "progress": 9})
+        client.notifies("notifications/progress", {"progressToken": ours, "progress": 9, "ProgressToken": 1})
         client.notifies("notifications/progress", {"progressToken": ours, "progress": 1.50, "message": "half"})
         report = {"progressToken": "7", "progress": 1.5, "message": "half"}
         assert await server.hears("notifications/progress") == report
