@@ -148,7 +148,7 @@ def check_links(path: Path) -> None:
     Raises:
         CannotReplace: such a link is there.
     """
-    absolute = Path.cwd() / path
+    absolute = path.absolute()
     place, rest = Path(absolute.root), list(reversed(absolute.parts[1:]))
     own_words, links, last_link = len(rest), 0, absolute
     while rest:
@@ -196,10 +196,12 @@ def _check_stays(path: Path, link: Path) -> None:
 
 def _projects_of(link: Path) -> Iterator[Path]:
     """The folders that a link must not lead out of."""
-    repositories = [each for each in link.parents if any((each / mark).exists() for mark in _REPOSITORY)]
+    projects = [each for each in link.parents if any((each / mark).exists() for mark in _REPOSITORY)]
     home = Path.home().resolve()
     settings = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config").resolve()
-    for project in (*repositories, Path.cwd()):
+    with suppress(FileNotFoundError):  # the working folder was removed
+        projects.append(Path.cwd())
+    for project in projects:
         is_users = home.is_relative_to(project) or project.is_relative_to(settings)
         if link.is_relative_to(project) and not is_users:
             yield project
