@@ -156,13 +156,18 @@ def flood(kind: str) -> Start:
     return start
 
 
+NEXT_READING = 3 * MINUTE
+"""Seconds in which lists that flap are read again: one that is long and all new waits for more than a minute, as its
+budget says."""
+
+
 def listed(host: Host, scale: float, counted: Counted) -> AbstractContextManager[None]:
     return host.ordered({"entries": at(scale, MOST_ENTRIES - 1)})
 
 
 def readings(host: Host, since: float, counted: Counted) -> list[str]:
     """There must have been readings, and no more than MOST_ENTRIES entries of one server are listed."""
-    until(lambda: host.noted("reading", since), "the list is read")
+    until(lambda: host.noted("reading", since), "the list is read", NEXT_READING)
     counted["readings"] = host.noted("reading", since)
     tools = {name: (server.get("entries") or {}).get("tools", 0) for name, server in host.status().items()}
     counted["most tools of a server"] = max(tools.values())
@@ -175,7 +180,7 @@ def readings(host: Host, since: float, counted: Counted) -> list[str]:
 
 def audited(host: Host, since: float, counted: Counted) -> list[str]:
     """Bytes of audit about the server whose list changes, over its readings."""
-    until(lambda: host.noted("reading", since) > 1, "the list is read twice")
+    until(lambda: host.noted("reading", since) > 1, "the list is read twice", NEXT_READING)
     count = counted["readings"] = host.noted("reading", since)
     size = 0
     for file in (host.state / "audit").glob("*.jsonl"):
