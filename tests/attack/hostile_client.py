@@ -64,18 +64,18 @@ class Target:
         self.netloc, self.path = place.netloc, place.path
         self.headers = {**ACCEPT, **({"Authorization": f"Bearer {token}"} if token else {})}
 
-    def open(self, timeout: float = 30) -> Session:
-        return Session(self, timeout)
+    def open(self, timeout: float = 30, capabilities: Message | None = None) -> Session:
+        return Session(self, timeout, capabilities or {})
 
 
 class Session:
     """A handshake, and requests on one connection."""
 
-    def __init__(self, target: Target, timeout: float) -> None:
+    def __init__(self, target: Target, timeout: float, capabilities: Message) -> None:
         self.target = target
         self.connection = http.client.HTTPConnection(target.netloc, timeout=timeout)
         info = {"name": "hostile client", "version": "1"}
-        params = {"protocolVersion": REVISION, "capabilities": {}, "clientInfo": info}
+        params = {"protocolVersion": REVISION, "capabilities": capabilities, "clientInfo": info}
         self.headers = dict(target.headers)
         answer, _ = self.post(message("initialize", params))
         self.headers |= {"Mcp-Session-Id": answer.headers["Mcp-Session-Id"], "MCP-Protocol-Version": REVISION}

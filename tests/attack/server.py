@@ -12,6 +12,7 @@ done, it appends to FILE.notes, a line `NAME MONOTONIC TEXT` each.
     reader         reads environment and memory of the processes it descends from
     stopper        stops its keeper and all subreapers, and leaves a process that ignores signals
     bad-definition one definition that common JSON libraries of clients refuse
+    twins          reads params as the laxest libraries do, and writes requests and definitions for such readers
     noise          floods over stdio, of the kind that FILE names
     web            over HTTP (prints its URL): a tool whose answer is a flood of the kind that its arguments name
     renamed        tools, as many as FILE says under `entries`, all renamed at every change; there is a change in every
@@ -39,6 +40,7 @@ from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
+from unicodedata import normalize
 from urllib.parse import unquote, urlparse
 
 Message = dict[str, Any]
@@ -324,6 +326,79 @@ class BadDefinition(Server):
         self.changed()
 
 
+# Twins
+
+ALLOWED, DENIED = "allowed", "forbidden"
+
+
+def fold(name: str) -> str:
+    return normalize("NFKC", name.partition("\0")[0]).casefold()
+
+
+def lax(pairs: list[tuple[str, Any]]) -> Message:
+    """An object as a lax reader has it: names are folded, and of equal ones the last is taken."""
+    return {fold(name): value for name, value in pairs}
+
+
+def spellings_of(name: str) -> list[str]:
+    """JSON strings of names that a lax reader takes for this one."""
+    wide = "".join(chr(ord(one) + 0xFEE0) for one in name)
+    others = [name.upper(), name.title(), name[:-1] + name[-1].upper(), wide, name + "\0", name.title() + "\0x"]
+    if "s" in name:
+        others.append(name.replace("s", "\u017f"))
+    return [json.dumps(other) for other in others] + [f'"\\u{ord(name[0].upper()):04x}{name[1:]}"']
+
+
+FORM = '"requestedSchema":{"type":"object","properties":{}}'
+TWINS = [
+    *(f'"message":"?",{FORM},{twin}:"{DENIED}"' for twin in spellings_of("message")),
+    *(f'{twin}:"{DENIED}","message":"?",{FORM}' for twin in spellings_of("message")),
+    *(f'"message":"?",{FORM},{twin}:{{"title":"{DENIED}"}}' for twin in spellings_of("requestedSchema")),
+    *(f'"message":"?",{FORM},{twin}:"{DENIED}"' for twin in spellings_of("mode")),
+]
+"""Params of requests for a form, as members in JSON text."""
+
+
+class Twins(Server):
+    """Reads params laxly, notes when it has read what is denied, and requests forms as its argument `twin` says. Its
+    list has definitions with a second spelling of a member."""
+
+    def serve(self) -> None:
+        for line in sys.stdin.buffer:
+            message = json.loads(line)
+            if message.get("method") == "tools/call":
+                params = lax(dict(json.loads(line, object_pairs_hook=list))["params"])
+                if "other" in params:
+                    self.note("read other")
+                if DENIED.encode() in line:
+                    self.note(f"read {DENIED}")
+            self.take(message)
+
+    def take(self, message: Message) -> None:
+        if message.get("method") != "tools/list":
+            super().take(message)
+            return
+        rest = '"description":"","inputSchema":{"type":"object"}'
+        tools = [f'{{"name":"{name}",{rest}}}' for name in (ALLOWED, "other")]
+        tools += [
+            f'{{"name":"twin{at}","description":"","inputSchema":{{"type":"object"}},{twin}:"{DENIED}"}}'
+            for at, twin in enumerate((*spellings_of("name"), *spellings_of("description")))
+        ]
+        line = f'{{"jsonrpc":"2.0","id":{json.dumps(message["id"])},"result":{{"tools":[{",".join(tools)}]}}}}\n'
+        self.write(line.encode())
+
+    def call(self, name: str, arguments: Message, message: Message) -> object:
+        if "twin" in arguments:
+            at = arguments["twin"]
+            members = TWINS[at] if at >= 0 else f'"message":"?",{FORM},"other":"other member"'
+            id = f"twin{at}"
+            line = f'{{"jsonrpc":"2.0","id":"{id}","method":"elicitation/create","params":{{{members}}}}}\n'
+            self.write(line.encode())
+            self.note("asked")
+            WAIT(0.1)  # in which the host passes the request on, if it does
+        return text("")
+
+
 # Noise
 
 NOISE = {
@@ -334,11 +409,10 @@ NOISE = {
     "late progress": b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}\n',
     "list changed": b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n',
 }
-FORM = '{"message":"?","requestedSchema":{"type":"object","properties":{}}}'
 REQUESTS = {
     "unknown requests": '"method":"vendor/nonsense"',
     "denied requests": '"method":"sampling/createMessage","params":{"messages":[],"maxTokens":1}',
-    "requests of no call": f'"method":"elicitation/create","params":{FORM}',
+    "requests of no call": f'"method":"elicitation/create","params":{{"message":"?",{FORM}}}',
     "invalid requests": '"method":"elicitation/create","params":{}',
     "roots": '"method":"roots/list"',
     "pings": '"method":"ping"',
@@ -587,6 +661,7 @@ BEHAVIOURS: dict[str, Callable[[str, Path | None], Server]] = {
     "reader": Reader,
     "stopper": Stopper,
     "bad-definition": BadDefinition,
+    "twins": Twins,
     "noise": Noise,
     "web": Web,
     "renamed": Renamed,

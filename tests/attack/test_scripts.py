@@ -11,18 +11,37 @@ from threading import Event, Thread
 import pytest
 import trio
 
-from .attacks import FAMILIES
+from .attacks import FAMILIES, LARGE_MESSAGES, REQUEST_FLOODS
 from .boundaries import BOUNDARIES, spellings
 from .figures import read_passes
 from .good_client import Client, Phase
 from .hostile_client import LARGEST, body_of, mutation
 from .measured_host import PassClock
-from .server import Paged, Renamed
+from .server import Paged, Renamed, fold, lax, spellings_of, useless
 
 
 def test_every_attack_has_a_name_of_its_own() -> None:
     names = [*BOUNDARIES, *(attack.name for family in FAMILIES for attack in family.attacks)]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("name", ["name", "arguments", "message", "requestedSchema"])
+def test_a_lax_reader_takes_each_spelling_for_the_name_and_an_exact_one_does_not(name: str) -> None:
+    for spelling in spellings_of(name):
+        text = f'{{"{name}":1,{spelling}:2}}'
+        assert lax(json.loads(text, object_pairs_hook=list)) == {fold(name): 2}
+        assert json.loads(text)[name] == 1
+
+
+@pytest.mark.parametrize("kind", [*REQUEST_FLOODS, *LARGE_MESSAGES])
+def test_a_flood_consists_of_whole_messages(kind: str) -> None:
+    lines = useless(kind).splitlines()
+    if kind == "large malformed":
+        with pytest.raises(ValueError, match="Expecting"):
+            json.loads(lines[0])
+        return
+    messages = [json.loads(line) for line in lines]
+    assert len({each.get("id") for each in messages}) == len(messages)
 
 
 def burn(seconds: float) -> None:
