@@ -126,6 +126,8 @@ class CatalogSync:
         """Descriptions of the definitions that clients could not read, or not all alike, with the reason."""
         self._unreadable: dict[Kind, list[str]] = {}
         """Those of them that are not published."""
+        self._unfit: dict[Kind, list[str]] = {}
+        """Those that are, and that clients of an era are not shown."""
         self._problems: dict[Kind, Sequence[str]] = {}
         """Sentences about the last reading of each list: why it failed, or what is wrong with its pages."""
         self._answered: set[Kind] = set()
@@ -461,7 +463,9 @@ class CatalogSync:
             if entry.misfit is not None
         ]
         self.left_out[kind] = self._unreadable.get(kind, []) + unfit
-        self._report_left_out(kind, "clients would refuse the whole list", unfit)
+        if unfit != self._unfit.get(kind):  # a list is published again when the policy changes
+            self._report_left_out(kind, "clients would refuse the whole list", unfit)
+        self._unfit[kind] = unfit
 
     def _report_left_out(self, kind: Kind, why: str, left_out: list[str]) -> None:
         if left_out:

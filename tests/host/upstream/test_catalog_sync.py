@@ -319,6 +319,11 @@ async def test_a_definition_that_clients_of_an_era_refuse_is_named_and_pinned_as
             "s", Kind.TOOL, "missing", stateless=revision == LATEST.name
         )
         assert offered == b'{"name": "missing"}'
+        world.gate.policies.begin_epoch()
+        lister = world.upstreams.by_id["s"]._catalog_sync
+        assert lister is not None
+        await lister.read(Kind.TOOL)
+        assert len(complaints(world)) == 1, "the list is published again, and says nothing new"
 
 
 @pytest.mark.parametrize("answer", [{"tools": 5}, {"tools": {}}, [], {"tools": [], "nextCursor": 5}, {}])
