@@ -41,6 +41,7 @@ def confirmation(id: str = "q1", **more: Any) -> dict[str, Any]:
         "name": "create_issue",
         "summary": "The tool create_issue of github",
         "arguments": '{\n  "owner": "acme",\n  "title": "The login page is slow"\n}',
+        "others": "",
         "caller": "laptop",
         "session": True,
         "rule": "tools.ask: create_*",
