@@ -275,6 +275,17 @@ async def test_the_longest_arguments_that_a_person_can_agree_to_are_shown_in_ful
         assert "isError" not in await call.comes()
 
 
+async def test_a_question_shows_what_is_sent_beside_the_arguments() -> None:
+    async with opened() as host:
+        _, question = await host.asked()
+        assert question["others"] == ""
+        caller = await host.world.client()
+        later(host._nursery, caller.call, "gh__create", {"owner": "acme"}, extra={"a": "b\u202e"})
+        await wait_all_tasks_blocked()
+        question = (await host.admin.state())["confirmations"][-1]
+        assert question["others"] == '{\n  "extra": {\n    "a": "b⟨U+202E⟩"\n  }\n}'
+
+
 async def test_a_question_shows_the_definition_as_the_server_wrote_it() -> None:
     listed = tool("create", description="Creates.\nAt once\u202e.", inputSchema={"type": "object", "title": "T"})
     async with opened(server(tools=[listed])) as host:

@@ -48,7 +48,7 @@ ACCESS = AccessRequest(
     digest="sha256:3",
     arguments={"owner": "acme"},
 )
-ABOUT = ConfirmationContext("GitHub", Trust.UNTRUSTED, b'{"owner":"acme"}')
+ABOUT = ConfirmationContext("GitHub", Trust.UNTRUSTED, b'{"owner":"acme"}', others=b'{"x":1}')
 EVERYBODY = AskSpec((Channel.CONSOLE, Channel.TERMINAL, Channel.CLIENT))
 
 
@@ -520,6 +520,7 @@ async def test_a_clients_user_may_say_yes(choice: str, scope: Scope) -> None:
         (form,) = client.asked
         assert form["message"].startswith("Colonnade asks")
         assert '"owner":"acme"' in form["message"].replace(" ", "")
+        assert form["message"].endswith('and beside the arguments:\n{"x":1}')
         assert form["requestedSchema"]["properties"]["answer"]["enum"] == ["deny", "once", "session"]
 
 
