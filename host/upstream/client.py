@@ -235,7 +235,7 @@ class Client:
             SessionLost: the server did not process the call, because it does not know the session.
             LoginLost: the server did not execute the call, because the login is over. The connection has ended.
             ServerErrorResponse, ProtocolViolation, TimedOut, Unavailable: the call failed; see host/errors.py.
-                InvalidParams: the progress token or `_meta` is of the wrong type.
+            InvalidParams: the progress token or `_meta` is of the wrong type.
             StaleApproval, AuditUnavailable: the call may not be sent any more; see `CallPermit.dispatch`.
         """
         exchange = permit.exchange

@@ -67,6 +67,6 @@ def test_nothing_behind_the_faces_has_a_place_for_a_clients_token() -> None:
         "key",
         "session",
     }
-    kept = {"request", "params", "caller", "client", "level", "round", "on_task_created", "target"}
+    kept = {"request", "params", "caller", "client", "level", "round", "on_task_created", "target", "address"}
     assert {field.name for field in fields(Exchange)} == kept
     assert {field.name for field in fields(MrtrRound)} == {"server", "answers", "state"}

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from host.errors import InvalidParams
 from host.jsonrpc.raw import encode_object, members
+from host.jsonrpc.twins import fold_name
 from host.protocol.mrtr import (
     MAX_KEYS,
     RETRIABLE_METHODS,
@@ -139,10 +140,14 @@ def test_what_is_not_there_is_left_out(
 PARAMS = st.dictionaries(st.text(max_size=4), st.integers().map(lambda number: Raw(str(number).encode())), max_size=3)
 
 
-@given(
-    st.dictionaries(st.text(max_size=4), st.tuples(st.text(max_size=4), PARAMS), max_size=4),
-    st.text(max_size=6),
-)
+REQUESTS = st.lists(
+    st.tuples(st.text(max_size=4), st.tuples(st.text(max_size=4), PARAMS)),
+    max_size=4,
+    unique_by=lambda request: fold_name(request[0]),
+).map(dict)
+
+
+@given(REQUESTS, st.text(max_size=6))
 def test_what_we_ask_for_is_what_is_read(requests: dict[str, tuple[str, dict[str, Raw]]], state: str) -> None:
     """(rule 79)"""
     found = read_input_required(input_required(requests, state))
