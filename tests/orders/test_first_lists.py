@@ -67,6 +67,9 @@ do, like `server/discover`, because it declares what the server has."""
 MOST_WAITING = 100
 """Requests of one caller that may wait for servers that start."""
 MISSING = "colonnade/missingServers"
+SETTLING = 0.05
+"""Seconds that a list waits for the reading that follows when a stateless server is first heard: its lists may have
+changed since they were read, and no client gets a list that is older than what was announced."""
 EPSILON = 0.01
 
 LISTS = {"tool": "tools", "prompt": "prompts", "resource": "resources", "template": "resourceTemplates"}
@@ -492,7 +495,8 @@ class Life:
         """A client lists: the answer comes in time, and is what the account says at that moment."""
         most, began = self.may_wait(viewer.endpoint), self.now()
         answer = await request(METHODS[kind])
-        self.came_in_time(f"{kind}s", began, most)
+        hears = any(each.era == STATELESS for each in self.accounts_at(viewer.endpoint))
+        self.came_in_time(f"{kind}s", began, most, SETTLING if hears else 0.0)
         found = {}
         for each in answer[LISTS[kind]]:
             server, name = (
