@@ -36,8 +36,9 @@ _TIMESTAMP = (
 
 
 MAX_INLINE_TOKENS = 500
-"""Structural characters of a definition that is written anew in the event loop: some 10 µs for each, if each begins a
-schema."""
+MAX_INLINE_BYTES = 16 * 1024
+"""Structural characters and bytes of a definition that is written anew in the event loop: some 10 µs for each
+character, if each begins a schema, and all bytes are copied for each schema around them."""
 
 
 class Misfit(NamedTuple):
@@ -76,18 +77,22 @@ def misfit_of(kind: Kind, definition: bytes, uris: Sequence[str] = ()) -> Misfit
 
 def find_misfit(kind: Kind, definition: bytes, uris: Sequence[str] = ()) -> Steps[Misfit | None]:
     """`misfit_of`, in another process if it may take more than a few milliseconds."""
-    if not is_heavy(definition) and _is_plain(kind, definition) and not any(map(_why_no_uri, uris)):
-        return None
-    if count_tokens(definition) <= MAX_INLINE_TOKENS:
+    if _is_short(definition):
         return misfit_of(kind, definition, uris)
+    if not uris and not is_heavy(definition) and _is_plain(kind, definition):
+        return None
     return (yield from in_worker(misfit_of, kind, definition, uris))
 
 
 def adapt(kind: Kind, definition: bytes, *, stateless: bool) -> Steps[bytes]:
     """`adapted`, in another process if it may take more than a few milliseconds."""
-    if count_tokens(definition) <= MAX_INLINE_TOKENS:
+    if _is_short(definition):
         return adapted(kind, definition, stateless=stateless)
     return (yield from in_worker(partial(adapted, stateless=stateless), kind, definition))
+
+
+def _is_short(definition: bytes) -> bool:
+    return len(definition) <= MAX_INLINE_BYTES and count_tokens(definition) <= MAX_INLINE_TOKENS
 
 
 def adapted(kind: Kind, definition: bytes, *, stateless: bool) -> bytes:

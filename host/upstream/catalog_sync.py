@@ -122,12 +122,11 @@ class CatalogSync:
         self._locks = {kind: trio.Lock() for kind in Kind}
         self._published: dict[Kind, tuple[bytes, int]] = {}
         """Digest of the definitions that were published, and the epoch of the policy then."""
-        self.left_out: dict[Kind, list[str]] = {}
-        """Descriptions of the definitions that clients could not read, or not all alike, with the reason."""
         self._unreadable: dict[Kind, list[str]] = {}
-        """Those of them that are not published."""
+        """Descriptions, with the reason, of the definitions that are not published: clients could not parse them, or
+        not all alike."""
         self._unfit: dict[Kind, list[str]] = {}
-        """Those that are, and that clients of an era are not shown."""
+        """Those of the definitions that are, and that clients of an era are not shown."""
         self._problems: dict[Kind, Sequence[str]] = {}
         """Sentences about the last reading of each list: why it failed, or what is wrong with its pages."""
         self._answered: set[Kind] = set()
@@ -141,6 +140,11 @@ class CatalogSync:
         if self._is_slow and not self._is_calm(self._now()):
             found.append(slow_reading(self._budget.interval))
         return found
+
+    @property
+    def left_out(self) -> list[str]:
+        """Descriptions of the definitions that clients could not read, or not all alike, with the reason."""
+        return [each for kind in Kind for found in (self._unreadable, self._unfit) for each in found.get(kind, ())]
 
     def check_any_listed(self) -> None:
         """Check that the server has returned some list, or that entries of it are known.
@@ -450,19 +454,17 @@ class CatalogSync:
             stateless=self._stateless,
         )
         if is_published and self._is_current():
-            self._name_unfit(kind)
             self._on_published(kind)
+            await self._catalog.slices.run(self._name_unfit(kind), self._charge)
         return is_published
 
-    def _name_unfit(self, kind: Kind) -> None:
+    def _name_unfit(self, kind: Kind) -> Steps[None]:
         """Name the published entries that clients of an era are not shown."""
-        entries = self._catalog.unfit(self._server, kind, stateless=self._stateless)
-        unfit = [
-            describe_unfit(f"the {kind.value} {excerpt(entry.inward)!r}", entry.misfit)
-            for entry in entries
-            if entry.misfit is not None
-        ]
-        self.left_out[kind] = self._unreadable.get(kind, []) + unfit
+        unfit: list[str] = []
+        for entry in self._catalog.unfit(self._server, kind, stateless=self._stateless):
+            yield None
+            if entry.misfit is not None:
+                unfit.append(describe_unfit(f"the {kind.value} {excerpt(entry.inward)!r}", entry.misfit))
         if unfit != self._unfit.get(kind):  # a list is published again when the policy changes
             self._report_left_out(kind, "clients would refuse the whole list", unfit)
         self._unfit[kind] = unfit
@@ -513,7 +515,7 @@ class CatalogSync:
                 problems.add(f"{label} is left out: {why}")
                 continue
             definitions.append(Definition(name, one_line(bytes(raw)), self._may_be_task(listing.kind, raw)))
-        self._unreadable[listing.kind] = self.left_out[listing.kind] = unreadable
+        self._unreadable[listing.kind] = unreadable
         self._report_left_out(listing.kind, "clients could not parse it, or not all alike", unreadable)
         name_counts = Counter(definition.name for definition in definitions)
         for name, count in name_counts.items():

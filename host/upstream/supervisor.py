@@ -372,9 +372,7 @@ class Upstream:
         instructions = (
             [f"its instructions ({LONE_SURROGATE})"] if negotiated is not None and negotiated.unreadable else []
         )
-        return instructions + (
-            [] if catalog_sync is None else [each for kind in Kind for each in catalog_sync.left_out.get(kind, ())]
-        )
+        return instructions + ([] if catalog_sync is None else catalog_sync.left_out)
 
     @property
     def list_problems(self) -> list[str]:

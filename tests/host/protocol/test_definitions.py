@@ -58,6 +58,12 @@ def as_shown(kind: Kind, definition: Definition, revision: str) -> Definition | 
 
 
 TOOL = {"name": "t", "inputSchema": OBJECT}
+
+
+def properties(count: int, schema: object) -> Definition:
+    return {"name": "t", "inputSchema": {**OBJECT, "properties": {f"p{each}": schema for each in range(count)}}}
+
+
 RESOURCE = {"uri": "file:///a", "name": "r"}
 TEMPLATE = {"uriTemplate": "file:///{a}", "name": "r"}
 PROMPT = {"name": "p"}
@@ -216,16 +222,30 @@ def test_a_uri_is_one_that_clients_can_read(uri: str, expected: tuple[str | None
     assert misfit_of(Kind.RESOURCE, raw, (uri, f"s+{uri}")) == expected
 
 
-@pytest.mark.parametrize("plain", [True, False])
-def test_only_a_large_definition_that_is_no_plain_one_is_left_to_another_process(plain: bool) -> None:
-    schema: Definition = {"type": "object", "properties": {f"p{each}": {} if plain else True for each in range(600)}}
-    raw = json.dumps({"name": "t", "inputSchema": schema}).encode()
-    assert run_inline(find_misfit(Kind.TOOL, raw)) == misfit_of(Kind.TOOL, raw)
-    assert run_inline(adapt(Kind.TOOL, raw, stateless=False)) == adapted(Kind.TOOL, raw, stateless=False)
-    small = json.dumps({**TOOL, "title": None}).encode()
-    steps = [find_misfit(Kind.TOOL, raw), find_misfit(Kind.TOOL, small), adapt(Kind.TOOL, small, stateless=True)]
-    assert [any(True for _ in each) for each in steps[1:]] == [False, False]
-    assert isinstance(next(steps[0], None), WorkerCall) is not plain
+def nested(depth: int, text: str) -> Definition:
+    """A schema with a boolean, and a text, inside so many others."""
+    return {"not": nested(depth - 1, text)} if depth else {"not": True, "description": text}
+
+
+@pytest.mark.parametrize(
+    ("kind", "definition", "elsewhere"),
+    [
+        pytest.param(Kind.TOOL, properties(600, {}), False, id="large and plain"),
+        pytest.param(Kind.TOOL, properties(600, True), True, id="many schemas"),
+        pytest.param(Kind.TOOL, {"name": "t", "inputSchema": nested(40, "x" * 20_000)}, True, id="a long text, deep"),
+        pytest.param(Kind.RESOURCE, {"uri": f"http://{'1.' * 10_000}", "name": "r"}, True, id="a long URI"),
+        pytest.param(Kind.TOOL, {**TOOL, "title": None}, False, id="small"),
+    ],
+)
+def test_only_a_large_definition_that_is_no_plain_one_is_left_to_another_process(
+    kind: Kind, definition: Definition, elsewhere: bool
+) -> None:
+    raw, uris = json.dumps(definition).encode(), (definition["uri"],) if kind is Kind.RESOURCE else ()
+    assert run_inline(find_misfit(kind, raw, uris)) == misfit_of(kind, raw, uris)
+    assert isinstance(next(find_misfit(kind, raw, uris), None), WorkerCall) is elsewhere
+    assert run_inline(adapt(kind, raw, stateless=False)) == adapted(kind, raw, stateless=False)
+    if elsewhere:
+        assert isinstance(next(adapt(kind, raw, stateless=True), None), WorkerCall)
 
 
 def output(schema: bytes) -> bytes:

@@ -888,6 +888,22 @@ async def test_what_a_list_takes_grows_with_its_length_and_no_faster() -> None:
         longer.append(await reading(4000))
 
 
+@pytest.mark.slow
+async def test_a_long_list_of_definitions_that_clients_refuse_is_named_in_steps_that_are_charged() -> None:
+    odd = [tool(f"t{each}", inputSchema={"type": "string", "title": "x" * 300}) for each in range(MAX_ENTRIES)]
+    server = ScriptedServer("big", tools=odd, start_timeout=600.0)
+    async with open_world(server) as world:
+        await world.settled()
+        lister = world.upstreams.by_id["big"]._catalog_sync
+        assert lister is not None
+        assert len(lister.left_out) == MAX_ENTRIES
+        before = lister._budget.cost
+        with measure_passes() as found:
+            await world.catalog.slices.run(lister._name_unfit(Kind.TOOL), lister._charge)
+        assert found.count > 5
+        assert lister._budget.cost > before
+
+
 INVISIBLE = b'{"name":"t%d","inputSchema":{"type":"object","enum":[%b]}}'
 
 
