@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from host.cli.terminal import printable
-from host.storage.foreign_file import CannotReplace, check_links
+from host.storage.foreign_file import CannotReplace, follow_links
 
 LONGEST_STEM = 80
 _EXTENSIONS = {
@@ -132,14 +132,13 @@ def write_new_file(folder: Path, name: str, content: bytes) -> Path:
         CannotReplace: a link on the way to the folder is not the user's own.
         OSError: it cannot be written.
     """
-    check_links(folder)
-    for path in _numbered(folder / name):
+    for path in _numbered(follow_links(folder) / name):
         try:
             with path.open("xb") as file:  # follows no link and replaces no file
                 file.write(content)
         except FileExistsError:
             continue
-        return path
+        return folder / path.name
     raise AssertionError("numbers do not end")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,10 +111,9 @@ def open_foreign(path: Path) -> ForeignFile:
 
     Raises:
         CannotReplace: it could not be replaced: it is no regular file, read-only, or another user's; or a link on the
-            way to it is not to be written through (`check_links`).
+            way to it is not to be written through (`follow_links`).
     """
-    check_links(path)
-    real = Path(os.path.realpath(path))
+    real = follow_links(path)
     try:
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -137,13 +136,15 @@ def open_foreign(path: Path) -> ForeignFile:
     return ForeignFile(path, real, data, stat.S_IMODE(found.st_mode), found.st_gid)
 
 
-def check_links(path: Path) -> None:
-    """Refuse to write at a path because of a link on the way to it, unless the link is this user's own.
+def follow_links(path: Path) -> Path:
+    """The place that the links on the way to a path lead to. It is followed here, and no part of it is looked up again:
+    so what is checked is what is used.
 
-    Not the user's own are: a link of another user (root apart), whose owner decides where it leads; and a link of a
-    project that leads out of it, since a project may have been cloned or unpacked, and its links are then its author's.
-    A project is a repository, or the working folder; but not the home folder or one above it, nor a folder in the
-    user's `~/.config`, where links to the user's own files are usual. Nothing is created through a link to nothing.
+    A link is refused unless it is this user's own. Not the user's own are: a link of another user (root apart), whose
+    owner decides where it leads; and a link of a project that leads out of it, since a project may have been cloned or
+    unpacked, and its links are then its author's. A project is a repository; around a link that is in none, the working
+    folder. But neither the home folder nor one above it is a project, nor a folder in the user's `~/.config`, where
+    links to the user's own files are usual. Nothing is created through a link to nothing.
 
     Raises:
         CannotReplace: such a link is there.
@@ -158,22 +159,23 @@ def check_links(path: Path) -> None:
         if word == "..":
             place = place.parent
             continue
+        link = place / word
         try:
-            found = (place / word).lstat()
-        except OSError:  # nothing is there
-            if is_own_word:
-                return
-            raise CannotReplace(
-                f"{path} cannot be made: {last_link} is a link to {os.readlink(last_link)}, which is not there; make "
-                "that yourself, or remove the link"
-            ) from None
+            found = link.lstat()
+        except OSError:  # nothing is there; but after `missing/..` there may be again
+            if not is_own_word:
+                raise CannotReplace(
+                    f"{path} cannot be made: {last_link} is a link to {os.readlink(last_link)}, which is not there; "
+                    "make that yourself, or remove the link"
+                ) from None
+            place = link
+            continue
         if not stat.S_ISLNK(found.st_mode):
-            place /= word
+            place = link
             continue
         links += 1
         if links > _MAX_LINKS:
             raise CannotReplace(f"{path} is not a regular file: its links lead to one another")
-        link = place / word
         if found.st_uid not in (0, os.geteuid()):
             raise CannotReplace(f"{path}: {link} is a link of another user ({found.st_uid}); nothing is written there")
         if is_own_word:
@@ -182,6 +184,7 @@ def check_links(path: Path) -> None:
         target = Path(os.readlink(link))
         rest += reversed(target.parts[1:] if target.is_absolute() else target.parts)
         place = Path(target.root) if target.is_absolute() else place
+    return place
 
 
 def _check_stays(path: Path, link: Path) -> None:
@@ -194,17 +197,19 @@ def _check_stays(path: Path, link: Path) -> None:
             )
 
 
-def _projects_of(link: Path) -> Iterator[Path]:
+def _projects_of(link: Path) -> list[Path]:
     """The folders that a link must not lead out of."""
-    projects = [each for each in link.parents if any((each / mark).exists() for mark in _REPOSITORY)]
     home = Path.home().resolve()
     settings = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config").resolve()
-    with suppress(FileNotFoundError):  # the working folder was removed
-        projects.append(Path.cwd())
-    for project in projects:
-        is_users = home.is_relative_to(project) or project.is_relative_to(settings)
-        if link.is_relative_to(project) and not is_users:
-            yield project
+
+    def is_project(folder: Path) -> bool:
+        return not (home.is_relative_to(folder) or folder.is_relative_to(settings))
+
+    found = [each for each in link.parents if is_project(each) and any((each / mark).exists() for mark in _REPOSITORY)]
+    if not found:
+        with suppress(FileNotFoundError):  # the working folder was removed
+            found = [each for each in (Path.cwd(),) if is_project(each) and link.is_relative_to(each)]
+    return found
 
 
 def _check(path: Path, found: os.stat_result) -> None:

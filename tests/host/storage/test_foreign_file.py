@@ -126,6 +126,27 @@ def test_a_project_may_have_links_within_it(home: Path) -> None:
     assert content(home) == {"project/shared/mcp.json": "new"}
 
 
+@pytest.mark.parametrize("working", ["project", "project/package"])
+def test_a_link_of_a_package_may_lead_to_another_folder_of_its_repository(
+    working: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in (".git", "shared", "package"):
+        (home / "project" / folder).mkdir()
+    (home / "project" / "shared" / "mcp.json").write_text("old")
+    (home / "project" / "package" / "mcp.json").symlink_to("../shared/mcp.json")
+    monkeypatch.chdir(home / working)
+    open_foreign(home / "project" / "package" / "mcp.json").replace(b"new")
+    assert content(home) == {"project/shared/mcp.json": "new"}
+
+
+def test_a_working_folder_is_a_project_also_where_the_home_folder_is_a_repository(home: Path) -> None:
+    (home / ".git").mkdir()
+    (home / "rc.json").write_text("the user's")
+    (home / "project" / "mcp.json").symlink_to("../rc.json")
+    with pytest.raises(CannotReplace, match="is a link out of the project"):
+        open_foreign(Path("mcp.json"))
+
+
 @pytest.mark.parametrize("working", ["", ".config", ".config/colonnade", "project"])
 @pytest.mark.parametrize("is_folder", [True, False])
 def test_the_users_own_links_to_their_dotfiles_are_written_through(
@@ -168,6 +189,13 @@ def test_dots_after_a_link_lead_where_the_system_takes_them(home: Path) -> None:
     (home / "project" / "link").symlink_to(home / "elsewhere" / "deep")
     with pytest.raises(CannotReplace, match="is a link out of the project"):
         open_foreign(home / "project" / "link" / ".." / "mcp.json")
+
+
+def test_links_after_a_folder_that_is_not_there_are_checked(home: Path) -> None:
+    (home / "rc.json").write_text("the user's")
+    (home / "project" / "link").symlink_to(home)
+    with pytest.raises(CannotReplace, match="is a link out of the project"):
+        open_foreign(home / "project" / "missing" / ".." / "link" / "rc.json")
 
 
 def _pipe(path: Path) -> None:
