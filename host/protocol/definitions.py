@@ -26,6 +26,7 @@ from host.jsonrpc.raw import DECODE_ERRORS, encode, encode_object, items, member
 from host.jsonrpc.strict import count_tokens, is_heavy
 from host.protocol.json_schema import EMPTY, object_schema, schema_of_any_value
 from host.protocol.methods import Kind
+from host.protocol.output_schema import ObjectSchema, is_compiled, needs_a_look
 from host.slices import Steps, in_worker
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*+:")
@@ -207,40 +208,9 @@ _ESSENTIAL = frozenset(("arguments",))
 # A tool's schemas as all clients accept them.
 
 
-class _Schema(Struct, gc=False, rename="camel"):
-    properties: dict[str, _Schema] = {}
-    pattern_properties: dict[str, _Schema] = {}
-    dependent_schemas: dict[str, _Schema] = {}
-    dependencies: dict[str, _Schema | tuple[str, ...]] = {}
-    defs: dict[str, _Schema] = field(name="$defs", default_factory=dict)
-    definitions: dict[str, _Schema] = {}
-    items: _Schema | tuple[_Schema, ...] = ()
-    prefix_items: tuple[_Schema, ...] = ()
-    all_of: tuple[_Schema, ...] = ()
-    any_of: tuple[_Schema, ...] = ()
-    one_of: tuple[_Schema, ...] = ()
-    additional_items: _Schema | bool = True
-    unevaluated_items: _Schema | bool = True
-    additional_properties: _Schema | bool = True
-    unevaluated_properties: _Schema | bool = True
-    contains: _Schema | UnsetType = UNSET
-    property_names: _Schema | UnsetType = UNSET
-    content_schema: _Schema | UnsetType = UNSET
-    negated: _Schema | UnsetType = field(name="not", default=UNSET)
-    condition: _Schema | UnsetType = field(name="if", default=UNSET)
-    then: _Schema | UnsetType = UNSET
-    otherwise: _Schema | UnsetType = field(name="else", default=UNSET)
-
-
-class _ObjectSchema(_Schema, gc=False, kw_only=True):
-    type: Literal["object"]
-    dialect: str = field(name="$schema", default="")
-    required: tuple[str, ...] = ()
-
-
 class _PlainTool(_Tool, gc=False, kw_only=True, rename="camel"):
-    input_schema: _ObjectSchema
-    output_schema: _ObjectSchema | UnsetType = UNSET
+    input_schema: ObjectSchema
+    output_schema: ObjectSchema | UnsetType = UNSET
 
 
 _plain = {kind: msgspec.json.Decoder(_PlainTool if kind is Kind.TOOL else shape) for kind, shape in _SHAPES.items()}
@@ -249,10 +219,10 @@ _plain = {kind: msgspec.json.Decoder(_PlainTool if kind is Kind.TOOL else shape)
 def _is_plain(kind: Kind, definition: bytes) -> bool:
     """Whether all clients accept the definition. False also for a few that they accept."""
     try:
-        _plain[kind].decode(definition)
+        found = _plain[kind].decode(definition)
     except DECODE_ERRORS:
         return False
-    return True
+    return not (isinstance(found, _PlainTool) and found.output_schema is not UNSET and needs_a_look(definition))
 
 
 # Mending
@@ -337,8 +307,24 @@ def _output_schema(schema: Raw, *, stateless: bool) -> Raw | None:
     """The schema of structured content in a form that clients accept; None if there is none. To clients of the
     handshake era structured content is an object, so they get no schema for any other value."""
     try:
-        if stateless:
-            return schema_of_any_value(schema)
-        return object_schema(schema, booleans=False) if string(members(schema)["type"]) == "object" else None
-    except (ValueError, KeyError):
+        if _promises_objects(schema):
+            mended = object_schema(schema, booleans=stateless)
+        elif stateless:
+            mended = schema_of_any_value(schema)
+        else:
+            return None
+        found = members(mended)
+    except ValueError:
         return None
+    # Clients keep schemas by `$id` for a connection: results of another tool with the same one, and those after a
+    # change, are checked by the first. Without references to it, it has no other meaning for them.
+    if found.pop("$id", None) is not None:
+        mended = encode_object(found)
+    return mended if is_compiled(mended) else None
+
+
+def _promises_objects(schema: Raw) -> bool:
+    try:
+        return string(members(schema)["type"]) == "object"
+    except (ValueError, KeyError):
+        return False

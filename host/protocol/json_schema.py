@@ -68,7 +68,7 @@ def object_schema(schema: Raw | None, *, booleans: bool) -> Raw:
     if not booleans:
         if "properties" in mended:
             mended["properties"] = _with_schemas(mended["properties"])
-        mended = _without_booleans(mended)
+        mended = _without_booleans_in(mended)
     return schema if _are_same(mended, found) else encode_object(mended)
 
 
@@ -83,7 +83,7 @@ def schema_of_any_value(schema: Raw) -> Raw:
     return schema if _are_same(mended, found) else encode_object(mended)
 
 
-def _schema_without_booleans(schema: Raw) -> Raw:
+def without_booleans(schema: Raw) -> Raw:
     """The schema with an object for each boolean schema inside it: `{}` for true, `{"not": {}}` for false. `schema`
     itself if it has none."""
     if (other := _FOR_BOOLEANS.get(_text(schema))) is not None:
@@ -91,7 +91,7 @@ def _schema_without_booleans(schema: Raw) -> Raw:
     if not is_object(schema):
         return schema
     found = members(schema)
-    mended = _without_booleans(found)
+    mended = _without_booleans_in(found)
     return schema if _are_same(mended, found) else encode_object(mended)
 
 
@@ -144,19 +144,19 @@ def _with_schemas(raw: Raw) -> Raw:
     return raw if _are_same(mended, found) else encode_object(mended)
 
 
-def _without_booleans(found: dict[str, Raw]) -> dict[str, Raw]:
-    return {keyword: _keyword_without_booleans(keyword, each) for keyword, each in found.items()}
+def _without_booleans_in(found: dict[str, Raw]) -> dict[str, Raw]:
+    return {keyword: _keyword_without_booleans_in(keyword, each) for keyword, each in found.items()}
 
 
-def _keyword_without_booleans(keyword: str, raw: Raw) -> Raw:
+def _keyword_without_booleans_in(keyword: str, raw: Raw) -> Raw:
     if keyword in SUBSCHEMA_MAPS and is_object(raw):
         found = members(raw)
-        mended = {name: _schema_without_booleans(each) for name, each in found.items()}
+        mended = {name: without_booleans(each) for name, each in found.items()}
         return raw if _are_same(mended, found) else encode_object(mended)
     if keyword in SUBSCHEMA_LISTS and _text(raw).startswith(b"["):
         before = items(raw)
-        after = [_schema_without_booleans(each) for each in before]
+        after = [without_booleans(each) for each in before]
         return raw if all(one is other for one, other in zip(before, after, strict=True)) else encode(after)
     if keyword in SUBSCHEMA and not (keyword in _MAY_BE_BOOLEAN and _text(raw) in _FOR_BOOLEANS):
-        return _schema_without_booleans(raw)
+        return without_booleans(raw)
     return raw

@@ -275,7 +275,9 @@ def test_a_promise_is_written_as_arguments_are() -> None:
     assert shown(Kind.TOOL, promised, "2025-11-25") == (
         b'{"name":"t","outputSchema":{"type":"object","properties":{"a":{}}},"inputSchema":{"type": "object"}}'
     )
-    assert shown(Kind.TOOL, promised, "2026-07-28") == promised
+    assert shown(Kind.TOOL, promised, "2026-07-28") == (
+        b'{"name":"t","outputSchema":{"type":"object","properties":{"a":true}},"inputSchema":{"type": "object"}}'
+    )
     assert shown(Kind.TOOL, output(b"false"), "2026-07-28") == output(b"false").replace(b" false", b'{"not":{}}')
 
 
