@@ -219,9 +219,14 @@ def is_array(raw: bytes | Raw) -> bool:
     return _ARRAY.match(raw) is not None
 
 
+def is_string(raw: bytes | Raw) -> bool:
+    return _STRING.match(raw) is not None
+
+
 # A long text is not copied to look at one character.
 _OBJECT = re.compile(rb"[ \t\r\n]*+\{")
 _ARRAY = re.compile(rb"[ \t\r\n]*+\[")
+_STRING = re.compile(rb'[ \t\r\n]*+"')
 
 
 def may_contain_word(raw: bytes | Raw, *words: str) -> bool:

@@ -1,14 +1,20 @@
-"""Arguments with members that some readers take for one another.
+"""Arguments that other readers take for others: members that some take for one another, and texts that some parse.
 
 Arguments that a condition judges, or that a person confirms, must mean the same to every reader (`host/jsonrpc/twins`).
 Known are the names that the entry's definition declares and those that the paths of the conditions name, each at its
 depth. Objects beyond these are not looked at, and values are not decoded.
+
+Servers made with the official SDK for Python parse an argument that is a text, if it is the JSON of an array, an object
+or null and the tool takes more than texts there (`FuncMetadata.pre_parse_json`, read in versions 1.30 and 2.3): a
+condition on the text would judge another value than the tool gets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +22,7 @@ from msgspec import Raw
 
 from host.jsonrpc.raw import DECODE_ERRORS, is_array, is_object, items, members
 from host.jsonrpc.twins import NO_NAMES, KnownNames
-from host.policy.conditions import pointer_tokens
+from host.policy.conditions import UNREADABLE, LongArguments, pointer_tokens
 
 MAX_DEFINITION = 256 * 1024
 """Bytes of a definition from which declared names are read."""
@@ -32,6 +38,13 @@ _OF_OTHERS: Final = ("patternProperties", "additionalProperties", "unevaluatedPr
 """Schemas of members that are not declared by name."""
 _INNER: Final = ("properties", "items", "prefixItems", "additionalItems", "unevaluatedItems", "contains", *_OF_OTHERS)
 """Schemas of what is inside a value."""
+
+MAX_PARSED = 64 * 1024
+"""Characters of a text that is parsed to find out whether it is JSON; a longer one counts as such."""
+_MAY_BE_JSON = re.compile(r"[ \t\r\n]*+(?:(\[)|(\{)|null[ \t\r\n]*+\Z)")
+_PARSED: Final = frozenset(("array", "object", "null"))
+"""Types of the values that servers take from a text."""
+_TYPE_NAMES: Final = {list: "array", dict: "object", type(None): "null"}
 
 Schema = dict[str, Any]
 _ANY: Final[Schema] = {}
@@ -56,10 +69,41 @@ def find_twin(
         return None  # the arguments are not an object, or too deep to be read by any condition
 
 
+def hide_parsed(arguments: object, definition: bytes) -> object:
+    """The decoded arguments, with UNREADABLE instead of each text that a server may parse: the definition admits the
+    value that it is the JSON of, or says nothing about it."""
+    is_parsed = partial(_is_parsed, definition)
+    if isinstance(arguments, LongArguments):
+        arguments.is_parsed = is_parsed
+    elif isinstance(arguments, dict):
+        hidden = [name for name, text in arguments.items() if isinstance(text, str) and is_parsed(name, text)]
+        return {**arguments, **dict.fromkeys(hidden, UNREADABLE)} if hidden else arguments
+    return arguments
+
+
+def _is_parsed(definition: bytes, name: str, text: str) -> bool:
+    found = _MAY_BE_JSON.match(text)
+    if found is None:
+        return False
+    wanted = "array" if found[1] else "object" if found[2] else "null"
+    of = _root if len(definition) > _CACHED else _cached_root
+    try:
+        if wanted not in of(definition, frozenset()).member(name).parsed_types():
+            return False
+        if len(text) <= MAX_PARSED:
+            json.loads(text)
+    except ValueError:
+        return False
+    except RecursionError:
+        pass  # some reader may have room for it
+    return True
+
+
 class _Place:
     """A place in the arguments: the schemas of its value, and what the conditions name in it."""
 
     def __init__(self, schemas: list[Schema], paths: list[_Path], definition: _Definition) -> None:
+        self._declaring = schemas
         self._schemas = definition.combined(schemas)
         self._paths = [path for path in paths if path]
         self._definition = definition
@@ -116,6 +160,10 @@ class _Place:
             self._inner[key] = self._below(schemas, name)
         return self._inner[key]
 
+    def parsed_types(self) -> frozenset[str]:
+        """Those of _PARSED that one of the schemas admits; all, if there is no schema."""
+        return _PARSED if not self._declaring else _union(map(self._definition.parsed_types, self._declaring))
+
     def _below(self, schemas: list[Schema], name: str) -> _Place:
         return self._definition.place(schemas, [path[1:] for path in self._paths if path[0] == name])
 
@@ -127,6 +175,7 @@ class _Definition:
         self._root = root
         self._left = MAX_SCHEMAS
         self._places: dict[object, _Place] = {}
+        self._parsed_types: dict[int, frozenset[str]] = {}
 
     def place(self, schemas: list[Schema], paths: list[_Path]) -> _Place:
         """The place of these schemas. Recursive schemas have finitely many."""
@@ -156,6 +205,32 @@ class _Definition:
                 waiting += _schemas(self._referred(schema.get(word)))
         return list(found.values())
 
+    def parsed_types(self, schema: object) -> frozenset[str]:
+        """Those of _PARSED that the schema admits."""
+        if not isinstance(schema, dict):
+            return frozenset() if schema is False else _PARSED
+        if id(schema) not in self._parsed_types:
+            self._parsed_types[id(schema)] = _PARSED  # as far as it refers to itself
+            self._parsed_types[id(schema)] = self._find_parsed_types(schema)
+        return self._parsed_types[id(schema)]
+
+    def _find_parsed_types(self, schema: Schema) -> frozenset[str]:
+        found = _PARSED
+        declared = schema.get("type")
+        if isinstance(declared, str | list):
+            found &= {declared} if isinstance(declared, str) else {each for each in declared if isinstance(each, str)}
+        if "const" in schema or isinstance(schema.get("enum"), list):
+            values = schema.get("enum", ()) if "const" not in schema else (schema["const"],)
+            found &= {_TYPE_NAMES[type(each)] for each in values if type(each) in _TYPE_NAMES}
+        for word in ("anyOf", "oneOf"):
+            if isinstance(schema.get(word), list):
+                found &= _union(map(self.parsed_types, schema[word]))
+        for each in schema["allOf"] if isinstance(schema.get("allOf"), list) else ():
+            found &= self.parsed_types(each)
+        if (referred := self._referred(schema.get("$ref"))) is not None:
+            found &= self.parsed_types(referred)
+        return found
+
     def _referred(self, reference: object) -> object:
         """The value at a reference within the definition; None for any other reference."""
         if not isinstance(reference, str) or not reference.startswith("#"):
@@ -169,6 +244,10 @@ class _Definition:
             else:
                 return None
         return found
+
+
+def _union(found: Iterable[frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*found)
 
 
 def _twin(arguments: Mapping[str, Raw], root: _Place) -> str | None:

@@ -2,7 +2,7 @@
 
 It is unknown if the argument is missing, has another type, or is written so that servers may read it in more than one
 way. An allow rule applies only if its conditions hold; an ask or deny rule applies unless one of its conditions does
-not hold.
+not hold. A text that a server may parse as JSON (`argument_names.hide_parsed`) is such a value too.
 
 Types are JSON's and are not converted: 1 is neither "1" nor true, but equals 1.0. A number is compared only if every
 reader takes its text for the same number (`host/jsonrpc/numbers.py`). A path is compared as text; links are
@@ -33,6 +33,7 @@ from host.jsonrpc.raw import (
     has_only,
     is_array,
     is_object,
+    is_string,
     items,
     may_hold_surrogates,
     members,
@@ -80,6 +81,8 @@ class LongArguments:
     def __init__(self, raw: Raw) -> None:
         self._raw = raw
         self._found: dict[tuple[str, ...], object] = {}
+        self.is_parsed: Callable[[str, str], bool] = lambda name, text: False
+        """Whether a server may parse the text of the argument of this name."""
         self.members = _members_of(raw)
         """The members, undecoded, if they are decoded at all: those of longer arguments may be very many."""
 
@@ -87,9 +90,12 @@ class LongArguments:
         """The value at a JSON pointer."""
         if tokens not in self._found:
             try:
-                self._found[tokens] = self._look_up(tokens)
+                found = self._look_up(tokens)
             except ValueError:
-                self._found[tokens] = UNREADABLE
+                found = UNREADABLE
+            if len(tokens) == 1 and isinstance(found, str) and self.is_parsed(tokens[0], found):
+                found = UNREADABLE
+            self._found[tokens] = found
         return self._found[tokens]
 
     def are_within(self, names: frozenset[str]) -> bool:
@@ -109,6 +115,8 @@ class LongArguments:
                 raw = found[token]
             else:
                 index = int(token) if _INDEX.fullmatch(token) and len(token) < 10 else -1
+                if depth == 1 and is_string(raw) and self.at(tokens[:1]) is UNREADABLE:
+                    return UNREADABLE
                 inner = items(raw) if index >= 0 and is_array(raw) else []
                 if not 0 <= index < len(inner):
                     return _MISSING
@@ -212,7 +220,8 @@ def parse_address(text: str) -> Address | None:
 
 
 def _argument(path: str, arguments: object) -> object:
-    """The value at a JSON pointer; UNREADABLE if the arguments are not an object."""
+    """The value at a JSON pointer; UNREADABLE if the arguments are not an object, and inside a value that is
+    UNREADABLE."""
     if isinstance(arguments, LongArguments):
         return arguments.at(pointer_tokens(path))
     if not isinstance(arguments, dict):
@@ -224,7 +233,7 @@ def _argument(path: str, arguments: object) -> object:
         elif isinstance(found, list) and _INDEX.fullmatch(token) and len(token) < 10 and int(token) < len(found):
             found = found[int(token)]
         else:
-            return _MISSING
+            return UNREADABLE if found is UNREADABLE else _MISSING
     return found
 
 

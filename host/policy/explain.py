@@ -12,7 +12,6 @@ from msgspec import Raw
 from config import Verdict
 from host.catalog import Catalog
 from host.jsonrpc.raw import EMPTY_OBJECT, members, value
-from host.policy.conditions import decode_arguments
 from host.policy.fingerprint import Diff, difference, pretty
 from host.policy.gate import AMBIGUOUS_ARGUMENTS, Gate
 from host.policy.grants import Grant, Scope
@@ -41,9 +40,9 @@ def explain(gate: Gate, server: str, kind: Kind, name: str, raw_arguments: Raw |
     """Explain the expected outcome of a call. `raw_arguments`: arguments of the call, None for a call without
     arguments."""
     rules = gate.policies.rules(server)
-    arguments = decode_arguments(raw_arguments or EMPTY_OBJECT)
-    decision = rules.evaluate(kind, name, arguments)
     stateless = gate.definitions.is_offered_statelessly(server, kind, name)
+    arguments = gate.decode_for_rules(server, kind, name, stateless, raw_arguments or EMPTY_OBJECT)
+    decision = rules.evaluate(kind, name, arguments)
     status = gate.definitions.pin_status(server, kind, name, stateless=stateless)
     if decision.verdict is not Verdict.DENY:
         search = gate.search_for_twins(server, kind, name, stateless, raw_arguments or EMPTY_OBJECT, decision)

@@ -25,7 +25,7 @@ from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import EMPTY_OBJECT, encode_object
 from host.jsonrpc.strict import LIGHT_BYTES, LIGHT_TOKENS, may_have_more_tokens
 from host.jsonrpc.twins import describe_twin
-from host.policy.argument_names import find_twin
+from host.policy.argument_names import find_twin, hide_parsed
 from host.policy.authorizer import Authorizer, digest_of
 from host.policy.conditions import LongArguments, decode_arguments
 from host.policy.confirmations import ConfirmationContext, ConfirmationQueue, stale_approval
@@ -318,7 +318,7 @@ class Gate:
         raw_arguments = _raw_arguments(exchange)
         rules, epoch = self.policies.rules(server), self.policies.epoch
         judged = rules.reads_arguments(kind)
-        arguments = decode_arguments(raw_arguments) if judged else None
+        arguments = self.decode_for_rules(server, kind, name, stateless, raw_arguments) if judged else None
         decision = rules.evaluate(kind, name, arguments)
         if decision.verdict is _DENY:
             if not decision.conditional:
@@ -392,7 +392,7 @@ class Gate:
         """The admission by rules and lasting grants alone; None if the rules deny the request."""
         if not self.policies.has_server(server):
             return None
-        epoch, decision = self.policies.epoch, self._evaluate(server, kind, name, EMPTY_OBJECT)
+        epoch, decision = self.policies.epoch, self._evaluate(server, kind, name, stateless, EMPTY_OBJECT)
         if decision.verdict is Verdict.DENY:
             return None
         if decision.verdict is Verdict.ALLOW:
@@ -439,7 +439,7 @@ class Gate:
         if admission.epoch != self.policies.epoch:
             spec = self.policies.spec(server)
             known = spec is not None and not spec.disabled
-            decision = self._evaluate(server, kind, name, _raw_arguments(exchange)) if known else None
+            decision = self._evaluate(server, kind, name, stateless, _raw_arguments(exchange)) if known else None
             if (
                 decision is None
                 or decision.verdict is Verdict.DENY
@@ -457,11 +457,16 @@ class Gate:
             self.authorizer.spend(admission.access, admission.grant)
         return self._audit_record(exchange, server, kind, name, stateless, admission.decision, admission.grant)
 
-    def _evaluate(self, server: str, kind: Kind, name: str, raw_arguments: Raw) -> RuleDecision:
+    def _evaluate(self, server: str, kind: Kind, name: str, stateless: bool, raw_arguments: Raw) -> RuleDecision:
         rules = self.policies.rules(server)
         if not rules.reads_arguments(kind):
             return rules.evaluate(kind, name)
-        return rules.evaluate(kind, name, decode_arguments(raw_arguments))
+        return rules.evaluate(kind, name, self.decode_for_rules(server, kind, name, stateless, raw_arguments))
+
+    def decode_for_rules(self, server: str, kind: Kind, name: str, stateless: bool, raw_arguments: Raw) -> object:
+        """The decoded arguments, as the server may read them by the entry's definition."""
+        definition = self.definitions.offered_definition(server, kind, name, stateless=stateless) or b""
+        return hide_parsed(decode_arguments(raw_arguments), definition)
 
     def search_for_twins(
         self,
@@ -508,7 +513,7 @@ class Gate:
             launch=self.definitions.pins.launch(server),
             rule=decision.rule,
             digest=digest_of(raw_arguments, _others(exchange)),
-            arguments=decode_arguments(raw_arguments),
+            arguments=self.decode_for_rules(server, kind, name, stateless, raw_arguments),
             retry=exchange.round is not None and exchange.round.server == server,
             stateless=stateless,
         )

@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
-from host.policy.argument_names import MAX_DEFINITION, find_twin
+from host.policy.argument_names import MAX_DEFINITION, MAX_PARSED, find_twin, hide_parsed
+from host.policy.conditions import LONGEST_DECODED, UNREADABLE, LongArguments, decode_arguments
 
 NESTED = {
     "type": "object",
@@ -139,3 +141,70 @@ def test_reading_a_definition_is_bounded() -> None:
     long = tool({"properties": {"path": {}}, "description": "x" * MAX_DEFINITION})
     assert find_twin(b'{"Path":1}', long, frozenset()) is None
     assert find_twin(b'{"Path":1}', long, frozenset(("/path",))) == "Path"
+
+
+TEXT, LIST, OBJECT, NULL = ({"type": name} for name in ("string", "array", "object", "null"))
+
+
+def is_hidden(text: str, definition: bytes, fill: int = 0) -> bool:
+    """Whether conditions cannot tell anything of an argument with this text."""
+    given = {"p": text, "fill": "x" * fill}
+    raw = json.dumps(given).encode()
+    found = hide_parsed(decode_arguments(Raw(raw)), definition)
+    assert isinstance(found, LongArguments) == (len(raw) > LONGEST_DECODED)
+    if isinstance(found, LongArguments):
+        assert (found.at(("p", "deep")) is UNREADABLE) == (found.at(("p",)) is UNREADABLE)
+        return found.at(("p",)) is UNREADABLE
+    assert isinstance(found, dict)
+    return found["p"] is UNREADABLE
+
+
+@pytest.mark.parametrize("fill", [0, LONGEST_DECODED, 200 * 1024])
+@pytest.mark.parametrize(
+    ("schema", "array", "object_", "null"),
+    [
+        (TEXT, False, False, False),
+        (LIST, True, False, False),
+        ({"type": ["string", "object"]}, False, True, False),
+        ({"anyOf": [TEXT, NULL]}, False, False, True),
+        ({"anyOf": [TEXT, LIST]}, True, False, False),
+        ({"oneOf": [TEXT, {"$ref": "#/$defs/list"}]}, True, False, False),
+        ({"anyOf": [TEXT, {}]}, True, True, True),
+        ({"type": "string", "allOf": [{"minLength": 3}]}, False, False, False),
+        ({"allOf": [{"type": ["array", "null"]}, {"type": ["array", "string"]}]}, True, False, False),
+        ({"enum": ["a", None, "null"]}, False, False, True),
+        ({"const": []}, True, False, False),
+        ({"const": "[]"}, False, False, False),
+        ({"$ref": "#/$defs/loop"}, True, True, True),
+        ({"$ref": "#/$defs/missing"}, True, True, True),
+        ({"minLength": 1}, True, True, True),
+        ({"type": 5}, True, True, True),
+        (True, True, True, True),
+        (False, True, True, True),
+    ],
+)
+def test_a_text_that_a_server_may_parse(schema: object, array: bool, object_: bool, null: bool, fill: int) -> None:
+    """By what the tool takes there: of a plain text, nothing is parsed."""
+    defined = {"list": LIST, "loop": {"anyOf": [TEXT, {"$ref": "#/$defs/loop"}]}}
+    definition = tool({"properties": {"p": schema}, "$defs": defined})
+    for text, expected in (('["/a"]', array), (' \n{"a": 1}', object_), ("null ", null)):
+        assert is_hidden(text, definition, fill) is expected, text
+    for text in ("/a", "[1", "[a]", "{}x", "nulls", "5", '"x"', "true", ""):
+        assert not is_hidden(text, definition, fill), text
+
+
+def test_a_text_for_what_the_definition_does_not_mention() -> None:
+    for definition in (b"", tool({"type": "object"}), b'{"name":"p","arguments":[{"name":"p"}]}'):
+        assert is_hidden("[1]", definition)
+    assert not is_hidden("[1]", tool({"properties": {"q": {}}, "additionalProperties": TEXT}))
+
+
+def test_a_text_that_would_be_long_or_deep_to_parse_counts_as_parsed() -> None:
+    assert is_hidden("[" + "x" * MAX_PARSED, tool({"properties": {"p": LIST}}))
+    assert is_hidden("[" * 50_000, tool({"properties": {"p": LIST}}))
+    assert not is_hidden("[" + "x" * MAX_PARSED, tool({"properties": {"p": TEXT}}))
+
+
+def test_schemas_that_combine_one_another_without_end_admit_everything() -> None:
+    deep = {f"d{at}": {"anyOf": [{"$ref": f"#/$defs/d{at + 1}"}]} for at in range(5_000)}
+    assert is_hidden("[1]", tool({"properties": {"p": {"$ref": "#/$defs/d0"}}, "$defs": deep}))

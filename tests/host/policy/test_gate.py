@@ -371,6 +371,24 @@ async def test_arguments_that_some_readers_take_for_others_are_refused_where_the
             assert permit is not None
 
 
+@pytest.mark.parametrize("size", [0, 20 * 1024], ids=["short", "long"])
+async def test_a_text_that_its_server_may_parse_is_not_judged_as_a_text(size: int) -> None:
+    """Neither rule may be decided by the text: the tool may get the list that it is the JSON of."""
+    path, text = Condition("/path", (Check("prefix", "["),)), '["/etc/x"]'
+    denied = Rule("save", when=(replace(path, checks=(Check("prefix", "/etc"),)),))
+    rules = {"allow": KindConsent(allow=(Rule("save", when=(path,)),)), "deny": KindConsent(deny=(denied,))}
+    for consent in rules.values():
+        for taken, passes_it in ({"type": "string"}, True), ({"type": ["string", "array"]}, False), ({}, False):
+            with gate({"s": spec("s", Consent(tools=consent))}) as opened:
+                offers(opened, "s", "save", inputSchema={"properties": {"path": taken}})
+                exchange = call({"path": text, "fill": "x" * size})
+                if passes_it:
+                    assert await opened.admit(exchange, "s", Kind.TOOL, "save") is not None
+                    continue
+                with pytest.raises(Forbidden, match="not allowed with these arguments"):
+                    await opened.admit(exchange, "s", Kind.TOOL, "save")
+
+
 async def test_a_rule_that_comes_meanwhile_finds_them_too() -> None:
     with gate({"s": spec("s")}) as opened:
         offers(opened, "s", "save", inputSchema=SCHEMA)
