@@ -86,7 +86,10 @@ class MrtrDriver:
                 await trio.sleep(pause * random.uniform(0.8, 1.2))
                 pause = min(2 * pause, MAX_PAUSE)
             if rounds > MAX_ROUNDS or polls > MAX_POLLS:
-                raise ProtocolViolation(self._server, f"{self._server} requests input without end")
+                why = f"{self._server} requests input without end"
+                if unanswered:  # an answer is discarded by servers that make another question in each round
+                    why += " (if its question has another text each time, 'protocol: legacy' for this server asks once)"
+                raise ProtocolViolation(self._server, why)
             answers = await self.collect_answers(unanswered)
             self._call.deadline.extend()  # each round is a sign of life
             known |= {

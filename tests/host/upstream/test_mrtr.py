@@ -41,6 +41,7 @@ PASSWORD = {"type": "object", "properties": {"password": {"type": "string"}}}
 SAMPLE: dict[str, Any] = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}}
 ROOTS: dict[str, Any] = {"method": "roots/list"}
 DONE = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
+REMEDY = "(if its question has another text each time, 'protocol: legacy' for this server asks once)"
 BARE = {"content": [{"type": "text", "text": "done"}]}
 CALL = {"name": "a__x", "arguments": {"n": 1.50}}
 
@@ -169,7 +170,7 @@ async def test_a_server_that_only_wants_to_be_asked_again_is_after_a_while(
             assert answered(request) == (brought, f"s{n}")
         server.says(request["id"], DONE if ends else {**asks("once more"), **more})
         result = await call.comes()
-        assert result == BARE if ends else "requests input without end" in result["content"][0]["text"]
+        assert result == BARE if ends else result["content"][0]["text"] == "a requests input without end"
         pauses = [after - before for before, after in pairwise(times)]
         assert pauses[0] == pytest.approx(INITIAL_PAUSE, rel=0.25)
         assert pauses[-1] == pytest.approx(MAX_PAUSE, rel=0.25)
@@ -203,7 +204,7 @@ async def test_a_server_that_goes_round_in_circles_is_stopped(autojump_clock: Mo
             asked = await client.is_asked("elicitation/create", nth)
             client.replies(asked["id"], {"action": "decline"})
         assert (await outcome.comes()) == {
-            "content": [{"type": "text", "text": "a requests input without end"}],
+            "content": [{"type": "text", "text": f"a requests input without end {REMEDY}"}],
             "isError": True,
         }
         assert (len(client.server_requests), number) == (MAX_ROUNDS, MAX_ROUNDS + 1)
