@@ -15,14 +15,18 @@ import json
 import os
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
+from host.protocol.output_schema import is_compiled
 from tests.conformance.suite import NODE_VERSION, node_package
-from tests.kit.servers.refused import WRITTEN
+from tests.kit.output_schemas import OutputSchemas
+from tests.kit.servers.refused import PROMISING, WRITTEN
 
 from .refusals import SESSION, STATELESS, expected, refused
 from .running import BARE_PYTHON, COLONNADE, ROOT, SERVERS, listening, recorder, serving, write_config
@@ -153,16 +157,20 @@ def test_every_server_asks_the_typescript_client(clients: Path, here: Setting, m
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The client of the TypeScript SDK 1.x
+# Definitions that the TypeScript clients refuse
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_definition_that_the_typescript_client_refuses_takes_no_other_away(clients: Path, tmp_path: Path) -> None:
-    """Its checks are stricter than those of the Python SDK."""
+@pytest.mark.parametrize("mode", ["1", "legacy", "auto"])
+def test_a_definition_that_the_typescript_client_refuses_takes_no_other_away(
+    clients: Path, tmp_path: Path, mode: str
+) -> None:
+    """Its checks are stricter than those of the Python SDK. It also checks results by the schemas of their tools."""
     server = {"command": [*BARE_PYTHON, str(SERVERS / "refused.py")]}
     file = write_config(tmp_path, {"bad": server, "good": recorder(tmp_path / "good.log")})
+    promising = [f"bad__{name}" for name in PROMISING]
     with serving(file, "bad", "good") as host:
-        done = run(str(clients / "lister.mjs"), host.url)
+        done = run(str(clients / "lister.mjs"), host.url, mode, *promising)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [name for name in found["tools"] if name.startswith("bad__")] == [
@@ -171,6 +179,21 @@ def test_a_definition_that_the_typescript_client_refuses_takes_no_other_away(cli
     assert "good__echo" in found["tools"]
     assert {"first", "size", "last"} <= set(found["resources"])
     assert (found["templates"], found["prompts"]) == (["last"], ["bad__first", "bad__last"])
+    assert found["called"] == promising
+
+
+def test_the_typescript_clients_compile_every_output_schema_that_passes(clients: Path, tmp_path: Path) -> None:
+    generated = OutputSchemas(2)
+    schemas = [generated.root() for _ in range(1000)]
+    schemas += [{"type": "object", "properties": {"a": {"pattern": generated.pattern()}}} for _ in range(2000)]
+    (tmp_path / "schemas.json").write_text(json.dumps(schemas))
+    done = run(str(clients / "compiler.mjs"), str(tmp_path / "schemas.json"))
+    assert done.returncode == 0, done.stderr
+    passed = [is_compiled(Raw(json.dumps(schema).encode())) for schema in schemas]
+    outcomes = [(one, json.loads(line)) for one, line in zip(passed, done.stdout.splitlines(), strict=True)]
+    assert [each for each in zip(outcomes, schemas, strict=True) if each[0][0] and each[0][1] != [None, None]] == []
+    counts = Counter((one, refused == [None, None]) for one, refused in outcomes)
+    assert min(counts[True, True], counts[False, False]) > 500, counts
 
 
 # ---------------------------------------------------------------------------------------------------------------------

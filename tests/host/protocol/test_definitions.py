@@ -450,6 +450,7 @@ def check_generated(seeds: range) -> Counter[str]:
         arguments = [generator.arguments() for _ in range(20)]
         expected = [judge(own).is_valid(each) for each in arguments] if is_schema(own) else None
         judged = {json.dumps(own)}
+        promised: set[str] = set()
         for revision in REVISIONS:
             found = shown(Kind.TOOL, raw, revision)
             if found is None:
@@ -462,6 +463,12 @@ def check_generated(seeds: range) -> Counter[str]:
             problems = [each.message for each in official(revision, Kind.TOOL).iter_errors(definition)]
             assert not problems, (seed, revision, tool, problems)
             counts["mended"] += found != raw and not official(revision, Kind.TOOL).is_valid(tool)
+            if "outputSchema" in definition and (text := json.dumps(definition["outputSchema"])) not in promised:
+                promised.add(text)
+                counts["promised"] += 1
+                client = jsonschema.validators.validator_for(definition["outputSchema"])
+                client.check_schema(definition["outputSchema"])
+                list(client(definition["outputSchema"]).iter_errors({"a": "x"}))
             schema = definition["inputSchema"]
             if revision in LEGACY:
                 assert not list(boolean_schemas(schema)), (seed, revision, tool)
@@ -494,6 +501,7 @@ def boolean_schemas(schema: Any) -> Any:
 
 def test_generated_tools_are_shown_as_their_revision_has_them_with_the_same_meaning() -> None:
     counts = check_generated(range(30))
+    assert counts["promised"] >= 2, counts
     assert min(counts[each] for each in ("unfit", "mended", "accepted", "refused")) >= 10, counts
 
 
@@ -501,4 +509,4 @@ def test_generated_tools_are_shown_as_their_revision_has_them_with_the_same_mean
 @pytest.mark.parametrize("part", range(20))
 def test_so_are_twenty_thousand(part: int) -> None:
     counts = check_generated(range(1000 * part, 1000 * (part + 1)))
-    assert min(counts[each] for each in ("unfit", "mended", "accepted", "refused")) > 100, counts
+    assert min(counts[each] for each in ("unfit", "mended", "accepted", "refused", "promised")) > 100, counts

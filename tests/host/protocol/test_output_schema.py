@@ -6,11 +6,14 @@ from __future__ import annotations
 import json
 import warnings
 from contextlib import suppress
-from typing import Any
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Any, Literal
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 from msgspec import Raw
+from pydantic import BaseModel, Field
 
 from host.protocol.definitions import adapted, misfit_of
 from host.protocol.methods import Kind
@@ -67,6 +70,40 @@ def shown(schema: dict[str, Any]) -> list[Any]:
     ],
 )
 def test_what_all_clients_compile_keeps_every_byte(schema: dict[str, Any]) -> None:
+    assert misfit_of(Kind.TOOL, tool(schema)) is None
+
+
+class Node(BaseModel):
+    kind: Literal["node"] = "node"
+    price: Decimal = Field(gt=0)
+    size: tuple[int, str] | None = None
+    seen: datetime
+    inner: list[Node] = []
+
+
+class Leaf(BaseModel):
+    kind: Literal["leaf"]
+    code: str = Field(pattern=r"^[A-Z]{2}-\d+$", examples=["AB-1"])
+    more: dict[str, Any] = {}
+
+
+class Tree(BaseModel):
+    root: Annotated[Node | Leaf, Field(discriminator="kind")]
+
+
+ZOD = """{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","properties":{"v":{"type":"string",
+"format":"email","pattern":"^(?:[A-Za-z0-9_'+\\\\-]+\\\\.)*[A-Za-z0-9_'+\\\\-]*[A-Za-z0-9_+-]@(?:[A-Za-z0-9][A-Za-z0-9\\\\-]*\\\\.)+[A-Za-z]{2,}$"},
+"pair":{"type":"array","items":[{"type":"string"},{"type":"number"}]},"next":{"$ref":"#/properties/v"}},
+"required":["v"],"additionalProperties":false}"""
+SCHEMARS = """{"$schema":"https://json-schema.org/draft/2020-12/schema","title":"Out","type":"object","properties":{
+"n":{"type":["integer","null"],"format":"uint32","minimum":0},"k":{"$ref":"#/$defs/Kind"}},"required":["k"],"$defs":{
+"Kind":{"oneOf":[{"type":"string","const":"a","description":"A"},{"type":"object","properties":{"b":{"type":"number",
+"format":"double"}},"required":["b"],"additionalProperties":false}]}}}"""
+
+
+@pytest.mark.parametrize("text", [ZOD, SCHEMARS, *(json.dumps(each.model_json_schema()) for each in (Tree, Node))])
+def test_what_libraries_write_keeps_every_byte(text: str) -> None:
+    schema = json.loads(text)
     assert misfit_of(Kind.TOOL, tool(schema)) is None
 
 

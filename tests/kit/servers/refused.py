@@ -7,6 +7,17 @@ import sys
 from typing import Any
 
 OBJECT: dict[str, Any] = {"type": "object"}
+FIRST: dict[str, Any] = {"named": {"$id": "https://example.com/result", "required": ["a"]}}
+PROMISING: dict[str, Any] = {
+    "namesake": {"$id": "https://example.com/result"},
+    "pattern": {"properties": {"a": {"pattern": "^a\\-"}}},
+    "reference": {"properties": {"a": {"$ref": "#/$defs/missing"}}},
+    "keyword": {"properties": {"a": {"type": "strng"}}},
+    "dialect": {"$schema": "http://json-schema.org/draft-04/schema#"},
+    "inner": {"properties": {"a": {"$id": "https://example.com/inner"}}},
+    "inner_namesake": {"properties": {"a": {"$id": "https://example.com/inner", "type": "string"}}},
+}
+"""Output schemas that clients cannot compile, or take for another of the same name. All results are empty objects."""
 WRITTEN: dict[str, dict[str, Any]] = {
     "none": {},
     "null": {"inputSchema": None},
@@ -16,8 +27,9 @@ WRITTEN: dict[str, dict[str, Any]] = {
     "boolean": {"inputSchema": {**OBJECT, "properties": {"a": True, "b": {"not": False}}}},
     "php": {"inputSchema": {**OBJECT, "properties": [], "required": None}, "annotations": [], "_meta": []},
     "nulls": {"inputSchema": OBJECT, "title": None, "description": None, "icons": None, "outputSchema": None},
+    **{name: {"inputSchema": OBJECT, "outputSchema": OBJECT | more} for name, more in (FIRST | PROMISING).items()},
 }
-"""Tools that have an equivalent form."""
+"""Tools that have an equivalent form, or one without an output schema that clients cannot compile."""
 LEFT_OUT: dict[str, dict[str, Any]] = {"text": {"inputSchema": {"type": "string"}}, "five": {"inputSchema": 5}}
 LISTS: dict[str, list[dict[str, Any]]] = {
     "tools": [
@@ -56,7 +68,8 @@ def answer(method: str) -> dict[str, Any]:
         }
     if method in METHODS:
         return {METHODS[method]: LISTS[METHODS[method]]}
-    return {"content": [{"type": "text", "text": "called"}]} if method == "tools/call" else {}
+    called = {"content": [{"type": "text", "text": "called"}], "structuredContent": {}}
+    return called if method == "tools/call" else {}
 
 
 def main() -> None:
