@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Any, Final
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Raw
@@ -34,6 +35,7 @@ _CACHED = 32 * 1024
 
 _COMBINED: Final = ("allOf", "anyOf", "oneOf")
 _APPLIED: Final = ("if", "then", "else", "not")
+_NAMING: Final = ("$anchor", "$dynamicAnchor", "$id", "id")
 _OF_OTHERS: Final = ("patternProperties", "additionalProperties", "unevaluatedProperties")
 """Schemas of members that are not declared by name."""
 _INNER: Final = ("properties", "items", "prefixItems", "additionalItems", "unevaluatedItems", "contains", *_OF_OTHERS)
@@ -114,11 +116,11 @@ class _Place:
                 self._declared.setdefault(name, []).append(inner)
         self._named = {path[0] for path in self._paths}
         declares = any(isinstance(schema.get("properties"), dict) for schema in self._schemas)
-        names = self._declared.keys() | self._named
+        names = self._declared.keys() | self._named | {name for schema in self._schemas for name in _required(schema)}
         self.known = KnownNames.declared(names) if declares or names else None
         """None if nothing is known of the names in an object here."""
         words = {word for schema in self._schemas for word in schema if isinstance(schema[word], dict | list)}
-        self.is_plain = not self._paths and words.isdisjoint(_INNER)
+        self.is_plain = self.known is None and not self._paths and words.isdisjoint(_INNER)
         """Whether nothing is known here, at any depth."""
         self._takes_others = not words.isdisjoint(_OF_OTHERS)
 
@@ -176,6 +178,7 @@ class _Definition:
         self._left = MAX_SCHEMAS
         self._places: dict[object, _Place] = {}
         self._parsed_types: dict[int, frozenset[str]] = {}
+        self._by_name: dict[str, Schema] | None = None
 
     def place(self, schemas: list[Schema], paths: list[_Path]) -> _Place:
         """The place of these schemas. Recursive schemas have finitely many."""
@@ -201,7 +204,7 @@ class _Definition:
                 waiting += _schemas(schema.get(word))
             for word in ("dependentSchemas", "dependencies"):
                 waiting += [inner for _, inner in _members(schema, word)]
-            for word in ("$ref", "$dynamicRef"):
+            for word in ("$ref", "$dynamicRef", "$recursiveRef"):
                 waiting += _schemas(self._referred(schema.get(word)))
         return list(found.values())
 
@@ -231,12 +234,34 @@ class _Definition:
             found &= self.parsed_types(referred)
         return found
 
+    def _named(self) -> Mapping[str, Schema]:
+        """The schemas that have names, by their anchors and ids."""
+        if self._by_name is None:
+            found: dict[str, list[Schema]] = {}
+            waiting = [self._root]
+            while waiting and self._left:
+                self._left -= 1
+                each = waiting.pop()
+                if isinstance(each, dict):
+                    for name in {name for word in _NAMING if isinstance(name := each.get(word), str)}:
+                        found.setdefault(name.removesuffix("#"), []).append(each)
+                    waiting += each.values()
+                elif isinstance(each, list):
+                    waiting += each
+            self._by_name = {name: some[0] if len(some) == 1 else {"anyOf": some} for name, some in found.items()}
+        return self._by_name
+
     def _referred(self, reference: object) -> object:
-        """The value at a reference within the definition; None for any other reference."""
-        if not isinstance(reference, str) or not reference.startswith("#"):
+        """The value at a reference within the definition, by a JSON pointer or by a name; None for any other
+        reference. Without base URIs: several schemas of one name count together, as those that `anyOf` combines."""
+        if not isinstance(reference, str):
             return None
-        found: Any = self._root
-        for token in pointer_tokens(reference[1:]):
+        base, _, fragment = reference.partition("#")
+        fragment = unquote(fragment)
+        if fragment and not fragment.startswith("/"):
+            return self._named().get(fragment)
+        found: Any = self._named().get(base) if base else self._root
+        for token in pointer_tokens(fragment):
             if isinstance(found, dict):
                 found = found.get(token)
             elif isinstance(found, list) and token.isdecimal() and int(token) < len(found):
@@ -292,6 +317,11 @@ def _schema_of(definition: bytes) -> object:
         names = [each["name"] for each in arguments if isinstance(each, dict) and isinstance(each.get("name"), str)]
         return {"properties": dict.fromkeys(names, True)}
     return found.get("inputSchema")
+
+
+def _required(schema: Schema) -> Iterator[str]:
+    found = schema.get("required")
+    return (each for each in found if isinstance(each, str)) if isinstance(found, list) else iter(())
 
 
 def _schemas(each: object) -> list[Schema]:
