@@ -208,8 +208,39 @@ _ESSENTIAL = frozenset(("arguments",))
 # A tool's schemas as all clients accept them.
 
 
+class _Schema(Struct, gc=False, rename="camel"):
+    properties: dict[str, _Schema] = {}
+    pattern_properties: dict[str, _Schema] = {}
+    dependent_schemas: dict[str, _Schema] = {}
+    dependencies: dict[str, _Schema | tuple[str, ...]] = {}
+    defs: dict[str, _Schema] = field(name="$defs", default_factory=dict)
+    definitions: dict[str, _Schema] = {}
+    items: _Schema | tuple[_Schema, ...] = ()
+    prefix_items: tuple[_Schema, ...] = ()
+    all_of: tuple[_Schema, ...] = ()
+    any_of: tuple[_Schema, ...] = ()
+    one_of: tuple[_Schema, ...] = ()
+    additional_items: _Schema | bool = True
+    unevaluated_items: _Schema | bool = True
+    additional_properties: _Schema | bool = True
+    unevaluated_properties: _Schema | bool = True
+    contains: _Schema | UnsetType = UNSET
+    property_names: _Schema | UnsetType = UNSET
+    content_schema: _Schema | UnsetType = UNSET
+    negated: _Schema | UnsetType = field(name="not", default=UNSET)
+    condition: _Schema | UnsetType = field(name="if", default=UNSET)
+    then: _Schema | UnsetType = UNSET
+    otherwise: _Schema | UnsetType = field(name="else", default=UNSET)
+
+
+class _ObjectSchema(_Schema, gc=False, kw_only=True):
+    type: Literal["object"]
+    dialect: str = field(name="$schema", default="")
+    required: tuple[str, ...] = ()
+
+
 class _PlainTool(_Tool, gc=False, kw_only=True, rename="camel"):
-    input_schema: ObjectSchema
+    input_schema: _ObjectSchema
     output_schema: ObjectSchema | UnsetType = UNSET
 
 

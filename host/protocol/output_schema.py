@@ -37,7 +37,7 @@ class Schema(Struct, gc=False, rename="camel"):
     pattern: str = ""
     ref: str = field(name="$ref", default="")
     comment: str = field(name="$comment", default="")
-    vocabulary: dict[str, bool] = field(name="$vocabulary", default_factory=dict)
+    vocabulary: dict[str, bool] | UnsetType = field(name="$vocabulary", default=UNSET)
     nullable: bool = False
     deprecated: bool = False
     read_only: bool = False
@@ -45,7 +45,7 @@ class Schema(Struct, gc=False, rename="camel"):
     unique_items: bool = False
     examples: tuple[Raw, ...] = ()
     required: tuple[str, ...] = ()
-    dependent_required: dict[str, tuple[str, ...]] = {}
+    dependent_required: dict[str, tuple[str, ...]] | UnsetType = UNSET
     content_encoding: str = ""
     content_media_type: str = ""
     minimum: float = 0
@@ -62,12 +62,12 @@ class Schema(Struct, gc=False, rename="camel"):
     min_properties: _Count = 0
     max_properties: _Count = 0
 
-    properties: dict[str, Schema] = {}
-    pattern_properties: dict[str, Schema] = {}
-    dependent_schemas: dict[str, Schema] = {}
-    dependencies: dict[str, Schema | tuple[str, ...]] = {}
-    defs: dict[str, Schema] = field(name="$defs", default_factory=dict)
-    definitions: dict[str, Schema] = {}
+    properties: dict[str, Schema] | UnsetType = UNSET
+    pattern_properties: dict[str, Schema] | UnsetType = UNSET
+    dependent_schemas: dict[str, Schema] | UnsetType = UNSET
+    dependencies: dict[str, Schema | tuple[str, ...]] | UnsetType = UNSET
+    defs: dict[str, Schema] | UnsetType = field(name="$defs", default=UNSET)
+    definitions: dict[str, Schema] | UnsetType = UNSET
     items: Schema | tuple[Schema, ...] = ()
     prefix_items: Annotated[tuple[Schema, ...], Meta(min_length=1)] | UnsetType = UNSET
     all_of: Annotated[tuple[Schema, ...], Meta(min_length=1)] | UnsetType = UNSET
