@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import shutil
@@ -28,8 +29,14 @@ ISSUER_LINK = re.compile(r"http://127\.0\.0\.1:\d+/auth\?\S+")
 
 def install_provider() -> Path:
     """The script of the authorization server, beside the packages that it needs, which npm installs once."""
-    pins = json.loads((SOURCE / "package.json").read_text())["dependencies"] | {node_package(): NODE_VERSION}
     BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / ".lock").open("w") as lock:  # the tests run in several processes
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _install_provider()
+
+
+def _install_provider() -> Path:
+    pins = json.loads((SOURCE / "package.json").read_text())["dependencies"] | {node_package(): NODE_VERSION}
     done = BUILD / ".installed"  # written last: an install that was interrupted is begun again
     wanted = json.dumps(pins)
     if not done.is_file() or done.read_text() != wanted:
