@@ -131,7 +131,7 @@ class Router:
             raise
         except UpstreamError as failure:
             if isinstance(failure, StaleApproval):
-                self._record_attempt(exchange)
+                self._record_attempt(exchange, is_stale=True)
             if method != TOOLS_CALL.name:
                 raise
             return failed_call(failure)
@@ -161,18 +161,24 @@ class Router:
             except ResourceNotFound:
                 self._record_attempt(exchange)
                 raise
-            except (ConfirmationRequired, StaleApproval) as refusal:
-                held = isinstance(refusal, StaleApproval)
-                self._record_attempt(exchange, Reason.HELD if held else Reason.UNCONFIRMED)
+            except StaleApproval:
+                self._record_attempt(exchange, is_stale=True)
+                raise
+            except ConfirmationRequired:
+                self._record_attempt(exchange, Reason.UNCONFIRMED)
                 raise
         if method == SET_LEVEL:
             self._log_levels.set_level(exchange.caller, level_of(exchange.params))
             return Answered(EMPTY_OBJECT)
         raise MethodNotFound.of_method(method)
 
-    def _record_attempt(self, exchange: Exchange, reason: Reason | None = None) -> None:
+    def _record_attempt(self, exchange: Exchange, reason: Reason | None = None, *, is_stale: bool = False) -> None:
         """Record that the entry of this exchange was asked for in vain. The same is done whether the entry is denied or
-        missing, so that the response takes the same time."""
+        missing, so that the response takes the same time.
+
+        Args:
+            is_stale: it is there, and is held or has changed. Only the former is an attempt on something hidden.
+        """
         caller = exchange.caller
         kind, name = target_of(exchange.request.method, exchange.params)
         target = self.resolver.resolve_now(caller, kind, name)
@@ -180,6 +186,8 @@ class Router:
         why = {server: self._why_hidden(target, server, caller) for server in servers}
         hiding = [server for server in servers if why[server] is not Reason.MISSING]  # a generator would stop early
         server = hiding[0] if hiding else target.server or ""
+        if is_stale and not hiding:
+            return
         attempt = Attempt(
             reason or why.get(server, Reason.MISSING),
             kind.value,

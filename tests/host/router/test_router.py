@@ -16,7 +16,7 @@ import trio.lowlevel
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Check, Condition, Consent, Eras, Isolation, KindConsent, Rule, Trust
+from config import Channel, Check, Condition, Consent, Eras, Isolation, KindConsent, Rule, Trust
 from host.attempts import Reason
 from host.downstream.sessions import Session
 from host.errors import (
@@ -198,6 +198,20 @@ async def test_an_attempt_on_something_held_is_recorded() -> None:
             await client.call("a__x")
         assert (await client.call("b__x"))["isError"]
         assert refused(world) == [(Reason.HELD, "tool", "a__x", "a"), (Reason.HELD, "tool", "b__x", "b")]
+
+
+async def test_a_call_whose_rules_change_while_a_person_is_asked_is_no_attempt_on_nothing() -> None:
+    """The person's question is recorded as void. An attempt is what is denied or held by now."""
+    asking = ScriptedServer("a", tools=["x"], consent=Consent(tools=kind(ask=["*"])))
+    async with open_world(asking) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        with world.gate.authorizer.confirmations.attach(Channel.CONSOLE):
+            call = later(nursery, client.call, "a__x")
+            await wait_all_tasks_blocked()
+            world.gate.replace({"a": replace(asking.spec, consent=Consent(tools=kind(ask=["x"])))})
+            await call.ended.wait()
+        assert "has changed meanwhile" in call.result["content"][0]["text"]
+        assert refused(world) == []
 
 
 async def test_an_attempt_on_a_denied_uri_without_a_servers_name_is_recorded_as_such() -> None:
