@@ -7,6 +7,7 @@ values are not, because servers print them rightly, such as a folder in the envi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
@@ -22,9 +23,10 @@ MIN_SECRET_LENGTH = 6
 MIN_WITHHELD_LENGTH = 16
 """Characters of a configured value that is withheld. Shorter values occur in texts that have nothing to do with it."""
 
-
 MAX_LEARNED = 16
 """Learned secrets of a server, present and former ones, that are known."""
+
+_ONE_PARAMETER = re.compile(r'[A-Za-z][\w-]*="?([^",\s=]+)"?')
 
 
 class ServerSecrets:
@@ -123,8 +125,8 @@ def learn_headers(spec: HttpServer, printed: Mapping[str, Secret]) -> None:
     """Learn the headers that the server's helper has printed for a connection; those of earlier ones stay known."""
     learned: list[Secret] = []
     for name, value in printed.items():
-        credentials = _credentials_in(value.reveal())
-        kept = (credentials,) if _is_authorization(name) and len(credentials) >= MIN_WITHHELD_LENGTH else ()
+        found = _credentials_in(value.reveal()) if _is_authorization(name) else iter(())
+        kept = tuple(text for text in found if len(text) >= MIN_WITHHELD_LENGTH)
         learned.append(Secret(value.reveal(), kept=kept))
     learn(spec, learned)
 
@@ -134,9 +136,13 @@ def learn(spec: HttpServer, secrets: Iterable[Secret]) -> None:
     spec.learned_secrets[:] = list(dict.fromkeys((*secrets, *spec.learned_secrets)))[:MAX_LEARNED]
 
 
-def _credentials_in(header: str) -> str:
-    """The credentials in the value of an authorization header: without a scheme such as `Bearer`."""
-    return header.partition(" ")[2] or header
+def _credentials_in(header: str) -> Iterator[str]:
+    """The credentials in the value of an authorization header: without a scheme such as `Bearer`, and of
+    `token="…"` also what is between the quotes."""
+    credentials = header.partition(" ")[2].strip() or header
+    yield credentials
+    if (parameter := _ONE_PARAMETER.fullmatch(credentials)) is not None:
+        yield parameter[1]
 
 
 def _learned_of(spec: ServerSpec) -> list[Secret]:
@@ -147,7 +153,9 @@ def _kept_in(spec: ServerSpec) -> Iterator[str]:
     """The configured texts that nothing may repeat."""
     if isinstance(spec, HttpServer):
         values = [spec.url, *spec.headers.values()]
-        yield from (_credentials_in(value.reveal()) for name, value in spec.headers.items() if _is_authorization(name))
+        for name, value in spec.headers.items():
+            if _is_authorization(name):
+                yield from _credentials_in(value.reveal())
     else:
         values = [*spec.command, *spec.env.values()]
     yield from (text.strip() for value in values for text in value.kept)
@@ -162,7 +170,8 @@ def _secrets(spec: ServerSpec, learned: list[Secret]) -> Iterator[str]:
     if isinstance(spec, HttpServer):
         values = [*spec.headers.values(), *learned]
         yield from spec.url.filled
-        yield from (value.reveal().partition(" ")[2] for value in values)  # without `Bearer`
+        for value in values:
+            yield from _credentials_in(value.reveal())
     else:
         values = list(spec.env.values())
         yield from (text for word in spec.command for text in word.filled if not text.startswith("/"))

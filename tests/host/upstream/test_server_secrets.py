@@ -270,6 +270,7 @@ KEY = "k" * 16
         (at_url(Secret(KEY, kept=(KEY,)), "X-Api-Key"), KEY),
         (at_url(Secret(KEY), "authorization"), KEY),
         (at_url(Secret(f"Basic {KEY}")), KEY),
+        (at_url(Secret(f"Bearer  {KEY}")), KEY),
         (at_url(Secret(f"Bearer {KEY[1:]}")), None),
         (at_url(None, "", Secret(f"https://x/{KEY}", kept=(f"{KEY}\n",))), KEY),
     ],
@@ -277,6 +278,13 @@ KEY = "k" * 16
 def test_values_of_files_and_of_authorization_are_withheld(spec: ServerSpec, withheld: str | None) -> None:
     found = ServerSecrets(spec).withheld
     assert (None if found is None else found.texts[0]) == withheld
+
+
+def test_the_value_of_the_one_parameter_of_a_header_is_withheld_too() -> None:
+    found = ServerSecrets(at_url(Secret(f'Token token="{KEY}"'))).withheld
+    assert found is not None
+    assert found.texts == (f'token="{KEY}"', KEY)
+    assert found.replaced_in_text(f"no such token: {KEY}") == f"no such token: {WITHHELD}"
 
 
 def test_a_helper_that_prints_other_headers_makes_the_former_ones_known_too() -> None:
