@@ -26,7 +26,7 @@ from host.jsonrpc.raw import DECODE_ERRORS, encode, encode_object, items, member
 from host.jsonrpc.strict import count_tokens, is_heavy
 from host.protocol.json_schema import EMPTY, object_schema, schema_of_any_value
 from host.protocol.methods import Kind
-from host.protocol.output_schema import ObjectSchema, is_compiled, needs_a_look
+from host.protocol.output_schema import ObjectSchema, is_compiled, is_sound, needs_a_look
 from host.slices import Steps, in_worker
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*+:")
@@ -60,7 +60,7 @@ def misfit_of(kind: Kind, definition: bytes, uris: Sequence[str] = ()) -> Misfit
     Args:
         uris: of a resource, all forms in which clients see its URI.
     """
-    if _is_plain(kind, definition) and not any(map(_why_no_uri, uris)):
+    if _is_plain(kind, definition, look=True) and not any(map(_why_no_uri, uris)):
         return None
     reasons: list[str | None] = []
     changes = False
@@ -80,7 +80,7 @@ def find_misfit(kind: Kind, definition: bytes, uris: Sequence[str] = ()) -> Step
     """`misfit_of`, in another process if it may take more than a few milliseconds."""
     if _is_short(definition):
         return misfit_of(kind, definition, uris)
-    if not uris and not is_heavy(definition) and _is_plain(kind, definition):
+    if not uris and not is_heavy(definition) and _is_plain(kind, definition, look=False):
         return None
     return (yield from in_worker(misfit_of, kind, definition, uris))
 
@@ -247,13 +247,19 @@ class _PlainTool(_Tool, gc=False, kw_only=True, rename="camel"):
 _plain = {kind: msgspec.json.Decoder(_PlainTool if kind is Kind.TOOL else shape) for kind, shape in _SHAPES.items()}
 
 
-def _is_plain(kind: Kind, definition: bytes) -> bool:
-    """Whether all clients accept the definition. False also for a few that they accept."""
+def _is_plain(kind: Kind, definition: bytes, *, look: bool) -> bool:
+    """Whether all clients accept the definition. False also for a few that they accept.
+
+    Args:
+        look: whether to look at patterns and references of an output schema. Without, it has to have none.
+    """
     try:
         found = _plain[kind].decode(definition)
     except DECODE_ERRORS:
         return False
-    return not (isinstance(found, _PlainTool) and found.output_schema is not UNSET and needs_a_look(definition))
+    if not (isinstance(found, _PlainTool) and found.output_schema is not UNSET and needs_a_look(definition)):
+        return True
+    return look and is_sound(members(definition)["outputSchema"])
 
 
 # Mending

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
+from host.jsonrpc.raw import DECODE_ERRORS
 from host.protocol.json_schema import SUBSCHEMA, SUBSCHEMA_LISTS, SUBSCHEMA_MAPS, without_booleans
 from host.protocol.patterns import is_portable
 
@@ -135,17 +136,27 @@ def needs_a_look(text: bytes) -> bool:
 
 
 def is_compiled(schema: Raw) -> bool:
-    """Whether all clients surely compile the schema, an object without `$id`."""
-    try:
-        _root.decode(without_booleans(schema))
-        return not needs_a_look(bytes(schema)) or _is_sound(_any.decode(schema))
-    except (ValueError, RecursionError):
+    """Whether all clients surely compile the schema, an object."""
+    if not (_has_right_types(schema) or _has_right_types(without_booleans(schema))):
         return False
+    return not needs_a_look(bytes(schema)) or is_sound(schema)
 
 
-def _is_sound(root: dict[str, Any]) -> bool:
+def _has_right_types(schema: Raw) -> bool:
+    try:
+        _root.decode(schema)
+    except DECODE_ERRORS:
+        return False
+    return True
+
+
+def is_sound(schema: Raw) -> bool:
     """Whether patterns, references and names in a schema whose keywords have the right types are those that clients
     read alike."""
+    try:
+        root: dict[str, Any] = _any.decode(schema)
+    except DECODE_ERRORS:
+        return False
     may_have_tuples = re.match(_WITH_TUPLES, root.get("$schema", "")) is not None
     refs: list[str] = []
     opened: list[tuple[Any, bool]] = [(root, True)]

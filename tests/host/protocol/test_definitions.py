@@ -222,6 +222,11 @@ def test_a_uri_is_one_that_clients_can_read(uri: str, expected: tuple[str | None
     assert misfit_of(Kind.RESOURCE, raw, (uri, f"s+{uri}")) == expected
 
 
+def promising(count: int, schema: Definition) -> Definition:
+    """A tool with so many properties in its output schema."""
+    return {**TOOL, "outputSchema": {**OBJECT, "properties": {f"p{each}": schema for each in range(count)}}}
+
+
 def nested(depth: int, text: str) -> Definition:
     """A schema with a boolean, and a text, inside so many others."""
     return {"not": nested(depth - 1, text)} if depth else {"not": True, "description": text}
@@ -234,6 +239,8 @@ def nested(depth: int, text: str) -> Definition:
         pytest.param(Kind.TOOL, properties(600, True), True, id="many schemas"),
         pytest.param(Kind.TOOL, {"name": "t", "inputSchema": nested(40, "x" * 20_000)}, True, id="a long text, deep"),
         pytest.param(Kind.RESOURCE, {"uri": f"http://{'1.' * 10_000}", "name": "r"}, True, id="a long URI"),
+        pytest.param(Kind.TOOL, promising(600, {"type": "string"}), False, id="a large promise"),
+        pytest.param(Kind.TOOL, promising(600, {"pattern": "a"}), True, id="many patterns"),
         pytest.param(Kind.TOOL, {**TOOL, "title": None}, False, id="small"),
     ],
 )
