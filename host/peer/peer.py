@@ -51,10 +51,14 @@ MAX_ERROR_DATA = 512 * 1024
 MAX_ERROR_MESSAGE = 16 * 1024
 """Characters of the message of an error; longer ones are cut."""
 MAX_INCOMING = 64
-"""Requests of the other side that are served at once. More are refused, and beyond as many unsent immediate answers
-they are dropped."""
+"""Requests of the other side that are served at once. More are refused."""
+MAX_ANSWERS = 1000
+"""Immediate answers that wait to be sent; beyond them requests are dropped. A server may ask something for each of its
+calls in one breath, and waits for every answer."""
+MAX_SENDERS = 8
+"""Immediate answers that are being sent: over HTTP each takes as long as its POST."""
 REPLY_TIMEOUT = 10.0
-"""Seconds in which the other side must take an immediate answer; the next one waits for it."""
+"""Seconds in which the other side must take an immediate answer."""
 
 T = TypeVar("T")
 
@@ -156,7 +160,9 @@ class Peer(Generic[T]):
         self._outstanding: OutstandingRequests[T] = OutstandingRequests(handler.owner_of)
         self._incoming: Incoming[trio.CancelScope] = Incoming()
         self._answers: deque[tuple[Success | Failure, Id | None]] = deque()
-        """Immediate answers to requests of the other side; the first one is being sent."""
+        """Immediate answers to requests of the other side that are not being sent yet."""
+        self._senders = 0
+        self._begin_sending = trio.Lock()
         self.ended = trio.Event()
         self.lost = LinkLost("the connection was closed")
         self.received_count = self.response_count = 0
@@ -313,7 +319,7 @@ class Peer(Generic[T]):
 
     def _on_request(self, request: Request, about: Id | None) -> None:
         params = request.params
-        if len(self._answers) >= MAX_INCOMING:
+        if len(self._answers) >= MAX_ANSWERS:
             self._handler.on_dropped("too many requests", f"{request.method:.80}", len(params or b""))
         elif request.id in self._incoming:
             # An error with this id would end the request that is being served, of which this may be a repetition.
@@ -348,19 +354,23 @@ class Peer(Generic[T]):
             self._incoming.end(id, scope)
 
     def _answer_soon(self, answer: Success | Failure, about: Id | None = None) -> None:
-        if len(self._answers) < MAX_INCOMING:
+        if len(self._answers) < MAX_ANSWERS:
             self._answers.append((answer, about))
-            if len(self._answers) == 1:
+            if self._senders < MAX_SENDERS:
+                self._senders += 1
                 self._nursery.start_soon(self._send_answers)
 
     async def _send_answers(self) -> None:
-        """Send the immediate answers, one in each pass of the event loop: answering a flood takes no more of a pass
-        than reading it does (`turns`)."""
-        while self._answers:
+        """Send immediate answers. All senders together begin one in each pass of the event loop: answering a flood
+        takes no more of a pass than reading it does (`turns`)."""
+        while True:
+            async with self._begin_sending:  # takes a pass
+                if not self._answers:
+                    break
+                answer, about = self._answers.popleft()
             with trio.move_on_after(REPLY_TIMEOUT):
-                await self._reply(*self._answers[0])
-            await trio.lowlevel.checkpoint()
-            self._answers.popleft()
+                await self._reply(answer, about)
+        self._senders -= 1
 
     async def _reply(self, answer: Success | Failure, about: Id | None) -> None:
         try:
