@@ -20,6 +20,7 @@ from msgspec import Raw
 from host.jsonrpc.messages import Notification
 from host.jsonrpc.raw import is_object, members
 from host.jsonrpc.twins import NO_NAMES, KnownNames, describe_twin
+from host.protocol.json_schema import SUBSCHEMA, SUBSCHEMA_LISTS, SUBSCHEMA_MAPS
 from host.protocol.methods import ELICITATION_COMPLETE, LOG_MESSAGE, RESOURCE_UPDATED, Kind
 
 
@@ -44,14 +45,12 @@ class Shape:
 
 def _schema(names: str) -> Shape:
     """A JSON schema with these keywords and those of subschemas, which have the same shape."""
-    schema = Shape(f"{names} {_NAMED_SUBSCHEMAS} {_SUBSCHEMAS}")
-    schema.inner = dict.fromkeys(_NAMED_SUBSCHEMAS.split(), Shape(others=schema))
-    schema.inner |= dict.fromkeys(_SUBSCHEMAS.split(), schema)
+    schema = Shape(" ".join((names, *SUBSCHEMA_MAPS, *SUBSCHEMA_LISTS, *SUBSCHEMA)))
+    schema.inner = dict.fromkeys(SUBSCHEMA_MAPS, Shape(others=schema))
+    schema.inner |= dict.fromkeys((*SUBSCHEMA_LISTS, *SUBSCHEMA), schema)
     return schema
 
 
-_NAMED_SUBSCHEMAS = "properties patternProperties $defs definitions dependentSchemas"
-_SUBSCHEMAS = "items prefixItems additionalProperties allOf anyOf oneOf not"
 # Keywords that say which argument is meant, and those whose text people read. Limits are not among them: `minlength` is
 # a common mistake, means nothing to any reader, and would cost the entry.
 _KEYWORDS = "$schema $ref type required enum enumNames const title description default x-mcp-header"
