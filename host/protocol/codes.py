@@ -54,7 +54,7 @@ def as_stateless_error(error: ColonnadeError) -> ErrorBody:
         # Over HTTP, -32601 has the status 404, which would say that Colonnade does not have the method (2026-07-28,
         # "Streamable HTTP").
         if error.code == METHOD_NOT_FOUND:
-            return ErrorBody(INTERNAL_ERROR, f"not supported by {error.server}", _wrapped(error))
+            return ErrorBody(INTERNAL_ERROR, f"not supported by {error.server}: {error.message}", _wrapped(error))
         names_capability = error.code == MissingAbility.code and _requires(error.data)
         if error.code == ResourceNotFound.code or (error.code in _ASSIGNED and not names_capability):
             return ErrorBody(INTERNAL_ERROR, error.message, _wrapped(error))

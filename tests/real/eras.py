@@ -224,7 +224,12 @@ def test_the_inspector_is_told_that_it_cannot_be_asked(clients: Path, here: Sett
     found = inspector(here.host.url, era, *call)
     said = json.dumps(found)
     assert "error" in found or found["result"]["isError"], said
-    assert "does not support elicitation" in said or "capability that the request does not declare" in said
+    causes = (
+        "does not support elicitation",
+        "capability that the request does not declare",
+        "for what this request does",
+    )
+    assert any(each in said for each in causes), said
 
 
 # ---------------------------------------------------------------------------------------------------------------------

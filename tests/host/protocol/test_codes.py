@@ -139,7 +139,7 @@ def test_codes_that_are_not_ours_to_say_become_an_internal_error(
 def test_a_server_without_a_method_does_not_take_it_from_us() -> None:
     """A client that reads -32601 would take the method itself for one that is not served."""
     found = body(refusal(-32601, "Method not found", b'"x"'))
-    assert found == (-32603, "not supported by a", b'{"upstreamCode":-32601,"upstream":"x"}')
+    assert found == (-32603, "not supported by a: Method not found", b'{"upstreamCode":-32601,"upstream":"x"}')
 
 
 @pytest.mark.parametrize(
