@@ -53,6 +53,7 @@ async def read_list(
     """
     size = repeated = repeated_pages = 0
     known, cursors = set[bytes](), set[bytes]()
+    lacks_member = False
     params: Raw | None = None
     end_cursors = (b"null",) if cursors_may_be_empty else (b"null", b'""')
     for _ in range(MAX_PAGES):
@@ -66,6 +67,10 @@ async def read_list(
             entries, rest = await run_in_worker(split_page, result, listing.member, room)
         else:
             entries, rest = split_page(result, listing.member, room)
+        if entries is None:
+            if not lacks_member:
+                report_problem(f"{listing.method} returned a page without {listing.member!r}, which counts as empty")
+            entries, lacks_member = [], True
         new = dict.fromkeys(entry for entry in entries if entry not in known)
         known.update(new)
         raw_definitions.extend(map(Raw, new))

@@ -68,8 +68,9 @@ def with_text(result: Raw, text: str) -> Raw:
     return encode_object({**found, "content": encode([*blocks, {"type": "text", "text": text}])})
 
 
-def split_page(page: Raw, member: str, max_entries: int) -> tuple[list[bytes], bytes]:
-    """The entries in the member `member` of a page, at most `max_entries`, and an object of all other members.
+def split_page(page: Raw, member: str, max_entries: int) -> tuple[list[bytes] | None, bytes]:
+    """The entries in the member `member` of a page, at most `max_entries`, and an object of all other members. None if
+    the page has no such member.
 
     Raises:
         ValueError: the page is not an object, the member is not an array, or a limit is exceeded.
@@ -77,8 +78,8 @@ def split_page(page: Raw, member: str, max_entries: int) -> tuple[list[bytes], b
     if has_more_tokens(bytes(page), MAX_PAGE_TOKENS):
         raise ValueError(f"a page has more than {MAX_PAGE_TOKENS} structural characters")
     page_members = members(page)
-    entries = items(page_members.pop(member)) if member in page_members else []
+    entries = items(page_members.pop(member)) if member in page_members else None
     rest = bytes(encode_object(page_members))
     if len(rest) > MAX_PAGE_REST:
         raise ValueError(f"a page has more than {MAX_PAGE_REST} bytes besides its entries")
-    return [bytes(each) for each in entries[:max_entries]], rest
+    return None if entries is None else [bytes(each) for each in entries[:max_entries]], rest

@@ -82,6 +82,18 @@ async def test_a_list_is_read_to_its_end_whatever_its_cursors_are_like(
     assert [problem is not None and problem in each for each in server.problems] == [True] * (problem is not None)
 
 
+async def test_a_page_without_its_entries_counts_as_empty_and_is_told_once() -> None:
+    answers = [b'{"nextCursor":"1"}', b'{"tools":[{"name":"a"}],"nextCursor":"2"}', b"{}"]
+    found, problems = list[Raw](), list[str]()
+
+    async def answer(method: str, params: Raw | None) -> Raw:
+        return Raw(answers.pop(0))
+
+    await read_list(answer, LIST_METHODS[Kind.TOOL], found, [], problems.append)
+    assert found == [Raw(b'{"name":"a"}')]
+    assert problems == ["tools/list returned a page without 'tools', which counts as empty"]
+
+
 async def test_entries_of_one_name_that_differ_are_all_passed_on() -> None:
     """The catalog leaves them out: it cannot be known which of them is meant."""
     server = Pages(lambda cursor, turn: ([{"name": "a"}, {"name": "a", "title": "A"}, {"name": "a"}], END))

@@ -78,9 +78,10 @@ def test_a_result_is_cleaned_where_that_is_wanted() -> None:
 
 def test_a_page_is_opened() -> None:
     entries, beside = split_page(raw({"tools": [{"name": "a"}, 1, "x"], "nextCursor": "2", "ttlMs": 5}), "tools", 2)
+    assert entries is not None
     assert list(map(json.loads, entries)) == [{"name": "a"}, 1]
     assert json.loads(beside) == {"nextCursor": "2", "ttlMs": 5}
-    assert split_page(raw({"nextCursor": None}), "tools", 2) == ([], b'{"nextCursor":null}')
+    assert split_page(raw({"nextCursor": None}), "tools", 2) == (None, b'{"nextCursor":null}')
 
 
 @pytest.mark.parametrize(
