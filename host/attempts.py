@@ -52,7 +52,7 @@ SENTENCES = {
     Reason.UNCONFIRMED: "it needs a person's consent",
     Reason.AMBIGUOUS: "the message can be read in two ways",
     Reason.NO_TOKEN: "no access token",
-    Reason.WRONG_TOKEN: "no token that is known",
+    Reason.WRONG_TOKEN: "an unknown token",
     Reason.HOST: "a Host that is not allowed",
     Reason.ORIGIN: "an Origin that is not allowed",
     Reason.SESSION: "the session is another caller's",

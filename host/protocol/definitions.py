@@ -111,10 +111,10 @@ def adapted(kind: Kind, definition: bytes, *, stateless: bool) -> bytes:
 
 def describe_unfit(label: str, misfit: Misfit) -> str:
     """Which clients are not shown the entry with this label, and why; for people."""
-    if misfit.handshake == misfit.stateless:
-        return f"{label} ({misfit.handshake})"
-    era = "handshake" if misfit.stateless is None else "stateless"
-    return f"{label}, for {era} clients ({misfit.handshake or misfit.stateless})"
+    why = f"({misfit.handshake or misfit.stateless}; a call by its name reaches it)"
+    if all(misfit):
+        return f"{label} {why}"
+    return f"{label}, for {'handshake' if misfit.handshake else 'stateless'} clients {why}"
 
 
 def _why_no_uri(uri: str) -> str | None:

@@ -127,6 +127,8 @@ class CatalogSync:
         not all alike."""
         self._unfit: dict[Kind, list[str]] = {}
         """Those of the definitions that are, and that clients of an era are not shown."""
+        self._unusable: dict[Kind, Sequence[str]] = {}
+        """Sentences about definitions that are not published for any other reason."""
         self._problems: dict[Kind, Sequence[str]] = {}
         """Sentences about the last reading of each list: why it failed, or what is wrong with its pages."""
         self._answered: set[Kind] = set()
@@ -134,9 +136,9 @@ class CatalogSync:
 
     @property
     def problems(self) -> list[str]:
-        """Sentences about lists that could not be read, have something wrong with their pages, or are not read at each
-        change."""
-        found = [each for kind in Kind for each in self._problems.get(kind, ())]
+        """Sentences about lists that could not be read, have something wrong with their pages or their entries, or are
+        not read at each change."""
+        found = [each for kind in Kind for some in (self._problems, self._unusable) for each in some.get(kind, ())]
         if self._is_slow and not self._is_calm(self._now()):
             found.append(slow_reading(self._budget.interval))
         return found
@@ -469,6 +471,15 @@ class CatalogSync:
             self._report_left_out(kind, "clients would refuse the whole list", unfit)
         self._unfit[kind] = unfit
 
+    def _name_unusable(self, kind: Kind, sentences: Sequence[str]) -> None:
+        """Name the definitions that are left out for all clients for another reason; in the log once, as long as they
+        stay as they are."""
+        former = self._unusable.get(kind, ())
+        self._unusable[kind] = sentences
+        for what in sentences:
+            if what not in former:
+                self._report_problem(what)
+
     def _report_left_out(self, kind: Kind, why: str, left_out: list[str]) -> None:
         if left_out:
             more = f", and {len(left_out) - MAX_NAMED} more" if len(left_out) > MAX_NAMED else ""
@@ -486,7 +497,7 @@ class CatalogSync:
         self.mark_changed((kind,))
 
     def _usable_definitions(self, listing: ListMethod, raw_definitions: list[Raw]) -> Steps[list[Definition]]:
-        problems = _Problems(self._report_problem)
+        problems = _Problems()
         unreadable: list[str] = []
         definitions: list[Definition] = []
         for raw in raw_definitions:
@@ -515,14 +526,15 @@ class CatalogSync:
                 problems.add(f"{label} is left out: {why}")
                 continue
             definitions.append(Definition(name, one_line(bytes(raw)), self._may_be_task(listing.kind, raw)))
+        if unreadable != self._unreadable.get(listing.kind):
+            self._report_left_out(listing.kind, "clients could not parse it, or not all alike", unreadable)
         self._unreadable[listing.kind] = unreadable
-        self._report_left_out(listing.kind, "clients could not parse it, or not all alike", unreadable)
         name_counts = Counter(definition.name for definition in definitions)
         for name, count in name_counts.items():
             yield None
             if count > 1:
                 problems.add(f"{count} entries are called {excerpt(name)!r}; all of them are left out")
-        problems.end()
+        self._name_unusable(listing.kind, problems.sentences)
         return [definition for definition in definitions if name_counts[definition.name] == 1]
 
     def _may_be_task(self, kind: Kind, raw: Raw) -> bool:
@@ -605,20 +617,25 @@ def _prepare(
 
 
 class _Problems:
-    """Reports problems with the entries of one list: the first MAX_NAMED one by one, then the number of the others."""
+    """Problems with the entries of one list: the first MAX_NAMED one by one, then the number of the others."""
 
-    def __init__(self, report: Callable[[str], None]) -> None:
-        self._report = report
+    def __init__(self) -> None:
+        self._named: list[str] = []
         self._count = 0
 
     def add(self, what: str) -> None:
         self._count += 1
         if self._count <= MAX_NAMED:
-            self._report(what)
+            self._named.append(what)
 
-    def end(self) -> None:
-        if self._count > MAX_NAMED:
-            self._report(f"{self._count - MAX_NAMED} more entries of the same list are left out for similar reasons")
+    @property
+    def sentences(self) -> list[str]:
+        if self._count <= MAX_NAMED:
+            return self._named
+        return [
+            *self._named,
+            f"{self._count - MAX_NAMED} more entries of the same list are left out for similar reasons",
+        ]
 
 
 def _why_unusable(kind: Kind, definition: bytes) -> Steps[str | None]:

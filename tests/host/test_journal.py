@@ -88,7 +88,7 @@ from host.journal import (
         (ConfigReloaded("line 1: no", accepted=False), "configuration kept: line 1: no"),
         (
             AttemptRefused("", Attempt(Reason.WRONG_TOKEN, "path", "/mcp", "10.0.0.7"), 3),
-            "path /mcp refused from 10.0.0.7: no token that is known, 3 times within a minute",
+            "path /mcp refused from 10.0.0.7: an unknown token, 3 times within a minute",
         ),
         (
             AttemptRefused("gh", Attempt(Reason.DENIED, "tool", "gh__x", "stdio", "", "stdio (Ada)", "gh")),

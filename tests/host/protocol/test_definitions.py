@@ -190,7 +190,7 @@ def test_the_rest_of_a_mended_definition_keeps_its_bytes() -> None:
 def test_a_definition_that_has_no_such_form_is_unfit(kind: Kind, definition: Definition, reason: str) -> None:
     raw = json.dumps(definition).encode()
     assert misfit_of(kind, raw) == Misfit(reason, reason)
-    assert describe_unfit("it", Misfit(reason, reason)) == f"it ({reason})"
+    assert describe_unfit("it", Misfit(reason, reason)) == f"it ({reason}; a call by its name reaches it)"
     for stateless in (True, False):
         with pytest.raises(Unfit, match=reason):
             adapted(kind, raw, stateless=stateless)
@@ -201,8 +201,12 @@ def test_a_definition_may_be_unfit_for_one_era() -> None:
     reason = "its inputSchema: the property 'a' has no schema"
     assert misfit_of(Kind.TOOL, raw) == Misfit(reason, None)
     assert shown(Kind.TOOL, raw, "2026-07-28") == raw
-    assert describe_unfit("it", Misfit(reason, None)) == f"it, for handshake clients ({reason})"
-    assert describe_unfit("it", Misfit(None, "x")) == "it, for stateless clients (x)"
+    assert (
+        describe_unfit("it", Misfit(reason, None))
+        == f"it, for handshake clients ({reason}; a call by its name reaches it)"
+    )
+    assert describe_unfit("it", Misfit(None, "x")) == "it, for stateless clients (x; a call by its name reaches it)"
+    assert describe_unfit("it", Misfit("x", "y")) == "it (x; a call by its name reaches it)"
 
 
 @pytest.mark.parametrize(

@@ -298,6 +298,24 @@ async def test_a_definition_with_members_that_readers_take_for_one_another_is_le
         assert "the tool 'long' (some readers" in said
 
 
+async def test_a_definition_that_is_left_out_is_named_once_and_shown_as_long_as_it_stays() -> None:
+    server = ScriptedServer("s", tools=["a", {"description": "x"}, tool("b", title=1), tool("b", title=2)])
+    async with open_world(server) as world:
+        await world.settled()
+        named = [
+            'a tool without a name is left out: {"description": "x"}',
+            "2 entries are called 'b'; all of them are left out",
+        ]
+        lister = world.upstreams.by_id["s"]._catalog_sync
+        assert lister is not None
+        world.gate.policies.begin_epoch()  # so that the same list is published again
+        await lister.read(Kind.TOOL)
+        assert complaints(world) == world.upstreams.by_id["s"].list_problems == named
+        server.lists["tools"] = [tool("a")]
+        await lister.read(Kind.TOOL)
+        assert world.upstreams.by_id["s"].list_problems == []
+
+
 @pytest.mark.parametrize("revision", ["2025-11-25", LATEST.name])
 async def test_a_definition_that_clients_of_an_era_refuse_is_named_and_pinned_as_it_is(revision: str) -> None:
     odd = [
@@ -310,10 +328,11 @@ async def test_a_definition_that_clients_of_an_era_refuse_is_named_and_pinned_as
         await world.settled()
         assert complaints(world) == [
             "left out because clients would refuse the whole list: the tool 'text' (its inputSchema: it accepts no "
-            "object), the tool 'five', for handshake clients (its inputSchema: the property 'a' has no schema)"
+            "object; a call by its name reaches it), the tool 'five', for handshake clients (its inputSchema: the "
+            "property 'a' has no schema; a call by its name reaches it)"
         ]
         text, five = world.upstreams.by_id["s"].left_out
-        assert text == "the tool 'text' (its inputSchema: it accepts no object)"
+        assert text.startswith("the tool 'text' (its inputSchema: it accepts no object; ")
         assert five.startswith("the tool 'five', for handshake clients (")
         offered = world.gate.definitions.offered_definition(
             "s", Kind.TOOL, "missing", stateless=revision == LATEST.name
