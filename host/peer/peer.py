@@ -115,7 +115,7 @@ class Handler(Protocol[T]):
     def on_request(self, peer: Peer[T], request: Request, in_flight: InFlight[T]) -> Work | Raw | ErrorBody:
         """Take a request of the other side, and return its result or error, or the function that computes the result;
         it raises PeerError to refuse. Present state must be read here: further messages may have arrived when the
-        function runs. Immediate answers are sent one after the other, and cost no task."""
+        function runs. A few tasks send all immediate answers."""
 
     def refuses(self, method: str) -> ErrorBody | None:
         """The error for requests of this method if they are refused whatever their params are; long ones are then not

@@ -508,8 +508,7 @@ class ServerMessages:
 
         Args:
             ignore_internal: do not count requests of Colonnade's own. Their log messages have no client's data; a
-            server
-                request that belongs to one must be refused.
+                server request that belongs to one must be refused.
         """
         if in_flight.exact:
             return [upstream_call for upstream_call in in_flight.subjects if not upstream_call.is_internal]
