@@ -54,6 +54,8 @@ MIN_PAUSE = 0.05
 """Seconds between an announcement and the reading, in which more may come."""
 SLOW_AFTER = 2.0
 """Seconds that a changed list may wait for its reading until that is told."""
+SLOW_READING = 5.0
+"""Seconds since a reading began after which clients that ask for a list do not wait for it."""
 READ_SHARE = 4.0
 """After a reading of old lists, the next one waits so many times as long as the reading took."""
 MAX_AGE = 5.0
@@ -190,7 +192,10 @@ class CatalogSync:
 
     async def wait_for_changes(self, kinds: Iterable[Kind], at_most: float) -> None:
         """Wait for readings of these lists that are in progress, or begin within `at_most` seconds because a change was
-        announced. Makes none begin sooner."""
+        announced. Makes none begin sooner. Does not wait while readings take longer than SLOW_READING: a server that
+        does not answer would delay each list of each client."""
+        if self._reads_started != self._reads_finished and self._now() > self._began + SLOW_READING:
+            return
         for kind in kinds:
             now = self._now()
             is_due = kind in self._marked and self._reading_due_at(now) <= now + at_most

@@ -1222,7 +1222,7 @@ async def test_one_reading_answers_all_clients_that_ask_for_a_changed_list(autoj
 async def test_who_asks_for_a_changed_list_of_a_server_that_hangs_gets_the_former_one(
     autojump_clock: MockClock,
 ) -> None:
-    """After a second; the lists of other servers are new."""
+    """After a second, and at once when that goes on; the lists of other servers are new."""
 
     async def hang(params: dict[str, Any]) -> object:
         await trio.sleep_forever()
@@ -1238,6 +1238,11 @@ async def test_who_asks_for_a_changed_list_of_a_server_that_hangs_gets_the_forme
         began = trio.current_time()
         assert await client.names() == ["a__x", "b__z"]
         assert trio.current_time() - began == REREAD_WAIT
+        await trio.sleep(catalog_sync.SLOW_READING)
+        await stuck.notifies(CHANGED)
+        began = trio.current_time()
+        assert await client.names() == ["a__x", "b__z"]
+        assert trio.current_time() == began
 
 
 async def test_a_call_of_a_tool_that_was_just_announced_waits_for_its_list(autojump_clock: MockClock) -> None:
