@@ -188,17 +188,18 @@ async def test_a_definition_keeps_its_bytes_but_for_its_name_and_its_page() -> N
     """Schemas are nobody's to tidy (rules 4, 56)."""
     odd = READABLE.replace(b"1E400", b"1E40")  # in a definition, numbers are such as every reader can hold
     schema = b'{"$schema":"x","type":"object","properties":{"b":%s,"a":{"x-mcp-header":"A"}},"$defs":{}}' % odd
+    promise = b'{"type":"object","$schema":"https://json-schema.org/draft/2020-12/schema","default":%s}' % odd
     whole = b'{"inputSchema":%s,"name":"%s","outputSchema":%s,"annotations":{"title":"T"},"icons":[],"_meta":{%s}}'
     page = b'"ui":{"resourceUri":"%s","v":1.50},"ui/resourceUri":"%s"'
 
     async def answer(params: dict[str, Any]) -> object:
-        return Raw(b'{"tools":[%s]}' % (whole % (schema, b"x", schema, page % ((b"ui://p",) * 2))))
+        return Raw(b'{"tools":[%s]}' % (whole % (schema, b"x", promise, page % ((b"ui://p",) * 2))))
 
     async with open_world(ScriptedServer("a", tools=["unused"], answers={"tools/list": answer})) as world:
         client = await world.client()
         answered = await client.answer(Request(1, "tools/list"))
         assert isinstance(answered, Success)
-        expected = whole % (schema, b"a__x", schema, page % ((b"ui://a+p",) * 2))
+        expected = whole % (schema, b"a__x", promise, page % ((b"ui://a+p",) * 2))
         assert bytes(answered.result) == b'{"tools":[%s]}' % expected
 
 
