@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from pathlib import Path
 
-from config.read import MAX_JSON_BYTES
+from config.read import MAX_JSON_BYTES, open_regular
 
 MISSING = ""
 UNREADABLE = "unreadable"
@@ -18,12 +17,9 @@ def file_state(path: Path) -> str:
     """A digest (SHA-256, in hexadecimal) of the content of a file, or of the names in a folder; MISSING; or UNREADABLE
     for all else."""
     try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
+        if path.is_dir():
             return hashlib.sha256(repr(sorted(os.listdir(path))).encode()).hexdigest()
-        if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
-            return UNREADABLE
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return hashlib.sha256(file.read(MAX_JSON_BYTES + 1)).hexdigest()
     except (FileNotFoundError, NotADirectoryError):
         return MISSING

@@ -54,7 +54,7 @@ def test_a_file_that_must_not_be_read_is_not_missing(tmp_path: Path, monkeypatch
         raise PermissionError
 
     (tmp_path / "a").touch()
-    monkeypatch.setattr(Path, "open", refuses)
+    monkeypatch.setattr(os, "open", refuses)
     assert file_state(tmp_path / "a") == UNREADABLE
 
 
