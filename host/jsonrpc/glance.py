@@ -65,13 +65,14 @@ class LongMessage(Struct, frozen=True):
 
 def read_unless_long(data: bytes, batches: bool) -> list[Message | Malformed | LongMessage]:
     """Read one line, body or event of a server as `read_each` does, but of a long message only the envelope. Long text
-    that is no message is not searched for the id of a request that it may answer."""
-    if len(data) <= LONG or (batches and _ARRAY.match(data) is not None):
+    that is no message, or that begins with more space than its first _END bytes, is not searched for the id of a
+    request that it may answer."""
+    if len(data) <= LONG or (batches and _ARRAY.match(data, 0, _END) is not None):
         return [*read_each(data, batches)]
     envelope = glance(data)
     if envelope is not None:
         return [LongMessage(data, envelope)]
-    if _OPENING.match(data) is None:
+    if _OPENING.match(data, 0, _END) is None:
         return [Malformed(PARSE_ERROR, "not a JSON object")]
     return [read_unless_slow(data) or Malformed(PARSE_ERROR, "not JSON")]
 

@@ -119,3 +119,14 @@ def test_what_was_left_unread_is_read_as_ever_and_its_failure_has_its_id(end: by
 def test_a_glance_costs_the_same_however_long_the_message_is() -> None:
     texts = [b'{"jsonrpc":"2.0","method":"n","params":[1' + b",1" * (size // 2) + b"]}" for size in (LONG, 50 * LONG)]
     assert least_cost(lambda: glance(texts[1])) < 5 * least_cost(lambda: glance(texts[0]))
+
+
+@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.parametrize("end", [b"", b"[]", b"{}"])
+def test_so_does_text_that_is_mostly_space(end: bytes, batches: bool) -> None:
+    shorter, longer = (b" " * size + end for size in (LONG, 50 * LONG))
+    (refused,) = read_unless_long(longer, batches)
+    assert isinstance(refused, Malformed)
+    assert least_cost(lambda: read_unless_long(longer, batches)) < 5 * least_cost(
+        lambda: read_unless_long(shorter + b" ", batches)
+    )
