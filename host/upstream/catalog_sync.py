@@ -412,7 +412,7 @@ class CatalogSync:
             if self._client.peer.ended.is_set():  # otherwise, over HTTP, a single exchange broke
                 return False
             failure = f"{listing.method} failed: {lost}"
-        self._problems[kind] = problems
+        self._problems[kind] = problems = list(map(self._client.redact, problems))
         for what in problems:
             if what not in former:  # a list may be read every few seconds
                 self._report_problem(what)
@@ -488,7 +488,7 @@ class CatalogSync:
     def _report_left_out(self, kind: Kind, why: str, left_out: list[str]) -> None:
         if left_out:
             more = f", and {len(left_out) - MAX_NAMED} more" if len(left_out) > MAX_NAMED else ""
-            text = f"left out because {why}: {', '.join(left_out[:MAX_NAMED])}{more}"
+            text = self._client.redact(f"left out because {why}: {', '.join(left_out[:MAX_NAMED])}{more}")
             self._journal.note(EntryOmitted(self._server, text, f"{why} {kind.value}"))
 
     def _on_displaced(self, kind: Kind) -> None:
@@ -550,6 +550,7 @@ class CatalogSync:
 
     def _report_problem(self, what: str, of: Kind | None = None) -> None:
         """Log a problem. With `of`, it is one of this whole list, and shown until the next reading."""
+        what = self._client.redact(what)
         if of is not None:
             self._problems[of] = [*self._problems.get(of, ()), what]
         self._journal.note(EntryOmitted(self._server, what))

@@ -167,6 +167,10 @@ class Client:
             self._heard_lists = heard
             self._lists.on_hearing_changed()
 
+    def redact(self, text: str) -> str:
+        """A text about the server without its secrets."""
+        return self._server_messages.redact(text)
+
     async def wait_idle(self) -> None:
         """Wait until no call is in flight."""
         while self._call_count:
@@ -477,7 +481,7 @@ class Client:
         self._doubt_era(problem)
         error = as_upstream_error(self.server, problem, method)
         if not isinstance(problem, PeerError):  # which came as a message, where only some secrets are withheld
-            error.message = self._server_messages.redact(error.message)
+            error.message = self.redact(error.message)
         error.message = self._gate.policies.sanitize_text(self.server, error.message)
         error.data = None if error.data is None else self._prepare_error_data(error.data)
         if upstream_call.lacked and isinstance(error, ServerErrorResponse):

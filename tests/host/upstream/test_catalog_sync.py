@@ -13,7 +13,7 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Channel, Config, Consent, Eras, KindConsent, Listen, Rule, Trust
+from config import Channel, Config, Consent, Eras, KindConsent, Listen, Rule, Secret, Trust
 from host.admin.state import HostAdmin
 from host.audit.read import records
 from host.audit.records import files
@@ -488,6 +488,24 @@ async def test_where_one_of_several_lists_fails_the_others_are_shown_and_it_is_n
         await trio.sleep(60)
         assert (names(world), upstream.list_problems) == (["x"], [])
         assert server.connections == 1
+
+
+async def test_what_is_said_of_lists_repeats_no_value_that_the_server_was_given(autojump_clock: MockClock) -> None:
+    """Values of the environment pass in messages, and in no line for people."""
+
+    async def list_prompts(params: dict[str, Any]) -> object:
+        return {"prompts": [{"name": "p"}, {"name": "no database", "Name": "x"}]}
+
+    server = refusing(prompts=["p"])
+    server.answers["prompts/list"] = list_prompts
+    server.spec = replace(server.spec, env={"DATABASE": Secret("no database")})
+    async with open_world(server) as world:
+        await world.settled()
+        assert world.upstreams.by_id["a"].list_problems == ["tools/list failed: ***"]
+        told = complaints(world)
+        assert "tools/list failed: ***" in told
+        assert any("left out" in line and "***" in line for line in told)
+        assert not any("no database" in line for line in told)
 
 
 async def test_a_missing_list_beside_one_that_fails_is_not_taken_for_an_answer(autojump_clock: MockClock) -> None:
