@@ -158,8 +158,10 @@ class CatalogSync:
         """
         declared = [kind for kind in Kind if self._negotiated.has_capability(kind)]
         is_known = any(self._catalog.listed(self._server, kind, stateless=self._stateless) for kind in declared)
-        if self._failed and not self._answered and not is_known:
-            raise NothingListed(f"its lists cannot be read: {'; '.join(self.problems)}")
+        is_waiting = bool(self._marked)  # for the budget: see `read_all`
+        if declared and not self._answered and not is_known and not is_waiting:
+            why = "; ".join(self.problems) or "it has no method for any of them"
+            raise NothingListed(f"its lists cannot be read: {why}")
 
     def mark_changed(self, kinds: Iterable[Kind]) -> None:
         """Mark lists that may have changed, so that they are read again soon."""

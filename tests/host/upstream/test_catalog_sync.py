@@ -521,6 +521,16 @@ async def test_a_missing_list_beside_one_that_fails_is_not_taken_for_an_answer(a
         assert isinstance(world.upstreams.by_id["a"].state, Failed)
 
 
+async def test_a_server_that_has_no_method_for_any_list_that_it_declares_has_failed() -> None:
+    async def refuse(params: dict[str, Any]) -> object:
+        raise PeerError(ErrorBody(-32601, "Method not found"))
+
+    async with open_world(ScriptedServer("a", tools=["x"], answers={"tools/list": refuse})) as world:
+        await world.settled()
+        state = describe_state(world.upstreams.by_id["a"].state)
+        assert "its lists cannot be read: it has no method for any of them" in state
+
+
 @pytest.mark.parametrize("at_first", [True, False])
 async def test_a_page_that_fails_takes_none_away_that_was_read_or_listed_before(
     at_first: bool, autojump_clock: MockClock
