@@ -473,7 +473,8 @@ class CatalogSync:
         for entry in self._catalog.unfit(self._server, kind, stateless=self._stateless):
             yield None
             if entry.misfit is not None:
-                unfit.append(describe_unfit(f"the {kind.value} {excerpt(entry.inward)!r}", entry.misfit))
+                label = f"the {kind.value} {excerpt(entry.inward)!r}"
+                unfit.append(self._client.redact(describe_unfit(label, entry.misfit)))
         if unfit != self._unfit.get(kind):  # a list is published again when the policy changes
             self._report_left_out(kind, "clients would refuse the whole list", unfit)
         self._unfit[kind] = unfit
@@ -490,7 +491,7 @@ class CatalogSync:
     def _report_left_out(self, kind: Kind, why: str, left_out: list[str]) -> None:
         if left_out:
             more = f", and {len(left_out) - MAX_NAMED} more" if len(left_out) > MAX_NAMED else ""
-            text = self._client.redact(f"left out because {why}: {', '.join(left_out[:MAX_NAMED])}{more}")
+            text = f"left out because {why}: {', '.join(left_out[:MAX_NAMED])}{more}"
             self._journal.note(EntryOmitted(self._server, text, f"{why} {kind.value}"))
 
     def _on_displaced(self, kind: Kind) -> None:
@@ -521,7 +522,7 @@ class CatalogSync:
             if name is not None:
                 label = f"the {listing.kind.value} {excerpt(name)!r}"
             if problem is not None:
-                unreadable.append(f"{label} ({problem})")
+                unreadable.append(self._client.redact(f"{label} ({problem})"))
                 continue
             if not name:
                 problems.add(f"{label} is left out: it has no name")

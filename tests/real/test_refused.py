@@ -53,8 +53,8 @@ def test_what_no_client_accepts_is_named_in_the_log_and_by_list(here: Setting) -
     for told in (listed.stdout, here.host.errors):
         for name in LEFT_OUT:
             assert f"the tool '{name}' (its inputSchema: " in told
-        assert "the resource 'memo:nameless' (it has no name)" in told
-        assert "the resource 'memo' (its URI has no scheme)" in told
-        assert "the template 'memo:{a}' (it has no name)" in told
-        assert "the prompt 'nameless' (its arguments: it has no name)" in told
+        assert "the resource 'memo:nameless' (it has no name; " in told
+        assert "the resource 'memo' (its URI has no scheme; " in told
+        assert "the template 'memo:{a}' (it has no name; " in told
+        assert "the prompt 'nameless' (its arguments: it has no name; " in told
         assert not any(f"'{name}'" in told for name in WRITTEN)

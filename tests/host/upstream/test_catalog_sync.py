@@ -494,7 +494,8 @@ async def test_what_is_said_of_lists_repeats_no_value_that_the_server_was_given(
     """Values of the environment pass in messages, and in no line for people."""
 
     async def list_prompts(params: dict[str, Any]) -> object:
-        return {"prompts": [{"name": "p"}, {"name": "no database", "Name": "x"}]}
+        unfit = {"name": "no database 2", "arguments": 5}
+        return {"prompts": [{"name": "p"}, {"name": "no database", "Name": "x"}, unfit]}
 
     server = refusing(prompts=["p"])
     server.answers["prompts/list"] = list_prompts
@@ -504,7 +505,10 @@ async def test_what_is_said_of_lists_repeats_no_value_that_the_server_was_given(
         assert world.upstreams.by_id["a"].list_problems == ["tools/list failed: ***"]
         told = complaints(world)
         assert "tools/list failed: ***" in told
-        assert any("left out" in line and "***" in line for line in told)
+        left_out = world.upstreams.by_id["a"].left_out
+        assert len(left_out) == 2
+        assert all("'***" in line for line in left_out)
+        assert sum("left out" in line and "***" in line for line in told) == 2
         assert not any("no database" in line for line in told)
 
 
