@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import trio
@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from host.exchange import Caller, ClientHandle, Exchange, NoClient
 from host.jsonrpc.messages import Request
 from host.peer.outstanding import CANCEL_SEND_GRACE
+from host.protocol.server_requests import ServerRequestRejected
 
 MAX_CALL_SECONDS = 600.0
 """Seconds after which a call ends even if it reports progress. Time in which a server request waits for its client does
@@ -115,8 +116,8 @@ class UpstreamCall(Struct, eq=False):
     deadline: CallDeadline
     server_requests: set[PendingServerRequest] = field(default_factory=set)
     """If there are any, `close` must be called at the end."""
-    lacked: tuple[str, ...] = ()
-    """Capabilities that its request does not declare, for which server requests were refused."""
+    lacked: list[ServerRequestRejected] = field(default_factory=list)
+    """The refusals of server requests that need capabilities which its request does not declare, one for each."""
     has_begun: bool = False
     """The server has answered a request of it, so it must not be sent again as a whole."""
     listens: bool = False
@@ -127,9 +128,10 @@ class UpstreamCall(Struct, eq=False):
         """Whether it is a request of Colonnade's own, for no client in particular."""
         return self.exchange.caller is _INTERNAL_CALLER
 
-    def note_lacked(self, capabilities: Iterable[str]) -> None:
-        """Note capabilities that its request does not declare."""
-        self.lacked += tuple(each for each in capabilities if each not in self.lacked)
+    def note_lacked(self, refusal: ServerRequestRejected) -> None:
+        """Note that a server request was refused because its request does not declare a capability."""
+        if all(each.missing_capability != refusal.missing_capability for each in self.lacked):
+            self.lacked.append(refusal)
 
     def end(self) -> None:
         """Withdraw the server requests that belong to no other call."""

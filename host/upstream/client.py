@@ -16,6 +16,7 @@ from host.errors import (
     HeaderMismatch,
     Interrupted,
     LoginLost,
+    MissingAbility,
     ProtocolViolation,
     ServerErrorResponse,
     SessionLost,
@@ -50,7 +51,12 @@ from host.protocol.methods import PROGRESS, TOOLS_CALL, Kind, with_target
 from host.protocol.mrtr import RETRIABLE_METHODS, with_retry
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.param_headers import headers_for
-from host.protocol.server_requests import URL_REQUIRED, adapt_url_elicitations
+from host.protocol.server_requests import (
+    URL_REQUIRED,
+    ServerRequestRejected,
+    adapt_url_elicitations,
+    capability_names,
+)
 from host.protocol.stateless import (
     CACHEABLE,
     COMPLETE,
@@ -239,6 +245,7 @@ class Client:
             SessionLost: the server did not process the call, because it does not know the session.
             LoginLost: the server did not execute the call, because the login is over. The connection has ended.
             ServerErrorResponse, ProtocolViolation, TimedOut, Unavailable: the call failed; see host/errors.py.
+            MissingAbility: the server passes on as its own error that this stateless caller lacks a capability.
             InvalidParams: the progress token or `_meta` is of the wrong type.
             StaleApproval, AuditUnavailable: the call may not be sent any more; see `CallPermit.dispatch`.
         """
@@ -485,6 +492,9 @@ class Client:
         error.message = self._gate.policies.sanitize_text(self.server, error.message)
         error.data = None if error.data is None else self._prepare_error_data(error.data)
         if upstream_call.lacked and isinstance(error, ServerErrorResponse):
+            for refusal in upstream_call.lacked:
+                if error.code == refusal.code and refusal.why in error.message:  # the server passes it on as its own
+                    return _missing_ability(self.server, refusal)
             error.message = f"{error.message} ({self._what_it_lacked(upstream_call)})"
         if error.code == URL_REQUIRED:
             caller = upstream_call.exchange.caller
@@ -498,7 +508,8 @@ class Client:
     def _what_it_lacked(self, upstream_call: UpstreamCall) -> str:
         """A sentence that is added to a failure of the server. It never replaces one: a server may ask for more than
         it needs, and fail for another reason."""
-        return f"{self.server} asked for what this request does not declare: {', '.join(upstream_call.lacked)}"
+        names = [name for each in upstream_call.lacked for name in capability_names(each.missing_capability or {})]
+        return f"{self.server} asked for what this request does not declare: {', '.join(names)}"
 
     def _prepare_error_data(self, data: Raw) -> Raw | None:
         """The data of an error for the client; None if they are unreadable or too large to be sanitized here."""
@@ -565,6 +576,16 @@ def _suggests_era_change(problem: PeerError | BrokenAnswer | LinkLost, *, statel
     return isinstance(problem, HttpRefused) or (
         isinstance(problem, LinkLost) and (problem.answered or problem.nothing_begun)
     )
+
+
+def _missing_ability(server: str, refusal: ServerRequestRejected) -> MissingAbility:
+    """The error for a stateless caller, which can repeat the request with the capability (2026-07-28, "Error
+    Codes")."""
+    missing = refusal.missing_capability or {}
+    text = (
+        f"{server} needs a client capability that the request does not declare: {', '.join(capability_names(missing))}"
+    )
+    return MissingAbility(text, data=encode({"requiredCapabilities": missing}))
 
 
 def _is_error(result: Raw) -> bool:

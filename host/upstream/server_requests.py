@@ -61,7 +61,6 @@ from host.protocol.server_requests import (
     ServerRequest,
     ServerRequestRejected,
     adapt,
-    capability_names,
     completed_elicitation_id,
     elicitation_complete,
     elicitation_id,
@@ -409,7 +408,7 @@ class ServerMessages:
             raise ServerRequestRejected(INVALID_PARAMS, problem.message) from None
         except ServerRequestRejected as refusal:
             if calls and caller.abilities.retries and refusal.missing_capability is not None:
-                calls[-1].note_lacked(capability_names(refusal.missing_capability))
+                calls[-1].note_lacked(refusal)
             raise
         if server_request is ServerRequest.URL:
             adapted = with_elicitation_id(adapted, self.elicitations.make_client_id(caller, elicitation_id(adapted)))

@@ -676,6 +676,21 @@ async def test_nothing_is_asked_that_the_request_does_not_declare(
         nursery.cancel_scope.cancel()
 
 
+async def test_a_server_that_passes_the_refusal_on_fails_for_want_of_a_capability(autojump_clock: MockClock) -> None:
+    """Nothing of the server's own is replaced: the error is the one that it got (rule 74)."""
+    server = ScriptedServer("a", tools=["x"])
+    async with open_http_app(server) as (_, connection):
+        call = connection.start("tools/call", CALL, capabilities={})
+        asked = await server.hears("tools/call")
+        with pytest.raises(Refusal) as refused:
+            await server.asks("sampling/createMessage", SAMPLE)
+        server.refuses(asked["id"], refused.value.code, f"it failed: {refused.value.message}")
+        with pytest.raises(Refusal) as failed:
+            await ends(call)
+        assert (call.status, failed.value.code) == (400, -32021)
+        assert failed.value.data == {"requiredCapabilities": {"sampling": {}}}
+
+
 @pytest.mark.parametrize("failed", [False, True])
 async def test_roots_that_the_request_does_not_declare_are_none_and_its_failure_is_its_own(
     failed: bool, autojump_clock: MockClock
