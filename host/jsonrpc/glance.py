@@ -8,6 +8,7 @@ such a request is dropped as a notification, and such a response counts as one t
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -38,8 +39,9 @@ _ARRAY = re.compile(rb"%b\[" % _SPACE)
 _BEFORE = re.compile(rb"%b%b,%b" % (_PAIR, _SPACE, _SPACE))
 _LONG_MEMBER = re.compile(rb'"(params|result|error)"%b:' % _SPACE)
 _AFTER = re.compile(rb",%b%b" % (_SPACE, _PAIR))
-# In valid JSON this cannot begin inside a string: its first quote would end the string, before a name.
-_CLOSING = re.compile(rb"(?:%b%b)++\}%b\Z" % (_AFTER.pattern.replace(b"(", b"(?:"), _SPACE, _SPACE))
+# In valid JSON this cannot begin inside a string: its first quote would end the string, before a name. The bracket ends
+# the long member: otherwise a short one that is not understood, such as an id with an escape, would be overlooked.
+_CLOSING = re.compile(rb"[\]}]%b(?:%b%b)++\}%b\Z" % (_SPACE, _AFTER.pattern.replace(b"(", b"(?:"), _SPACE, _SPACE))
 _NOTHING_AFTER = re.compile(rb"[\]}]%b\}%b\Z" % (_SPACE, _SPACE))
 
 
@@ -63,12 +65,12 @@ class LongMessage(Struct, frozen=True):
         return message
 
 
-def read_unless_long(data: bytes, batches: bool) -> list[Message | Malformed | LongMessage]:
+def read_unless_long(data: bytes, batches: bool) -> Sequence[Message | Malformed | LongMessage]:
     """Read one line, body or event of a server as `read_each` does, but of a long message only the envelope. Long text
     that is no message, or that begins with more space than its first _END bytes, is not searched for the id of a
     request that it may answer."""
     if len(data) <= LONG or (batches and _ARRAY.match(data, 0, _END) is not None):
-        return [*read_each(data, batches)]
+        return read_each(data, batches)
     envelope = glance(data)
     if envelope is not None:
         return [LongMessage(data, envelope)]

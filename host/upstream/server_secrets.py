@@ -45,6 +45,8 @@ class ServerSecrets:
     ) -> None:
         self._spec = spec
         self._learned = learned or partial(_learned_of, spec)
+        self._learns = learned is not None or isinstance(spec, HttpServer)
+        """Whether more can be learned: this is asked for each message."""
         self._on_withheld = on_withheld
         self._configured = [text for text in _kept_in(spec) if len(text) >= MIN_WITHHELD_LENGTH]
         self._known: list[Secret] | None = None
@@ -81,7 +83,9 @@ class ServerSecrets:
 
     @property
     def knows_any(self) -> bool:
-        return self.withheld is not None
+        if self._learns:
+            self._follow()
+        return bool(self._withheld.texts)
 
     def clean_text(self, text: str, where: str) -> str:
         withheld = self.withheld

@@ -6,7 +6,7 @@ grandchild may hold the pipe open for ever.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from math import inf
 
 import trio
@@ -116,11 +116,12 @@ class StdioLink:
                 while data := await self._output.receive_some(CHUNK):
                     turn.begin()
                     for line in lines.feed(bytes(data)):
-                        for received in self._messages_in(line):
+                        messages = self._messages_in(line)
+                        for received in messages[:-1]:
                             deliver(received)
                             await turn.yield_if_over()  # also between those of a batch
-                        if line is None:
-                            await turn.yield_if_over()
+                        if messages:
+                            deliver(messages[-1])
                         if lines.discarding is not discarding:
                             discarding = lines.discarding
                             discard_timeout.deadline = (
@@ -143,18 +144,21 @@ class StdioLink:
             for received in self._messages_in(last):
                 deliver(received)
 
-    def _messages_in(self, line: bytes | Malformed | None) -> Iterator[ReceivedMessage]:
+    def _messages_in(self, line: bytes | Malformed | None) -> list[ReceivedMessage]:
         """The messages of a line; none of a step of work (None)."""
+        if line is None:
+            return []
         if isinstance(line, Malformed):
-            yield ReceivedMessage(line, size=line.size)
-        elif line is not None:
-            for message in read_unless_long(line, self._batches):
-                if not isinstance(message, Malformed):
-                    yield ReceivedMessage(message)
-                    continue
-                if message.id is None:
-                    self._on_text(line)
-                yield ReceivedMessage(message, size=len(line))
+            return [ReceivedMessage(line, size=line.size)]
+        found: list[ReceivedMessage] = []
+        for message in read_unless_long(line, self._batches):
+            if not isinstance(message, Malformed):
+                found.append(ReceivedMessage(message))
+                continue
+            if message.id is None:
+                self._on_text(line)
+            found.append(ReceivedMessage(message, size=len(line)))
+        return found
 
     async def _write(self, reading: trio.CancelScope) -> None:
         try:

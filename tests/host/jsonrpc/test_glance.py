@@ -63,6 +63,12 @@ payloads = st.recursive(
 )
 
 
+def test_an_id_with_an_escape_behind_the_long_member_is_not_overlooked() -> None:
+    text = b'{"jsonrpc":"2.0","params":{"x":"%b"},"id":"\\"","method":"a"}' % (b"z" * 600)
+    assert glance(text) is None
+    assert isinstance(read(text), Request)
+
+
 @given(st.permutations(["jsonrpc", "id", "method", "long"]), st.data())
 def test_a_glance_finds_what_reading_finds(order: list[str], data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(["params", "result", "error", "told"]))
