@@ -118,25 +118,25 @@ def test_a_link_that_leads_out_of_a_project_is_not_written_through(
 
 
 def test_a_project_may_have_links_within_it(home: Path) -> None:
-    (home / "project" / "shared").mkdir()
-    (home / "project" / "shared" / "mcp.json").write_text("old")
-    (home / "project" / "sub").symlink_to("shared")
+    (home / "project" / "common").mkdir()
+    (home / "project" / "common" / "mcp.json").write_text("old")
+    (home / "project" / "sub").symlink_to("common")
     (home / "project" / "mcp.json").symlink_to("sub/mcp.json")
     open_foreign(Path("mcp.json")).replace(b"new")
-    assert content(home) == {"project/shared/mcp.json": "new"}
+    assert content(home) == {"project/common/mcp.json": "new"}
 
 
 @pytest.mark.parametrize("working", ["project", "project/package"])
 def test_a_link_of_a_package_may_lead_to_another_folder_of_its_repository(
     working: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for folder in (".git", "shared", "package"):
+    for folder in (".git", "common", "package"):
         (home / "project" / folder).mkdir()
-    (home / "project" / "shared" / "mcp.json").write_text("old")
-    (home / "project" / "package" / "mcp.json").symlink_to("../shared/mcp.json")
+    (home / "project" / "common" / "mcp.json").write_text("old")
+    (home / "project" / "package" / "mcp.json").symlink_to("../common/mcp.json")
     monkeypatch.chdir(home / working)
     open_foreign(home / "project" / "package" / "mcp.json").replace(b"new")
-    assert content(home) == {"project/shared/mcp.json": "new"}
+    assert content(home) == {"project/common/mcp.json": "new"}
 
 
 def test_a_working_folder_is_a_project_also_where_the_home_folder_is_a_repository(home: Path) -> None:
