@@ -23,7 +23,7 @@ from functools import lru_cache, partial
 
 import trio
 
-from host.jsonrpc.glance import LongMessage, read_unless_long
+from host.jsonrpc.glance import LongMessage
 from host.jsonrpc.messages import (
     Failure,
     Id,
@@ -53,7 +53,7 @@ from host.wire.http_transport import (
     messages_of_event,
     open_origin,
 )
-from host.wire.link import Deliver, LinkLost, Parcel, ReceivedMessage
+from host.wire.link import Deliver, LinkLost, Parcel, ReceivedMessage, received_in
 from host.wire.sse import MAX_EVENT, Event, EventParser
 from host.wire.turns import Turns
 
@@ -270,12 +270,11 @@ class HttpLink:
         if kind == JSON:
             body = await answer.body()
             self._turn.begin()
-            messages = read_unless_long(body, self._batches)
+            messages = received_in(body, self._batches, request.id)
             answered = False
-            for message in messages:
-                received = ReceivedMessage(message, request.id, len(body) if isinstance(message, Malformed) else 0)
+            for received in messages:
                 self._deliver(received)
-                answered = answered or _is_response_to(message, request.id)
+                answered = answered or _is_response_to(received.message, request.id)
                 if len(messages) > 1:
                     await self._turn.yield_if_over()
             self._turn.account()

@@ -25,7 +25,6 @@ import trio
 
 from config import is_protocol_header
 from host.errors import copy_of
-from host.jsonrpc.glance import read_unless_long
 from host.jsonrpc.messages import Id, Malformed
 from host.memory import HoldingFactory, OverBudget, uncharged
 from host.oauth.challenge import bearer_challenge
@@ -34,7 +33,7 @@ from host.version import VERSION
 from host.wire.framing import DISCARD_WINDOW
 from host.wire.http_errors import MAX_RETRY_PAUSE, TLS_REMEDY, AuthNeeded, Broken, HttpRefused, OverLimit
 from host.wire.http_pool import MAX_HEADS, Headers, Pool
-from host.wire.link import LinkLost, NoMemory, ReceivedMessage, unsent
+from host.wire.link import LinkLost, NoMemory, ReceivedMessage, received_in, unsent
 from host.wire.noise import TooManyUselessMessages, UselessMessages
 from host.wire.sse import Event, EventParser, EventTooLong
 from host.wire.turns import Turns
@@ -656,8 +655,7 @@ def messages_of_event(event: Event | Malformed, batches: bool, about: Id | None)
     if isinstance(event, Malformed):
         yield ReceivedMessage(event, about, event.size)
     elif event.data:  # an event without data only sets the last event id
-        for message in read_unless_long(event.data, batches):
-            yield ReceivedMessage(message, about, len(event.data) if isinstance(message, Malformed) else 0)
+        yield from received_in(event.data, batches, about)
 
 
 def _has(headers: Headers, wanted: bytes) -> bool:

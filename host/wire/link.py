@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from host.errors import copy_of
-from host.jsonrpc.glance import LongMessage
+from host.jsonrpc.glance import LongMessage, read_unless_long
 from host.jsonrpc.messages import Id, Malformed, Message, Notification
 from host.protocol.versions import Revision
 
@@ -37,6 +37,14 @@ class ReceivedMessage(Struct, frozen=True, gc=False):
     about: Id | None = None
     size: int = 0
     """Bytes of its text if that is no message."""
+
+
+def received_in(text: bytes, batches: bool, about: Id | None = None) -> list[ReceivedMessage]:
+    """The messages in one line, body or event of a server; see `read_unless_long`."""
+    return [
+        ReceivedMessage(message, about, len(text) if isinstance(message, Malformed) else 0)
+        for message in read_unless_long(text, batches)
+    ]
 
 
 Deliver = Callable[[ReceivedMessage], None]

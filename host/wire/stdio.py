@@ -11,13 +11,12 @@ from math import inf
 
 import trio
 
-from host.jsonrpc.glance import read_unless_long
 from host.jsonrpc.messages import Id, Malformed, Notification, write
 from host.jsonrpc.raw import one_line
 from host.memory import HoldingFactory, OverBudget, uncharged
 from host.protocol.versions import Revision
 from host.wire.framing import DISCARD_WINDOW, MAX_LINE, LineTooLong, MessageSplitter
-from host.wire.link import Deliver, LinkLost, NoMemory, Parcel, ReceivedMessage
+from host.wire.link import Deliver, LinkLost, NoMemory, Parcel, ReceivedMessage, received_in
 from host.wire.pipe import LineWriter, PipeClosed, PipeStalled
 from host.wire.turns import Turns
 
@@ -150,14 +149,10 @@ class StdioLink:
             return []
         if isinstance(line, Malformed):
             return [ReceivedMessage(line, size=line.size)]
-        found: list[ReceivedMessage] = []
-        for message in read_unless_long(line, self._batches):
-            if not isinstance(message, Malformed):
-                found.append(ReceivedMessage(message))
-                continue
-            if message.id is None:
+        found = received_in(line, self._batches)
+        for received in found:
+            if isinstance(received.message, Malformed) and received.message.id is None:
                 self._on_text(line)
-            found.append(ReceivedMessage(message, size=len(line)))
         return found
 
     async def _write(self, reading: trio.CancelScope) -> None:
