@@ -333,25 +333,26 @@ class ServerMessages:
         return answer
 
     def refuses(self, method: str) -> ErrorBody | None:
-        if self.revision.stateless or method not in METHODS:
-            return self._unknown_request()
+        if (unknown := self._refuses_method(method)) is not None:
+            return unknown
         if not any(self._gate.server_requests.allows(self._server, kind) for kind in METHODS[method]):
             return ErrorBody(METHOD_NOT_FOUND, NOT_ALLOWED_MESSAGE)
         return None
 
-    def _unknown_request(self) -> ErrorBody:
+    def _refuses_method(self, method: str) -> ErrorBody | None:
+        """The error for a request that no client would answer, whatever the rules say."""
         if self.revision.stateless:
             # A stateless server puts its requests into results, whose client is certain.
             return ErrorBody(METHOD_NOT_FOUND, f"{self.revision.name} has no requests to clients")
-        return ErrorBody(METHOD_NOT_FOUND, "this client does not offer that method")
+        return None if method in METHODS else ErrorBody(METHOD_NOT_FOUND, "this client does not offer that method")
 
     def _begin_request(
         self, peer: Peer[UpstreamCall], request: Request, in_flight: InFlight[UpstreamCall]
     ) -> Work | Raw | ErrorBody:
         if request.method == PING:
             return EMPTY_OBJECT
-        if self.revision.stateless or request.method not in METHODS:
-            return self._unknown_request()
+        if (unknown := self._refuses_method(request.method)) is not None:
+            return unknown
         try:
             parsed = server_request_of(request.method, request.params)
             assert parsed is not None
