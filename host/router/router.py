@@ -188,16 +188,8 @@ class Router:
         server = hiding[0] if hiding else target.server or ""
         if is_stale and not hiding:
             return
-        attempt = Attempt(
-            reason or why.get(server, Reason.MISSING),
-            kind.value,
-            name,
-            exchange.address,
-            caller.identity or "",
-            caller.name,
-            server if server in self._upstreams else "",
-        )
-        self._gate.decision_log.record_attempt(attempt)
+        why_refused = reason or why.get(server, Reason.MISSING)
+        self._count_attempt(why_refused, kind.value, name, server, caller, exchange.address)
 
     def _why_hidden(self, target: ResolvedName, server: str, caller: Caller) -> Reason:
         """The reason why the caller does not get an entry of this server: the one of its name, or, for a URI that names
@@ -219,12 +211,14 @@ class Router:
         except (KeyError, ValueError):
             name = ""
         if row is None or not name:
-            attempt = Attempt(Reason.AMBIGUOUS, "request", request.method, address, caller.identity or "", caller.name)
+            self._count_attempt(Reason.AMBIGUOUS, "request", request.method, "", caller, address)
         else:
             server = self.resolver.resolve_now(caller, row.kind, name).server or ""
-            known = server if server in self._upstreams else ""
-            kind = row.kind.value
-            attempt = Attempt(Reason.AMBIGUOUS, kind, name, address, caller.identity or "", caller.name, known)
+            self._count_attempt(Reason.AMBIGUOUS, row.kind.value, name, server, caller, address)
+
+    def _count_attempt(self, why: Reason, kind: str, name: str, server: str, caller: Caller, address: str) -> None:
+        known = server if server in self._upstreams else ""
+        attempt = Attempt(why, kind, name, address, caller.identity or "", caller.name, known)
         self._gate.decision_log.record_attempt(attempt)
 
     def roots_changed(self, caller: Caller) -> None:
