@@ -64,9 +64,8 @@ def find_twin(
         paths: JSON pointers of the conditions on the arguments.
         found: the members of the arguments, if they were decoded before.
     """
-    of = _root if len(definition) > _CACHED else _cached_root
     try:
-        return _twin(members(raw_arguments) if found is None else found, of(definition, paths))
+        return _twin(members(raw_arguments) if found is None else found, _root_of(definition, paths))
     except (ValueError, RecursionError):
         return None  # the arguments are not an object, or too deep to be read by any condition
 
@@ -88,9 +87,8 @@ def _is_parsed(definition: bytes, name: str, text: str) -> bool:
     if found is None:
         return False
     wanted = "array" if found[1] else "object" if found[2] else "null"
-    of = _root if len(definition) > _CACHED else _cached_root
     try:
-        if wanted not in of(definition, frozenset()).member(name).parsed_types():
+        if wanted not in _root_of(definition, frozenset()).member(name).parsed_types():
             return False
         if len(text) <= MAX_PARSED:
             json.loads(text)
@@ -300,6 +298,11 @@ def _root(definition: bytes, paths: frozenset[str]) -> _Place:
 
 
 _cached_root = lru_cache(maxsize=256)(_root)
+
+
+def _root_of(definition: bytes, paths: frozenset[str]) -> _Place:
+    """The place of the arguments themselves."""
+    return (_root if len(definition) > _CACHED else _cached_root)(definition, paths)
 
 
 def _schema_of(definition: bytes) -> object:
