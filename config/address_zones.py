@@ -86,7 +86,7 @@ def zone_of(text: str) -> Zone:
 
 def _own_zone(address: IpAddress) -> Zone:
     for zone, networks in TABLE.items():
-        if any(address.version == network.version and address in network for network in networks):
+        if any(address in network for network in networks):
             return zone
     return Zone.SPECIAL
 
@@ -130,4 +130,4 @@ def is_loopback(address: IpAddress | str) -> bool:
         ValueError: the text is no IP address.
     """
     found = ip_address(address) if isinstance(address, str) else address
-    return any(found.version == network.version and found in network for network in TABLE[Zone.LOOPBACK])
+    return any(found in network for network in TABLE[Zone.LOOPBACK])
