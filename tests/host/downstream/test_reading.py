@@ -14,7 +14,8 @@ from config import Check, Condition, Consent, KindConsent, Rule
 from host.downstream import reading
 from host.downstream.reading import LARGE_BYTES, MAX_LARGE, MAX_LARGE_PER_CLIENT, QUEUE_TIMEOUT, MessageReader
 from host.errors import TooManyRequests
-from host.jsonrpc.messages import MalformedMessages, Request, read_each
+from host.jsonrpc.glance import read_unless_long
+from host.jsonrpc.messages import MalformedMessages, Request
 from host.jsonrpc.strict import LIGHT_TOKENS
 from tests.kit import memory
 from tests.kit.asgi import IO, LATEST, open_http_app
@@ -174,7 +175,9 @@ async def test_no_lone_surrogate_holds_the_loop(arguments: str, way: str, monkey
     """Where they took 0.2 to 2.3 s at once, since the params were opened in several places."""
     # The scripted server reads in the same loop, which is not to be measured.
     monkeypatch.setattr(
-        memory, "read_each", lambda data, batches: read_each(data.replace(LONE[arguments], b"{}"), batches)
+        memory,
+        "read_unless_long",
+        lambda data, batches: read_unless_long(data.replace(LONE[arguments], b"{}"), batches),
     )
     annotated = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
     schema = annotated if way == "stateless with headers" else {"type": "object"}
