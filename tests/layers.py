@@ -23,7 +23,7 @@ RANKS = [  # a file imports from its own rank and from lower ones
         "host.heap",
     ),
     ("host.jsonrpc",),
-    ("host.protocol", "host.oauth"),
+    ("host.protocol", "host.oauth", "host.source"),
     ("host.wire", "host.peer"),
     ("host.attempts", "host.journal", "host.names", "host.exchange", "host.catalog", "host.audit"),
     ("host.policy",),

@@ -10,18 +10,19 @@ Source: 2026-07-28, "Transports / Streamable HTTP" and "Versioning / Backward Co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from enum import Enum
+from enum import StrEnum
 
 from host.errors import HeaderMismatch, InvalidParams
 from host.protocol.methods import INITIALIZE, PING
 from host.protocol.versions import LEGACY, SERVED, unsupported_version
 
 
-class Era(Enum):
-    """The part of the transport that handles a message."""
+class Era(StrEnum):
+    """The era of a message, a connection or a list. It is text, because text has a fast hash and an Enum's is slow."""
 
     SESSION = "session"
-    """The session that the message belongs to or opens. It also refuses a message that needs a session and has none."""
+    """Handshake revisions: a message belongs to a session or opens one. The session also refuses a message that needs
+    one and has none."""
     STATELESS = "stateless"
     """No session: the message's own envelope is all that counts."""
 
