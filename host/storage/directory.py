@@ -2,7 +2,7 @@
 
     DIR/
       colonnade.db                what was approved and allowed, for all configuration files
-      configs/<16 hex digits>/    of each configuration file: file (its path), seen, imported/
+      configs/<16 hex digits>/    of each configuration file: file (its path), seen
       audit/                      one file per process
       run/                        one socket per process, store.lock
       hosts/                      one locked record per running host

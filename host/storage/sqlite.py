@@ -34,7 +34,6 @@ import trio
 
 from host.slices import Steps, Waiting
 from host.storage.directory import ConfigDirectory, State
-from host.storage.former import FormerContent, read_former, set_former_aside
 from host.storage.store import (
     LOCKED_LIMIT,
     ApprovedDefinition,
@@ -150,8 +149,7 @@ def open_store(
     run_in_thread: RunInThread = trio.to_thread.run_sync,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Iterator[SqliteStore]:
-    """The store of the configuration file `source`, for the block. Made if it is not there; what a former version of
-    Colonnade kept in files is imported once.
+    """The store of the configuration file `source`, for the block. Made if it is not there.
 
     Raises:
         StateError: it cannot be opened, or was made by a newer version.
@@ -748,33 +746,19 @@ def _set_aside(path: Path, lock: int, damage: _Damaged) -> None:
 
 
 def _adopt(connection: sqlite3.Connection, directory: ConfigDirectory) -> None:
-    """Make the configuration known to the database, with what was kept of it in files before."""
+    """Make the configuration known to the database."""
     try:
         with _transaction(connection):
             query = "SELECT 1 FROM config WHERE id = ?"
             if connection.execute(query, (directory.id,)).fetchone() is None:
-                former = read_former(directory)
-                lost = former.lost
-                if lost is None and directory.was_stored:
-                    lost = "the database that held the approved definitions is gone"
+                lost = "the database that held the approved definitions is gone" if directory.was_stored else None
                 query = "INSERT INTO config (id, definitions, grants, removed, lost) VALUES (?, 0, 0, 0, ?)"
                 connection.execute(query, (directory.id, lost))
-                _import(_SqliteTransaction(connection, directory.id), former)
         directory.set_stored()  # afterwards: the mark without a row means that the database was deleted
-        set_former_aside(directory)
-    except (sqlite3.Error, UnicodeEncodeError) as problem:
+    except sqlite3.Error as problem:
         raise _state_error(directory.path, problem) from problem
     except OSError as problem:
         raise StateError(f"the state directory {directory.path} cannot be used: {problem.strerror}") from problem
-
-
-def _import(transaction: Transaction, former: FormerContent) -> None:
-    for (server, kind), items in former.items.items():
-        transaction.put_items(server, kind, items)
-    if former.closed_servers:
-        transaction.close_servers(former.closed_servers)
-    for grant in former.grants:
-        transaction.put_grant(grant)
 
 
 def _state_error(path: Path, problem: Exception) -> StateError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import stat
@@ -100,6 +101,11 @@ def test_one_configuration_file_has_one_place_whatever_way_it_is_named(tmp_path:
     assert len(places) == 1
     assert (places.pop() / "file").read_text() == f"{tmp_path / 'c.yaml'}\n"
     assert state.for_config(tmp_path / "other.yaml").path != state.for_config(tmp_path / "c.yaml").path
+
+
+def test_the_id_of_a_configuration_file_stays_the_same_since_the_database_has_it(state: State) -> None:
+    path = "/nowhere/colonnade.yaml"
+    assert state.for_config(Path(path)).id == hashlib.sha256(path.encode()).hexdigest()[:16] == "a32a3014c4a38f68"
 
 
 def test_the_key_is_one_for_good_whoever_makes_it(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
