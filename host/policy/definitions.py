@@ -9,7 +9,7 @@ which of the two is meant.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import is_
@@ -75,15 +75,11 @@ class PreparedListing:
 
 
 class Definitions:
-    """The definitions of all servers of one configuration.
-
-    Attributes:
-        on_visibility_changed: called with the servers whose visible entries may have changed.
-    """
+    """The definitions of all servers of one configuration."""
 
     def __init__(self, policies: Policies, pins: Pins, decision_log: DecisionLog) -> None:
         self.pins = pins
-        self.on_visibility_changed: Callable[[Iterable[str]], None] = lambda servers: None
+        self._readers: list[Callable[[Collection[str]], None]] = []
         self._policies = policies
         self._decision_log = decision_log
         self._templates: dict[_Source, tuple[str, ...]] = {}
@@ -167,7 +163,7 @@ class Definitions:
     def observe_launch(self, server: str, launch: Launch) -> Steps[bool]:
         """Record the program or URL that the server would be started from; return whether it may be started."""
         if self._record_changes((yield from self.pins.observe_launch(server, launch))):
-            self.on_visibility_changed((server,))
+            self._notify((server,))
         return self.may_launch(server)
 
     def may_launch(self, server: str) -> bool:
@@ -254,7 +250,16 @@ class Definitions:
         rules."""
         self._policies.begin_epoch()
         self._invalidated.unpark_all()
-        self.on_visibility_changed(servers)
+        self._notify(tuple(servers))
+
+    def subscribe(self, reader: Callable[[Collection[str]], None]) -> None:
+        """`reader` is called with the servers whose visible entries may have changed, in the step of the change; it
+        must not wait and must not raise."""
+        self._readers.append(reader)
+
+    def _notify(self, servers: Collection[str]) -> None:
+        for reader in self._readers:
+            reader(servers)
 
     def pin_status(self, server: str, kind: Kind, name: str, *, stateless: bool = False) -> PinStatus:
         """The status of an entry's definition. For a URI that is not listed, the status of the template that matches

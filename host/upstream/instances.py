@@ -318,9 +318,9 @@ class Instances:
             self._runtime.journal,
             owner=lambda: caller,
             on_resource_updated=instance.watches.on_updated,
+            waiting_calls=instance.waiting_calls,
             secrets=secrets_of(spec, self._runtime.credentials, self._runtime.journal),
         )
-        server_messages.waiting_calls = instance.waiting_calls
         if not await complete(self._runtime.gate.definitions.observe_launch(spec.id, launch_of(spec))):
             raise LinkLost("its command resolves to another program than the approved one; see colonnade definitions")
         credential = login_of(spec, self._runtime.credentials)

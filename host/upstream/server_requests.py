@@ -161,6 +161,9 @@ class ServerMessages:
         owner: returns the one client that the connection serves; None if it may serve several.
         on_resource_updated: called with the URI of a changed resource and the members of the notification that are
             passed on.
+        on_lists_changed: called with the kinds whose lists may have changed; None if this connection does not read
+            lists.
+        waiting_calls: calls that wait until this connection is ready; it was opened for them.
         log_listeners: returns the callers that want log messages that belong to no request.
         secrets: the secrets of the server, which nobody else may see.
     """
@@ -174,12 +177,13 @@ class ServerMessages:
         *,
         owner: Callable[[], Caller | None],
         on_resource_updated: Callable[[str, dict[str, Raw]], None],
+        on_lists_changed: Callable[[list[Kind]], None] | None = None,
+        waiting_calls: Collection[UpstreamCall] = (),
         log_listeners: Callable[[], Collection[Caller]] = tuple,
         secrets: ServerSecrets | None = None,
     ) -> None:
         self.secrets = secrets
-        self.on_lists_changed: Callable[[list[Kind]], None] | None = None
-        """Called with the kinds whose lists may have changed; None if this connection does not read lists."""
+        self.on_lists_changed = on_lists_changed
         self.change_stream: ChangeHandler | None = None
         """The `subscriptions/listen` requests of a stateless connection."""
         self.revision: Revision = LATEST_LEGACY
@@ -189,8 +193,7 @@ class ServerMessages:
         self.elicitations = UrlElicitations()
         self.task_calls: dict[str, UpstreamCall] = {}
         """The calls of the server's tasks, by task id."""
-        self.waiting_calls: list[UpstreamCall] = []
-        """Calls that wait until this connection is ready; it was opened for them."""
+        self._waiting_calls = waiting_calls
         self.disconnect: Callable[[LinkLost], None] | None = None
         """Ends the connection."""
         self._noise = UselessMessages(trio.current_time())
@@ -514,9 +517,8 @@ class ServerMessages:
             return [upstream_call for upstream_call in in_flight.subjects if not upstream_call.is_internal]
         owner = self._owner()
         if owner is not None:
-            return [
-                origin for origin in in_flight.subjects if origin.exchange.caller.key == owner.key
-            ] or self.waiting_calls
+            own = [origin for origin in in_flight.subjects if origin.exchange.caller.key == owner.key]
+            return own or list(self._waiting_calls)
         calls = [call for call in in_flight.subjects if not call.listens and not (ignore_internal and call.is_internal)]
         caller_keys = in_flight.abandoned_owners.union(call.exchange.caller.key for call in calls)
         return calls if len(caller_keys) == 1 and not any(origin.is_internal for origin in calls) else []

@@ -404,11 +404,6 @@ class Upstream:
         if self._catalog_sync is not None:
             self._catalog_sync.mark_changed((kind,))
 
-    def _on_lists_changed(self, catalog_sync: CatalogSync, kinds: Iterable[Kind]) -> None:
-        catalog_sync.mark_changed(kinds)
-        if self.session is not None and self.session.may_open_again:
-            self.session.read_if_old()  # a session that is not open hears nothing, but its clients are to be notified
-
     async def supervise(self, open_link: OpenLink) -> None:
         """Keep the server connected until cancelled. Never raises."""
         if self.spec.problem:
@@ -574,6 +569,15 @@ class Upstream:
         """Run one connection from its beginning to its end. Always raises, unless `connected` is cancelled because the
         server is idle."""
         started_at = trio.current_time()
+        catalog_sync: CatalogSync | None = None
+
+        def on_lists_changed(kinds: list[Kind]) -> None:
+            if catalog_sync is not None:
+                catalog_sync.mark_changed(kinds)
+                if self.session is not None and self.session.may_open_again:
+                    # A session that is not open hears nothing, but its clients are to be notified.
+                    self.session.read_if_old()
+
         server_messages = ServerMessages(
             self.spec.id,
             self.spec.title or self.spec.id,
@@ -581,6 +585,7 @@ class Upstream:
             self._runtime.journal,
             owner=self._sole_caller,
             on_resource_updated=self.watches.on_updated,
+            on_lists_changed=on_lists_changed,
             log_listeners=self._log_listeners,
             secrets=secrets_of(self.spec, self._runtime.credentials, self._runtime.journal),
         )
@@ -614,7 +619,6 @@ class Upstream:
                 catalog_sync = CatalogSync(
                     client, self._runtime, self._reading_budget, self._mark_unsaved, self._may_publish, self._is_alone
                 )
-                server_messages.on_lists_changed = partial(self._on_lists_changed, catalog_sync)
                 await catalog_sync.read_all()
                 if client.peer.ended.is_set():
                     raise client.peer.lost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Container, Hashable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from functools import partial
 
@@ -73,6 +73,7 @@ class Upstreams:
         """Servers whose watches must be evaluated again."""
         self._wake = trio.Event()
         self._start_lock = trio.Lock()
+        runtime.gate.definitions.subscribe(self.reevaluate)
         self.apply(servers, servers)
 
     def apply(self, servers: Mapping[str, ServerSpec], restarted: Container[str]) -> None:
@@ -162,9 +163,8 @@ class Upstreams:
     def __contains__(self, server: object) -> bool:
         return server in self.by_id
 
-    def reevaluate(self, servers: Iterable[str]) -> None:
+    def reevaluate(self, servers: Collection[str]) -> None:
         """Evaluate the lists and watches of these servers again, because the visibility of entries has changed."""
-        servers = tuple(servers)
         self._runtime.catalog.reevaluate(servers)
         self._due.update(dict.fromkeys(servers))
         self._wake.set()
@@ -474,7 +474,6 @@ async def open_upstreams(
         nursery.start_soon(runtime.catalog.run)
         try:
             upstreams = Upstreams(servers, start_grace, open_link, runtime, nursery, single_client=single_client)
-            runtime.gate.definitions.on_visibility_changed = upstreams.reevaluate
             nursery.start_soon(upstreams.run)
             yield upstreams
         finally:

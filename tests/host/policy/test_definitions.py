@@ -169,7 +169,7 @@ async def test_whoever_lists_hears_of_every_decision() -> None:
     moved: list[str] = []
     with gate() as opened:
         offers(opened, "untrusted", "x")
-        opened.definitions.on_visibility_changed = moved.extend
+        opened.definitions.subscribe(moved.extend)
         approve_all(opened)
         assert moved == ["untrusted"]
         opened.definitions.invalidate(["strict", "open"])
@@ -186,7 +186,7 @@ async def test_whoever_lists_hears_nothing_of_a_server_whose_rules_a_reload_leav
     denied = [Rule("x", (Condition("/n", (Check("eq", value),)),)) for value in (1, True)]  # equal ones, for Python
     first, second = (spec("a", Consent(tools=KindConsent(deny=(rule,)))) for rule in denied)
     with gate({"a": first, "open": SERVERS["open"]}) as opened:
-        opened.definitions.on_visibility_changed = moved.extend
+        opened.definitions.subscribe(moved.extend)
         rules = {server: opened.policies.rules(server) for server in ("a", "open")}
         epoch = opened.policies.epoch
         opened.replace({"open": spec("open"), "a": replace(first, title="A")})
