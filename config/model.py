@@ -571,7 +571,7 @@ _DEDICATED_SCHEMA: Json = {"dependentSchemas": {"max_instances": _NOT_SHARED, "i
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Server(_Strict, ABC):
+class BaseServer(_Strict, ABC):
     """The keys of all servers.
 
     `max_instances` and `idle_timeout` are about the dedicated instances of a server that is not shared: how many may
@@ -695,7 +695,7 @@ class Server(_Strict, ABC):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class StdioServer(Server):
+class StdioServer(BaseServer):
     """A server that Colonnade starts as a child process.
 
     `command` is the program, an absolute path or a bare word for PATH, and all of its arguments: those that a file has
@@ -873,7 +873,7 @@ class OAuth(_Strict):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class HttpServer(Server):
+class HttpServer(BaseServer):
     """A server at a URL.
 
     `str(url)` is safe to show: it has no query, and `***` in the place of references."""

@@ -60,7 +60,7 @@ from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams, open_upstreams
 from host.upstream.vault import open_vault
 from host.watched_files import watch_files
-from host.wire.acceptor import Limits, ServeHttp
+from host.wire.acceptor import ListenerLimits, ServeHttp
 from host.wire.asgi import ASGIApp
 from host.wire.certificate import Certificate, CertificateError
 from host.wire.descent import announce_host, is_served_above
@@ -509,7 +509,7 @@ async def _open_own_console(
         return
     async with trio.open_nursery() as nursery:
         console = _console_at(host, own, stop)
-        nursery.start_soon(partial(serve_http, console, own, stop=stop, limits=Limits(CONSOLE_CONNECTIONS)))
+        nursery.start_soon(partial(serve_http, console, own, stop=stop, limits=ListenerLimits(CONSOLE_CONNECTIONS)))
         if announce is not None:
             announce(f"The console is at {host.admin.console_url()} (this link opens it once)")
         yield None

@@ -27,7 +27,7 @@ FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {
 
 NOT_ENTERED = {
     # of real sockets and processes
-    "Connection._answer",
+    "ClientConnection._answer",
     "StdioLink.send",
     # of persons and limits
     "ConfirmationQueue.confirm",

@@ -15,7 +15,7 @@ from typing import Any
 
 from config.edit import BYTE_ORDER_MARK, CannotEdit, ValuePath, cut, get, has, insert, paste, pruned, values
 from config.edit.both_changes import both_changes
-from config.hosts.connection import NAME, Connection, additions, is_same_launch
+from config.hosts.entry_form import NAME, EntryForm, additions, is_same_launch
 from config.problems import clip
 
 SPAN_CHANGED = f'its entry "{NAME}" was changed by hand; it is left as it is'
@@ -31,7 +31,7 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class Change:
+class FileChange:
     """A change of a host's file, with all that is needed to undo it.
 
     Attributes:
@@ -69,8 +69,8 @@ class GivenBack:
 
 
 def connected(
-    file: Path, data: bytes | None, connection: Connection, entry: Mapping[str, object], moves: Sequence[ValuePath]
-) -> tuple[bytes, Change]:
+    file: Path, data: bytes | None, form: EntryForm, entry: Mapping[str, object], moves: Sequence[ValuePath]
+) -> tuple[bytes, FileChange]:
     """The content with our entry and without the servers at some paths.
 
     Raises:
@@ -78,20 +78,20 @@ def connected(
     """
     mark, text = _decoded(data)
     if not text.strip():
-        text += connection.new_file
+        text += form.new_file
     moved: list[Moved] = []
     for path in sorted(moves, key=lambda path: path[-1] if isinstance(path[-1], int) else -1, reverse=True):
         name = _name(values(file, text), path)
         text, piece = cut(file, text, path)
         moved.append(Moved(path, name, piece))
-    path = connection.place(values(file, text))
+    path = form.place(values(file, text))
     insertion = insert(file, text, path, entry)
     after = (mark + insertion.text).encode()
     known = (digest(after), *(() if data is None else (digest(data),)))
-    return after, Change(path, entry, insertion.piece, tuple(moved), data, known)
+    return after, FileChange(path, entry, insertion.piece, tuple(moved), data, known)
 
 
-def given_back(file: Path, data: bytes, change: Change, connection: Connection) -> GivenBack:
+def given_back(file: Path, data: bytes, change: FileChange, form: EntryForm) -> GivenBack:
     """The content without a change that was made to it.
 
     Raises:
@@ -111,7 +111,7 @@ def given_back(file: Path, data: bytes, change: Change, connection: Connection) 
         before = after
     for moved, before, after in reversed(steps):
         text = _with_moved(file, text, moved, before, after, result)
-    if change.original is None and not result.kept and _is_new(text, change.path, file, connection):
+    if change.original is None and not result.kept and _is_new(text, change.path, file, form):
         return result
     result.data = (mark + text).encode()
     return result
@@ -131,7 +131,7 @@ def own_path(root: Any, path: ValuePath) -> ValuePath | None:
     return next(((*path[:-1], n) for n in found), None)
 
 
-def renamed_to(root: Any, change: Change) -> str | None:
+def renamed_to(root: Any, change: FileChange) -> str | None:
     """The name of another entry that starts or reaches what ours did."""
     above = change.path[:-1]
     found = get(root, above, {})
@@ -140,7 +140,7 @@ def renamed_to(root: Any, change: Change) -> str | None:
     return next((_name(root, path) for path in places if is_same_launch(change.entry, get(root, path))), None)
 
 
-def _without_entry(file: Path, text: str, change: Change, result: GivenBack) -> str:
+def _without_entry(file: Path, text: str, change: FileChange, result: GivenBack) -> str:
     root = values(file, text)
     path = own_path(root, change.path)
     if path is None:
@@ -166,7 +166,7 @@ def _without_entry(file: Path, text: str, change: Change, result: GivenBack) -> 
     return rest
 
 
-def _added(root: Any, change: Change) -> Mapping[str, object]:
+def _added(root: Any, change: FileChange) -> Mapping[str, object]:
     """The additions of a person to our entry, if that is still ours."""
     path = own_path(root, change.path)
     found: Any = None if path is None else get(root, path)
@@ -216,11 +216,11 @@ def _adds(file: Path, text: str, restored: str, moved: Moved, before: str) -> bo
     return is_alone and _is_standard_json(restored) >= _is_standard_json(text)
 
 
-def _is_new(text: str, path: ValuePath, file: Path, connection: Connection) -> bool:
+def _is_new(text: str, path: ValuePath, file: Path, form: EntryForm) -> bool:
     """Whether nothing is left but what a new file begins with, and no comment."""
     if any(sign in text for sign in ("//", "/*", "#")):
         return False
-    return bool(pruned(values(file, text), path[:-1]) == values(file, connection.new_file))
+    return bool(pruned(values(file, text), path[:-1]) == values(file, form.new_file))
 
 
 def _name(root: Any, path: ValuePath) -> str:

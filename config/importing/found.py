@@ -10,10 +10,10 @@ from pathlib import Path
 
 from config.document import Plain
 from config.hosts import GENERIC, DesktopHost, place_of
-from config.hosts.connection import NAME
 from config.hosts.desktop_file import DesktopFile
 from config.hosts.desktop_host import wanted_of
 from config.hosts.entry import ServerEntry, escape
+from config.hosts.entry_form import NAME
 from config.importing.tool_consent import ToolConsent, stricter
 from config.load import problems_of_server, read_file
 from config.problems import ConfigError

@@ -23,7 +23,7 @@ from config import Channel
 from host.admin.api import CALLER, AdminApp, AdminCaller, Refused
 from host.admin.paths import SOCKET_SUFFIX
 from host.admin.schema import AdminApi
-from host.wire.acceptor import Limits, ServeHttp
+from host.wire.acceptor import ListenerLimits, ServeHttp
 from host.wire.asgi import NO_CONNECTION_MESSAGE, RETRY_AFTER, Receive, Scope, Send, claim, examine_sender
 from host.wire.descent import PeerProcess, refusal_reason
 from host.wire.port import bind_unix
@@ -56,7 +56,7 @@ async def open_admin_socket(
     try:
         async with trio.open_nursery() as nursery:
             door = SocketDoor(api, hosts, on_crash)
-            await nursery.start(partial(serve_http, door.serve, listening, limits=Limits(MAX_CONNECTIONS)))
+            await nursery.start(partial(serve_http, door.serve, listening, limits=ListenerLimits(MAX_CONNECTIONS)))
             yield path
             nursery.cancel_scope.cancel()
     finally:

@@ -70,7 +70,7 @@ class HostName(click.ParamType["DesktopHost"]):
 
 
 @dataclass(frozen=True)
-class _Edit:
+class _PreparedEdit:
     """A change of a host's file that was prepared.
 
     Attributes:
@@ -171,7 +171,7 @@ def connect(
     choices = _Choices(source, config, document, our_servers(source), state, by_url, token, write_token, move)
     with _failures(), connections.lock():
 
-        def prepare(host: DesktopHost) -> list[_Edit]:
+        def prepare(host: DesktopHost) -> list[_PreparedEdit]:
             return [_connected(host, _file_of(host, project, path), project, connections, choices)]
 
         edits, problems = _prepared(hosts, prepare)
@@ -201,7 +201,7 @@ def disconnect(
     _check_options(hosts, path, project)
     with _failures(), connections.lock():
 
-        def prepare(host: DesktopHost) -> list[_Edit]:
+        def prepare(host: DesktopHost) -> list[_PreparedEdit]:
             records = _records(host, project, path, connections)
             if not records:
                 raise _not_connected(host, project, path)
@@ -265,16 +265,18 @@ def _list(connections: Connections) -> int:
 # connect
 
 
-def _connected(host: DesktopHost, path: Path, project: bool, connections: Connections, choices: _Choices) -> _Edit:
+def _connected(
+    host: DesktopHost, path: Path, project: bool, connections: Connections, choices: _Choices
+) -> _PreparedEdit:
     """The change that connects a file. What an earlier connection changed is undone first, in the same step."""
     from config.edit import CannotEdit
     from config.hosts.connecting import connected, digest, given_back
-    from config.hosts.connection import CONNECTIONS, is_alike, with_additions
+    from config.hosts.entry_form import ENTRY_FORMS, is_alike, with_additions
     from host.cli.connected_files import disconnect_command, known_paths, not_served
     from host.storage.connections import Record
     from host.storage.foreign_file import open_foreign
 
-    connection = CONNECTIONS[host.name]
+    form = ENTRY_FORMS[host.name]
     file = open_foreign(path)
     if os.path.realpath(choices.file) == str(file.real):
         raise CommandFailed(
@@ -288,7 +290,7 @@ def _connected(host: DesktopHost, path: Path, project: bool, connections: Connec
         folders = folders or former.folders
         if file.data is not None:
             try:
-                back = given_back(file.path, file.data, former.change, connection)
+                back = given_back(file.path, file.data, former.change, form)
             except CannotEdit as problem:
                 raise _cannot_edit(host, file, problem) from None
             if back.kept:
@@ -310,7 +312,7 @@ def _connected(host: DesktopHost, path: Path, project: bool, connections: Connec
         notes.append(f"what was added to its entry by hand ({_keys(added)}) {stays_or_not}")
         entry = with_additions(entry, added) if stays else entry
     try:
-        after, change = connected(file.path, base, connection, entry, moves)
+        after, change = connected(file.path, base, form, entry, moves)
     except CannotEdit as problem:
         raise _cannot_edit(host, file, problem) from None
     # The additions are not ours, so they are told apart the next time too.
@@ -320,7 +322,7 @@ def _connected(host: DesktopHost, path: Path, project: bool, connections: Connec
     others = [str(each) for each in known_paths(host, project=project) if each != path and os.path.lexists(each)]
     notes = [*own.notes, *notes, *(f"{host.title} may also read {each}, which is left" for each in others)]
     record = Record(host.name, str(file.path), str(choices.file), change, folders, str(Path.cwd()) if project else "")
-    return _Edit(host, file, after, record, notes, own.secret, is_edited=bool(added))
+    return _PreparedEdit(host, file, after, record, notes, own.secret, is_edited=bool(added))
 
 
 def _refuse_unrecorded(host: DesktopHost, file: ForeignFile, state: State) -> None:
@@ -377,7 +379,7 @@ def _moves(
 ) -> tuple[list[ValuePath], list[str]]:
     """The servers to take out of a file, and what to say about those that stay."""
     from config import ConfigError
-    from config.hosts.connection import is_same_launch
+    from config.hosts.entry_form import is_same_launch
     from config.hosts.started import started_by
 
     try:
@@ -412,7 +414,7 @@ def _moves(
     return moves, notes
 
 
-def _apply_connected(edit: _Edit, connections: Connections) -> None:
+def _apply_connected(edit: _PreparedEdit, connections: Connections) -> None:
     """The record comes first: whatever happens then, it can be undone."""
     from host.storage.foreign_file import CannotReplace
 
@@ -457,25 +459,25 @@ def _not_connected(host: DesktopHost, project: bool, path: str | None) -> Comman
     return CommandFailed(f"{host.title} is not connected")
 
 
-def _given_back(host: DesktopHost, record: Record) -> _Edit:
+def _given_back(host: DesktopHost, record: Record) -> _PreparedEdit:
     from config.edit import CannotEdit
     from config.hosts.connecting import given_back
-    from config.hosts.connection import CONNECTIONS
+    from config.hosts.entry_form import ENTRY_FORMS
     from host.storage.foreign_file import open_foreign
 
     path = Path(record.file)
     file = open_foreign(path)
     if file.data is None:
         gone = [f"{path} is gone"] if record.change.moved else []
-        return _Edit(host, file, None, record, gone, left=gone)
+        return _PreparedEdit(host, file, None, record, gone, left=gone)
     try:
-        back = given_back(path, file.data, record.change, CONNECTIONS[host.name])
+        back = given_back(path, file.data, record.change, ENTRY_FORMS[host.name])
     except CannotEdit as problem:
         raise _cannot_edit(host, file, problem) from None
     notes = list(back.kept)
     if back.added:
         notes.append(f"what was added to its entry by hand ({_keys(back.added)}) goes with it")
-    return _Edit(
+    return _PreparedEdit(
         host,
         file,
         back.data,
@@ -487,7 +489,7 @@ def _given_back(host: DesktopHost, record: Record) -> _Edit:
     )
 
 
-def _apply_given_back(edit: _Edit, connections: Connections) -> None:
+def _apply_given_back(edit: _PreparedEdit, connections: Connections) -> None:
     copy = _copy(edit, connections)
     edit.file.clean_up()
     if edit.file.data is None:
@@ -508,10 +510,10 @@ def _apply_given_back(edit: _Edit, connections: Connections) -> None:
 
 # Both
 
-_Apply = Callable[[_Edit, "Connections"], None]
+_Apply = Callable[[_PreparedEdit, "Connections"], None]
 
 
-def _copy(edit: _Edit, connections: Connections) -> Path | None:
+def _copy(edit: _PreparedEdit, connections: Connections) -> Path | None:
     """Keep the content with an entry that a person edited."""
     if not edit.is_edited or edit.file.data is None:
         return None
@@ -519,10 +521,10 @@ def _copy(edit: _Edit, connections: Connections) -> Path | None:
 
 
 def _prepared(
-    hosts: Sequence[DesktopHost], prepare: Callable[[DesktopHost], list[_Edit]]
-) -> tuple[list[_Edit], list[CommandFailed]]:
+    hosts: Sequence[DesktopHost], prepare: Callable[[DesktopHost], list[_PreparedEdit]]
+) -> tuple[list[_PreparedEdit], list[CommandFailed]]:
     """The changes of the hosts, and the problems of those that cannot be changed."""
-    edits: list[_Edit] = []
+    edits: list[_PreparedEdit] = []
     problems: list[CommandFailed] = []
     for host in hosts:
         try:
@@ -534,7 +536,7 @@ def _prepared(
 
 
 def _carry_out(
-    edits: list[_Edit],
+    edits: list[_PreparedEdit],
     problems: list[CommandFailed],
     connections: Connections,
     apply: _Apply,
@@ -567,7 +569,7 @@ def _carry_out(
     return max([code, *(each.exit_code for each in problems)])
 
 
-def _show(edit: _Edit) -> None:
+def _show(edit: _PreparedEdit) -> None:
     from config.edit import values
     from host.cli.file_difference import difference
     from host.sanitize import visible

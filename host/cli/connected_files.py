@@ -13,9 +13,9 @@ from pathlib import Path
 from config import ConfigError
 from config.edit import CannotEdit, get, values
 from config.hosts import HOSTS, DesktopHost, place_of
-from config.hosts.connecting import Change, own_path, renamed_to
-from config.hosts.connection import CONNECTIONS, is_same_launch
+from config.hosts.connecting import FileChange, own_path, renamed_to
 from config.hosts.entry import ServerEntry
+from config.hosts.entry_form import ENTRY_FORMS, is_same_launch
 from config.hosts.started import OurServers, started_by
 from config.load import read_file
 from config.problems import clip
@@ -58,7 +58,7 @@ def known_paths(host: DesktopHost, *, project: bool) -> list[Path]:
         is_known = "*" not in str(path.parent if file.is_all_servers else path)
         if file.is_project == project and is_known:
             found.append(path.with_name(path.name.replace("*", "colonnade")))
-    return sorted(found, key=lambda path: path.name != CONNECTIONS[host.name].file_name)
+    return sorted(found, key=lambda path: path.name != ENTRY_FORMS[host.name].file_name)
 
 
 def our_servers(file: Path) -> OurServers:
@@ -101,7 +101,7 @@ def has_own_entry(host: DesktopHost, path: Path, data: bytes) -> bool:
         CannotEdit: it cannot be parsed.
     """
     root = _root(path, data)
-    return own_path(root, CONNECTIONS[host.name].place(root)) is not None
+    return own_path(root, ENTRY_FORMS[host.name].place(root)) is not None
 
 
 def file_states(connections: Connections) -> list[FileState]:
@@ -157,7 +157,7 @@ def _root(path: Path, data: bytes) -> object:
     raise problem
 
 
-def _state(root: object, change: Change) -> str:
+def _state(root: object, change: FileChange) -> str:
     path = own_path(root, change.path)
     if path is None:
         return "not connected" if renamed_to(root, change) is None else "renamed"

@@ -20,10 +20,10 @@ from config.document import Document
 from config.edit import CannotEdit, get, values
 from config.hosts import HOSTS, DesktopHost
 from config.hosts.connecting import own_path
-from config.hosts.connection import (
-    CONNECTIONS,
-    Connection,
+from config.hosts.entry_form import (
+    ENTRY_FORMS,
     Entry,
+    EntryForm,
     named_variables,
     starts_program,
     with_additions,
@@ -59,11 +59,11 @@ def by_command(
     arguments = [*before, "serve", "--stdio", str(file)]
     if state.path != state_directory(None, {}):
         arguments += ["--state", str(state.path)]
-    connection = CONNECTIONS[host.name]
-    made = OwnEntry(connection.command(program, arguments))
+    form = ENTRY_FORMS[host.name]
+    made = OwnEntry(form.command(program, arguments))
     names = variables_in(document.root)
-    if connection.variables is not None:
-        made.entry |= connection.variables(sorted(names))
+    if form.variables is not None:
+        made.entry |= form.variables(sorted(names))
     made.notes += _missing(host, with_additions(made.entry, added), names, file)
     if not _CACHES.isdisjoint(Path(sys.prefix).parts):
         made.notes.append("this Colonnade runs from a cache of uv, which may be emptied; better install it first")
@@ -85,11 +85,11 @@ def notices_after_adding(records: Sequence[Record], file: Path, names: AbstractS
 
 def _missing(host: DesktopHost, entry: Mapping[str, object], names: AbstractSet[str], file: Path) -> list[str]:
     """The notice on variables that a host may not pass on to the program of its entry."""
-    connection = CONNECTIONS[host.name]
+    form = ENTRY_FORMS[host.name]
     missing = ", ".join(sorted(names - named_variables(entry)))
-    if not missing or connection.passes_all_variables or not starts_program(entry):
+    if not missing or form.passes_all_variables or not starts_program(entry):
         return []
-    if connection.variables is not None:
+    if form.variables is not None:
         return [f"{host.title} passes on variables by name, not yet {missing}: colonnade connect {host.name}"]
     return [
         f"{host.title} passes on few variables, perhaps not {missing}: use ${{file:PATH}} or ${{keyring:NAME}} in "
@@ -117,20 +117,20 @@ def by_url(
     Raises:
         CommandFailed: the host takes no URL, or no token without seeing it, or the address is not known.
     """
-    connection = CONNECTIONS[host.name]
-    if connection.url is None:
+    form = ENTRY_FORMS[host.name]
+    if form.url is None:
         raise CommandFailed(f"{host.title} takes no URL from a file; connect it without --url", WRONG)
     url, note = _url(config, state)
-    made = OwnEntry(connection.url(url), notes=[note] if note else [])
+    made = OwnEntry(form.url(url), notes=[note] if note else [])
     if config.listen.tokens:
-        _add_token(made, host, connection, config, document, token, write_token=write_token)
+        _add_token(made, host, form, config, document, token, write_token=write_token)
     return made
 
 
 def _add_token(
     made: OwnEntry,
     host: DesktopHost,
-    connection: Connection,
+    form: EntryForm,
     config: Config,
     document: Document,
     name: str | None,
@@ -144,17 +144,17 @@ def _add_token(
         raise CommandFailed(f"say which token {host.title} is to use: --token {' or '.join(tokens)}", WRONG)
     if write_token:
         made.secret = tokens[name].reveal()
-        made.entry |= connection.literal_token(made.secret)
+        made.entry |= form.literal_token(made.secret)
         return
-    if not connection.reference:
+    if not form.reference:
         raise CommandFailed(
             f"{host.title} fills in no references, so its file would hold the token itself: say --write-token to write "
             "it there, or connect without --url",
             WRONG,
         )
     variable = _token_variable(document.root, name)
-    made.entry |= connection.token(connection.reference.replace("NAME", variable))
-    where = connection.variables_from
+    made.entry |= form.token(form.reference.replace("NAME", variable))
+    where = form.variables_from
     made.notes.append(f"{host.title} needs the variable {variable}, with the token {name}, in {where}")
 
 

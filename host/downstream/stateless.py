@@ -54,7 +54,7 @@ from host.protocol.meta import META, progress_token
 from host.protocol.methods import COMPLETION_COMPLETE, DISCOVER, LIST_METHOD_BY_NAME, LOG_MESSAGE, TOOLS_CALL
 from host.protocol.mrtr import FIRST_REQUEST, RETRIABLE_METHODS, Retry, input_required, retry_of, with_retry
 from host.protocol.server_requests import ELICIT, ServerRequestRejected, adapt, server_request_of, stateless_form
-from host.protocol.stateless import Envelope, complete_result, discover_result, with_server_info
+from host.protocol.stateless import CheckedEnvelope, complete_result, discover_result, with_server_info
 from host.protocol.tasks import Task, created_in_extension
 from host.router.router import Router, failed_call
 from host.seal import InvalidSeal, Seal
@@ -97,7 +97,7 @@ class StatelessClient(Struct, frozen=True):
         )
 
 
-class _RequestHandle:
+class _StatelessHandle:
     """The client handle of one request, which takes no server requests. Implements `host.exchange.ClientHandle`."""
 
     def __init__(self, tell: Tell, level: str | None, address: str) -> None:
@@ -184,7 +184,7 @@ class Stateless:
         self,
         request: Request,
         params: Mapping[str, Raw],
-        stated: Envelope,
+        stated: CheckedEnvelope,
         caller: Caller,
         tell: Tell,
         target: ResolvedName | None = None,
@@ -200,15 +200,15 @@ class Stateless:
             target: the entry that the request names, if the transport had to resolve it.
             address: see `Exchange.address`.
         """
-        work = partial(self._result, params, stated, caller, _RequestHandle(tell, stated.level, address), target)
+        work = partial(self._result, params, stated, caller, _StatelessHandle(tell, stated.level, address), target)
         return errors_as_answers(request, work, self._journal, caller.name, as_stateless_error)
 
     def _result(
         self,
         params: Mapping[str, Raw],
-        stated: Envelope,
+        stated: CheckedEnvelope,
         caller: Caller,
-        handle: _RequestHandle,
+        handle: _StatelessHandle,
         target: ResolvedName | None,
         request: Request,
     ) -> Awaitable[Raw]:
@@ -253,9 +253,9 @@ class Stateless:
         self,
         request: Request,
         params: Mapping[str, Raw],
-        stated: Envelope,
+        stated: CheckedEnvelope,
         caller: Caller,
-        handle: _RequestHandle,
+        handle: _StatelessHandle,
         turn: _MrtrRequest | None,
         at: _Place | None,
         resolved: ResolvedName | None,

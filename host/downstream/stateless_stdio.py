@@ -20,7 +20,7 @@ from host.exchange import STDIO
 from host.jsonrpc.conversation import cancel_notification
 from host.jsonrpc.messages import Failure, Id, Message, Notification, Request, Success
 from host.protocol.abilities import NO_ABILITIES, Abilities
-from host.protocol.stateless import Envelope, take_stated
+from host.protocol.stateless import CheckedEnvelope, take_stated
 from host.protocol.subscriptions import LISTEN, Filter, listen_result, with_subscription_id
 from host.router.router import Router
 
@@ -84,7 +84,7 @@ class StatelessStdio:
         self,
         request: Request,
         params: Mapping[str, Raw],
-        stated: Envelope,
+        stated: CheckedEnvelope,
         scope: trio.CancelScope,
         say: Callable[[Message], bool],
         send: Callable[[Message], Awaitable[None]],

@@ -15,7 +15,7 @@ from host.oauth.documents import ClientRegistration
 _ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
-class Caller(NamedTuple):
+class TokenClient(NamedTuple):
     """The client that posts a form to this issuer, at this Unix time."""
 
     client: ClientRegistration
@@ -30,7 +30,7 @@ class Form(NamedTuple):
     body: bytes
 
 
-def code_form(request: AuthorizationRequest, code: str, caller: Caller) -> Form:
+def code_form(request: AuthorizationRequest, code: str, caller: TokenClient) -> Form:
     """Exchange an authorization code for tokens."""
     return _form(
         caller,
@@ -44,12 +44,12 @@ def code_form(request: AuthorizationRequest, code: str, caller: Caller) -> Form:
     )
 
 
-def refresh_form(refresh_token: str, resource: str, caller: Caller) -> Form:
+def refresh_form(refresh_token: str, resource: str, caller: TokenClient) -> Form:
     """Exchange a refresh token. The scope stays that of the login (RFC 6749, 6)."""
     return _form(caller, {"grant_type": "refresh_token", "refresh_token": refresh_token, "resource": resource})
 
 
-def client_credentials_form(resource: str, scopes: Sequence[str], caller: Caller) -> Form:
+def client_credentials_form(resource: str, scopes: Sequence[str], caller: TokenClient) -> Form:
     """Request a token for the client itself (RFC 6749, 4.4)."""
     fields = {"grant_type": "client_credentials", "resource": resource}
     if scopes:
@@ -57,12 +57,12 @@ def client_credentials_form(resource: str, scopes: Sequence[str], caller: Caller
     return _form(caller, fields)
 
 
-def revocation_form(token: str, hint: str, caller: Caller) -> Form:
+def revocation_form(token: str, hint: str, caller: TokenClient) -> Form:
     """Revoke a token. `hint`: access_token or refresh_token."""
     return _form(caller, {"token": token, "token_type_hint": hint})
 
 
-def _form(caller: Caller, fields: Mapping[str, str]) -> Form:
+def _form(caller: TokenClient, fields: Mapping[str, str]) -> Form:
     client = caller.client
     headers = [(b"Content-Type", b"application/x-www-form-urlencoded"), (b"Accept", b"application/json")]
     more = {"client_id": client.client_id}

@@ -63,7 +63,7 @@ _WEB_SCHEMES = ("http", "https", "ws", "wss", "ftp")
 Host = str | IPv4Address | IPv6Address
 
 
-class Address(NamedTuple):
+class SchemeAndHost(NamedTuple):
     """The parts of a URL on which all parsers agree: scheme (lower-case; empty for a host alone) and host."""
 
     scheme: str
@@ -196,7 +196,7 @@ def display_path(path: str) -> str:
     return path if not name or name == path or "/" in name or "~" in name else name
 
 
-def parse_address(text: str) -> Address | None:
+def parse_address(text: str) -> SchemeAndHost | None:
     """The address in a URL, or in `host[:port]`; None if there is none or parsers may disagree about it.
 
     Parsers may disagree if the text has a user name, escapes, backslashes, blanks, invisible characters, letters beyond
@@ -213,7 +213,7 @@ def parse_address(text: str) -> Address | None:
     if found is None or int(found[2] or 0) > 0xFFFF:
         return None
     host = _host(found[1])
-    return None if host is None else Address(scheme.lower(), host)
+    return None if host is None else SchemeAndHost(scheme.lower(), host)
 
 
 # Looking up

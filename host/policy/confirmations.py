@@ -77,7 +77,7 @@ class ConfirmationContext:
 
 
 @dataclass(eq=False)
-class _Waiter:
+class _WaitingCall:
     settled: trio.Event = field(default_factory=trio.Event)
     grant: Grant | None = None
     refusal: Exception | None = None
@@ -96,7 +96,7 @@ class PendingConfirmation:
     """Unix seconds."""
     expires_at: float
     """Unix seconds at which it is refused, or dropped if it was refused."""
-    waiters: list[_Waiter] = field(default_factory=list)
+    waiters: list[_WaitingCall] = field(default_factory=list)
     refused: str = ""
     """The reason why it was refused; empty while calls wait."""
     being_answered: bool = False
@@ -168,7 +168,7 @@ class ConfirmationQueue:
             if not confirmation.waiters:  # others may have begun to wait while a channel was attached, and wait still
                 self._refuse(key, confirmation, refused)
             raise self._unconfirmed(access, "and nobody is there who could answer")
-        waiter = _Waiter()
+        waiter = _WaitingCall()
         confirmation.waiters.append(waiter)
         confirmation.expires_at = time.time() + self.spec.timeout
         self.on_change()
@@ -345,7 +345,7 @@ class ConfirmationQueue:
         return confirmation
 
     async def _wait_for_answer(
-        self, waiter: _Waiter, confirmation: PendingConfirmation, client: ClientHandle | None
+        self, waiter: _WaitingCall, confirmation: PendingConfirmation, client: ClientHandle | None
     ) -> None:
         if client is None:
             await waiter.settled.wait()
@@ -355,7 +355,7 @@ class ConfirmationQueue:
             await waiter.settled.wait()
             nursery.cancel_scope.cancel("it is answered")
 
-    async def _ask_client(self, confirmation: PendingConfirmation, waiter: _Waiter, client: ClientHandle) -> None:
+    async def _ask_client(self, confirmation: PendingConfirmation, waiter: _WaitingCall, client: ClientHandle) -> None:
         """Ask the client's user, who can answer yes for once, yes for the session, or no. Lasting answers are for the
         other channels."""
         try:
@@ -382,7 +382,7 @@ class ConfirmationQueue:
                 waiter.refusal = problem
                 waiter.settled.set()
 
-    def _timed_out(self, key: Hashable, confirmation: PendingConfirmation, waiter: _Waiter) -> Unconfirmed:
+    def _timed_out(self, key: Hashable, confirmation: PendingConfirmation, waiter: _WaitingCall) -> Unconfirmed:
         if confirmation.waiters == [waiter]:
             self._refuse(key, confirmation, f"nobody answered within {self.spec.timeout:.0f} s")
         return self._unconfirmed(confirmation.access, f"and nobody answered within {self.spec.timeout:.0f} s")
@@ -398,7 +398,7 @@ class ConfirmationQueue:
             del self._refused[next(iter(self._refused))]
         self.on_change()
 
-    def _remove_waiter(self, key: Hashable, confirmation: PendingConfirmation, waiter: _Waiter) -> None:
+    def _remove_waiter(self, key: Hashable, confirmation: PendingConfirmation, waiter: _WaitingCall) -> None:
         if waiter.grant is not None and waiter.grant.scope is Scope.ONCE and not waiter.collected:
             self.grants.withdraw(waiter.grant)  # the call was cancelled after the answer was given
         if waiter in confirmation.waiters:

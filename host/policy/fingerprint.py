@@ -246,7 +246,7 @@ class _Number(NamedTuple):
     text: str
 
 
-class _Members(NamedTuple):
+class _Object(NamedTuple):
     """An object with all its members, including duplicates."""
 
     pairs: list[tuple[str, object]]
@@ -257,7 +257,7 @@ def _laid_out(raw: bytes) -> str:
         if _marks(raw) > _MOST_LAID_OUT:
             raise ValueError("too long to be laid out")
         value = json.loads(
-            raw.decode(), object_pairs_hook=_Members, parse_int=_Number, parse_float=_Number, parse_constant=_Number
+            raw.decode(), object_pairs_hook=_Object, parse_int=_Number, parse_float=_Number, parse_constant=_Number
         )
         parts: list[str] = []
         _lay_out(value, "\n", parts)
@@ -271,13 +271,13 @@ def _lay_out(value: object, line: str, parts: list[str]) -> None:
     inner = f"{line}  " if len(line) <= 2 * _DEEPEST_INDENT else line
     if isinstance(value, _Number):
         parts.append(value.text)
-    elif isinstance(value, _Members) and value.pairs:
+    elif isinstance(value, _Object) and value.pairs:
         parts.append("{")
         for at, (name, each) in enumerate(sorted(value.pairs, key=lambda pair: pair[0])):
             parts.append(f"{',' if at else ''}{inner}{_string(name)}: ")
             _lay_out(each, inner, parts)
         parts.append(line + "}")
-    elif isinstance(value, _Members):
+    elif isinstance(value, _Object):
         parts.append("{}")
     elif isinstance(value, list) and value:
         parts.append("[")

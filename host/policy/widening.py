@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from config import Auth, Config, Isolation, KindConsent, Limits, Rule, ServerSpec, Trust, Verdict
-from config.model import Server
+from config.model import BaseServer
 from config.patterns import covers
 from config.written import shown_change
 from host.policy.fingerprint import difference
@@ -116,7 +116,7 @@ def _compare_servers(old: ServerSpec | None, new: ServerSpec) -> tuple[list[str]
     if new.problem:
         return [], new  # it is not started
     if type(old) is not type(new):
-        common = {field.name: getattr(new, field.name) for field in dataclasses.fields(Server)}
+        common = {field.name: getattr(new, field.name) for field in dataclasses.fields(BaseServer)}
         also, stays = _compare_servers(old, dataclasses.replace(old, **common))
         return ["it is reached in another way", *also], stays
     found, kept = _compare_consents(old, new)

@@ -25,7 +25,7 @@ MAX_NAMES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Stateless:
+class StatelessServer:
     """The server is stateless and shares a revision with Colonnade."""
 
     negotiated: NegotiatedServer
@@ -50,7 +50,7 @@ class Incompatible:
     why: str
 
 
-Verdict: TypeAlias = Stateless | RetryWith | Handshake | Incompatible
+Verdict: TypeAlias = StatelessServer | RetryWith | Handshake | Incompatible
 
 
 def verdict_of_result(result: Raw) -> Verdict:
@@ -60,7 +60,7 @@ def verdict_of_result(result: Raw) -> Verdict:
     except ValueError:
         return Handshake()
     if found.negotiated is not None:
-        return Stateless(found.negotiated)
+        return StatelessServer(found.negotiated)
     # A result without any version says nothing about the era: the handshake decides.
     return _without_envelope(found.versions) if found.versions else Handshake()
 

@@ -80,7 +80,7 @@ MAX_TTL = 2**53 - 1
 # The envelope of a request
 
 
-class Envelope(Struct, frozen=True):
+class CheckedEnvelope(Struct, frozen=True):
     """Abilities and log level of a stateless request."""
 
     abilities: Abilities
@@ -98,7 +98,7 @@ class StatedEnvelope(Struct, frozen=True, dict=True):
     level: Raw | None
 
     @cached_property
-    def checked(self) -> Envelope:
+    def checked(self) -> CheckedEnvelope:
         """The envelope with its values checked, once for all requests that state the same.
 
         Raises:
@@ -111,7 +111,7 @@ class StatedEnvelope(Struct, frozen=True, dict=True):
         level = None if self.level is None else level_of({"level": self.level})
         abilities = abilities_of(revision, self.capabilities)
         answers_requests = abilities.roots or abilities.sampling or abilities.form or abilities.url
-        return Envelope(abilities, level, answers_requests)
+        return CheckedEnvelope(abilities, level, answers_requests)
 
 
 def has_envelope(params: Raw | Mapping[str, Raw] | None) -> bool:

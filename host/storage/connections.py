@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from config.hosts.connecting import Change
+from config.hosts.connecting import FileChange
 from host.storage.directory import State
 from host.storage.store import StateError
 
@@ -47,7 +47,7 @@ class Record:
     host: str
     file: str
     config: str
-    change: Change
+    change: FileChange
     folders: tuple[str, ...] = ()
     project: str = ""
 

@@ -25,7 +25,7 @@ from host.journal import Event, InternalError, TokenNotRefreshed
 from host.oauth.challenge import MAX_SCOPES
 from host.oauth.documents import ClientRegistration, TokenRefused, covers, read_tokens
 from host.oauth.problem import OAuthProblem
-from host.oauth.token_forms import Caller, refresh_form
+from host.oauth.token_forms import TokenClient, refresh_form
 from host.slices import complete
 from host.storage.store import CredentialKey, StateError, Store, StoredCredential, Transaction
 from host.upstream.login import obtain_own, store_login
@@ -316,7 +316,7 @@ class Credential(Authorization):
             return login.over("the server refuses the tokens that its issuer gives")
         try:
             http = await IssuerHttp.of(self.server)
-            caller = Caller(self._present_client(login.client), login.issuer, now)
+            caller = TokenClient(self._present_client(login.client), login.issuer, now)
             form = refresh_form(login.refresh_token, login.resource, caller)
             tokens = read_tokens(*await http.post(login.token_endpoint, form))
         except TokenRefused as problem:

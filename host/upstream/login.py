@@ -42,7 +42,7 @@ from host.oauth.documents import (
     registration_request,
 )
 from host.oauth.problem import OAuthProblem
-from host.oauth.token_forms import Caller, Form, client_credentials_form, code_form, revocation_form
+from host.oauth.token_forms import Form, TokenClient, client_credentials_form, code_form, revocation_form
 from host.protocol.methods import PING
 from host.sanitize import visible
 from host.slices import complete
@@ -51,7 +51,7 @@ from host.upstream.callback import Callback
 from host.upstream.discovery import Discovered, discover
 from host.upstream.vault import Login, Vault
 from host.url import Url
-from host.wire.acceptor import Limits, ServeHttp
+from host.wire.acceptor import ListenerLimits, ServeHttp
 from host.wire.http_transport import EVENT_STREAM, JSON, open_origin
 from host.wire.issuer_http import IssuerHttp, IssuerUnreachable
 from host.wire.link import LinkLost
@@ -272,7 +272,7 @@ async def finish(
         StateError: the login cannot be stored.
     """
     proposed, request, issuer = pending.proposed, pending.request, pending.request.issuer
-    caller = Caller(pending.client, issuer.id, time.time())
+    caller = TokenClient(pending.client, issuer.id, time.time())
     now = caller.now  # the lifetime of the token begins before its answer has come
     tokens = read_tokens(*await proposed.http.post(issuer.token_endpoint, code_form(request, code, caller)))
     former = None if proposed.is_other_issuer else proposed.former
@@ -327,7 +327,7 @@ async def obtain_own(spec: HttpServer, former: Login | None, former_issuer: str,
     assert client is not None  # this grant has none without a client_id
     challenged = () if challenge is None else challenge.scopes
     scopes = choose_scopes(spec.oauth.scopes, challenged, found.scopes, ())
-    form = client_credentials_form(found.resource, scopes, Caller(client, found.issuer.id, now))
+    form = client_credentials_form(found.resource, scopes, TokenClient(client, found.issuer.id, now))
     tokens = read_tokens(*await http.post(found.issuer.token_endpoint, form))
     begun = _begun(found.issuer, found.resource, client, scopes, now)
     return msgspec.structs.replace(begun, id=begun.id if former is None else former.id).renewed(tokens, now)
@@ -368,7 +368,7 @@ async def revoke(login: Login, server: Url) -> bool:
     if login.revocation_endpoint is None:
         return False
     http = await IssuerHttp.of(server)
-    caller = Caller(login.client, login.issuer, time.time())
+    caller = TokenClient(login.client, login.issuer, time.time())
     for token, hint in ((login.refresh_token, "refresh_token"), (login.access_token, "access_token")):
         if token is not None:
             answer = await http.post(login.revocation_endpoint, revocation_form(token, hint, caller))
@@ -428,7 +428,7 @@ class AnswerBox:
 async def serve_callback(callback: Callback, bound: socket.socket, serve_http: ServeHttp) -> AsyncIterator[None]:
     """Listen for the browser's return, for the block."""
     async with trio.open_nursery() as nursery:
-        await nursery.start(partial(serve_http, callback.serve, bound, limits=Limits(_CONNECTIONS)))
+        await nursery.start(partial(serve_http, callback.serve, bound, limits=ListenerLimits(_CONNECTIONS)))
         yield
         nursery.cancel_scope.cancel()
 

@@ -30,7 +30,7 @@ from host.protocol.probe import (
     Handshake,
     Incompatible,
     RetryWith,
-    Stateless,
+    StatelessServer,
     Verdict,
     verdict_of_error,
     verdict_of_result,
@@ -115,7 +115,7 @@ async def _probe_and_decide(
     verdict = probe.verdict
     if verdict is None:
         return await initialize_while_probing(link, peer, capabilities, probe)
-    if isinstance(verdict, Stateless):
+    if isinstance(verdict, StatelessServer):
         return _settle_stateless(link, verdict)
     if isinstance(verdict, Incompatible) or not dialect.may_be_handshake:
         raise UnsupportedRevision(
@@ -143,7 +143,7 @@ async def initialize_while_probing(
     with trio.move_on_after(LATE_PROBE_TIMEOUT):
         await probe.ended.wait()
     verdict = probe.verdict
-    if isinstance(verdict, Stateless):
+    if isinstance(verdict, StatelessServer):
         if problem is not None and peer.ended.is_set():
             raise StatelessOnly(str(peer.lost)) from problem
         return _settle_stateless(link, verdict)
@@ -156,7 +156,7 @@ async def initialize_while_probing(
     raise probe.lost or problem
 
 
-def _settle_stateless(link: Link, verdict: Stateless) -> NegotiatedServer:
+def _settle_stateless(link: Link, verdict: StatelessServer) -> NegotiatedServer:
     link.settle(verdict.negotiated.revision)
     return verdict.negotiated
 
@@ -181,7 +181,7 @@ class _Probe:
             if isinstance(verdict, RetryWith):
                 verdict = await self._discover(verdict.revision, may_retry=False)
             self.verdict = verdict
-            if isinstance(verdict, Stateless):
+            if isinstance(verdict, StatelessServer):
                 self.initialize_scope.deadline = trio.current_time() + LATE_INITIALIZE_WAIT
         except LinkLost as lost:
             self.lost = lost
@@ -223,7 +223,7 @@ async def check_still_stateless(peer: Peer[T], capabilities: Mapping[str, object
     EraChanged if it responds in another way."""
     probe = _Probe(peer, capabilities)
     await probe.run()
-    if probe.lost is None and not isinstance(probe.verdict, Stateless):
+    if probe.lost is None and not isinstance(probe.verdict, StatelessServer):
         return EraChanged("it does not support its former revision any more")
     return probe.lost
 

@@ -20,8 +20,7 @@ from typing import Generic, Protocol, TypeVar
 import trio
 
 from .asgi import ASGIApp
-from .slots import EXTRA, RESERVED, Slots
-from .slots import Connection as SlotConnection
+from .slots import EXTRA, RESERVED, ClosableConnection, Slots
 
 MAX_CONNECTIONS = 1000
 """Connections at a time, not counting the extra and reserved ones of slots.py."""
@@ -56,7 +55,7 @@ _log = logging.getLogger("colonnade.listener")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ListenerLimits:
     """The limits of one listener: see the constants of this module."""
 
     max_connections: int = MAX_CONNECTIONS
@@ -65,7 +64,7 @@ class Limits:
     idle_timeout: float = IDLE_TIMEOUT
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = ListenerLimits()
 
 
 class ServeHttp(Protocol):
@@ -78,12 +77,12 @@ class ServeHttp(Protocol):
         *,
         stop: trio.Event | None = None,
         grace: float = GRACE,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: ListenerLimits = DEFAULT_LIMITS,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None: ...
 
 
-class Connection(SlotConnection, Protocol):
+class AcceptedConnection(ClosableConnection, Protocol):
     async def run(self) -> None:
         """Serve the connection until it and all its requests have ended."""
 
@@ -91,7 +90,7 @@ class Connection(SlotConnection, Protocol):
         """Close the connection unless a request is being received or answered."""
 
 
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=AcceptedConnection)
 
 
 class Acceptor(Generic[C]):
@@ -101,7 +100,7 @@ class Acceptor(Generic[C]):
         connect: makes a connection of an accepted socket, which does not block.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits, connect: Callable[[socket.socket], C]) -> None:
+    def __init__(self, app: ASGIApp, limits: ListenerLimits, connect: Callable[[socket.socket], C]) -> None:
         self.app = app
         self.limits = limits
         self.stopping = False

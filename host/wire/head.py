@@ -24,7 +24,7 @@ _METHODS = (b"POST", b"GET", b"DELETE", b"OPTIONS", b"HEAD", b"PUT", b"PATCH", b
 _END = re.compile(rb"\n\r?\n")
 
 
-class Refusal(NamedTuple):
+class HeadRefusal(NamedTuple):
     """The response to a refused request: its status, and one sentence that repeats nothing from the client."""
 
     status: int
@@ -38,53 +38,53 @@ def head_end(received: bytes, searched: int = 0) -> int | None:
     return None if end is None else end.end()
 
 
-def check_head(head: bytes) -> Refusal | None:
+def check_head(head: bytes) -> HeadRefusal | None:
     """The reason to refuse this complete head, or None."""
     if len(head) > MAX_HEAD:
-        return Refusal(431, f"the request head has more than {MAX_HEAD} bytes")
+        return HeadRefusal(431, f"the request head has more than {MAX_HEAD} bytes")
     # Where parsers disagree about a lone CR or LF, one of them sees a header that the other does not.
     line_ends = head.count(b"\r\n")
     if head.count(b"\n") != line_ends or head.count(b"\r") != line_ends:
-        return Refusal(400, "a line of the request head does not end with CR LF")
+        return HeadRefusal(400, "a line of the request head does not end with CR LF")
     request_line, *fields = head[:-4].split(b"\r\n")
     if len(fields) > MAX_FIELDS:
-        return Refusal(431, f"the request has more than {MAX_FIELDS} header fields")
+        return HeadRefusal(431, f"the request has more than {MAX_FIELDS} header fields")
     method, _, rest = request_line.partition(b" ")
     target, _, version = rest.partition(b" ")
     return _refuse_request_line(method, target, version) or _refuse_fields(fields, version)
 
 
-def _refuse_request_line(method: bytes, target: bytes, version: bytes) -> Refusal | None:
+def _refuse_request_line(method: bytes, target: bytes, version: bytes) -> HeadRefusal | None:
     if version not in (b"HTTP/1.1", b"HTTP/1.0"):
         if version.startswith(b"HTTP/"):
-            return Refusal(505, "only HTTP/1.1 is supported")
-        return Refusal(400, "the request line is not one of HTTP/1.1")
+            return HeadRefusal(505, "only HTTP/1.1 is supported")
+        return HeadRefusal(400, "the request line is not one of HTTP/1.1")
     if method not in _METHODS:
-        return Refusal(400, "unknown HTTP method")
+        return HeadRefusal(400, "unknown HTTP method")
     if not target.startswith(b"/"):
-        return Refusal(400, "the request target is not a path, which begins with a slash")
+        return HeadRefusal(400, "the request target is not a path, which begins with a slash")
     if b"%00" in target or b"#" in target:
-        return Refusal(400, "the request target has a NUL or a fragment")
+        return HeadRefusal(400, "the request target has a NUL or a fragment")
     return None
 
 
-def _refuse_fields(fields: Iterable[bytes], version: bytes) -> Refusal | None:
+def _refuse_fields(fields: Iterable[bytes], version: bytes) -> HeadRefusal | None:
     seen: dict[bytes, list[bytes]] = {}
     for line in fields:
         if line.startswith((b" ", b"\t")):
-            return Refusal(400, "a header field spans several lines")
+            return HeadRefusal(400, "a header field spans several lines")
         name, _, value = line.partition(b":")
         seen.setdefault(name.lower(), []).append(value.strip(b" \t"))
     if b"upgrade" in seen:
-        return Refusal(426, "only HTTP/1.1 is supported, without upgrades")
+        return HeadRefusal(426, "only HTTP/1.1 is supported, without upgrades")
     if len(seen.get(b"host", ())) != 1:
-        return Refusal(400, "the request needs exactly one Host header")
+        return HeadRefusal(400, "the request needs exactly one Host header")
     lengths = seen.get(b"content-length", [])
     if len(lengths) > 1 or not all(length.isdigit() and len(length) <= MAX_LENGTH_DIGITS for length in lengths):
-        return Refusal(400, f"Content-Length is not one number of at most {MAX_LENGTH_DIGITS} digits")
+        return HeadRefusal(400, f"Content-Length is not one number of at most {MAX_LENGTH_DIGITS} digits")
     encodings = seen.get(b"transfer-encoding", [])
     if encodings and (lengths or version == b"HTTP/1.0"):
-        return Refusal(400, "Transfer-Encoding is only permitted in HTTP/1.1 and without Content-Length")
+        return HeadRefusal(400, "Transfer-Encoding is only permitted in HTTP/1.1 and without Content-Length")
     if encodings and [each.lower() for each in encodings] != [b"chunked"]:
-        return Refusal(501, "the only supported transfer encoding is chunked")
+        return HeadRefusal(501, "the only supported transfer encoding is chunked")
     return None

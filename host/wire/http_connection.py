@@ -32,7 +32,7 @@ class NothingSent(Exception):
     """The connection is closed, and took nothing of what was to be sent."""
 
 
-class Channel(Protocol):
+class ByteChannel(Protocol):
     """Bytes to and from one server. Its errors are STREAM_ERRORS."""
 
     async def send(self, data: bytes) -> None:
@@ -130,14 +130,14 @@ class TlsChannel:
         self._socket.close()
 
 
-class Connection:
+class HttpConnection:
     """A connection that serves one request after another. After an exception it must be closed."""
 
     __slots__ = (
         "_channel", "_given", "_received", "_turn", "_working", "expires_at", "idle_since", "is_quiet", "parser",
     )  # fmt: skip
 
-    def __init__(self, channel: Channel, turn: Turn) -> None:
+    def __init__(self, channel: ByteChannel, turn: Turn) -> None:
         self._channel = channel
         self.is_quiet = channel.is_quiet
         self._turn = turn

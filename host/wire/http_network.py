@@ -26,8 +26,9 @@ _MAY_BE_INTERIM = re.compile(rb"HTTP/[0-9]\.[0-9] 1(?!01)")
 _SHORTEST = len(b"HTTP/1.1 100")
 
 
-class TooManyInterim(httpcore.RemoteProtocolError):
-    """The server sent too many interim responses, or one that is too long."""
+class HttpcoreTooManyInterim(httpcore.RemoteProtocolError):
+    """The server sent too many interim responses, or one that is too long. One of httpcore, since httpx
+    turns only these into errors of its own."""
 
 
 class Backend(httpcore.TrioBackend):
@@ -101,9 +102,9 @@ class Stream(httpcore.AsyncNetworkStream):
             at = found.end()
             self._interim += 1
             if self._interim > MAX_INTERIM:
-                raise TooManyInterim("too many interim responses")
+                raise HttpcoreTooManyInterim("too many interim responses")
         rest = head[at:]
         undecided = len(rest) < _SHORTEST or _MAY_BE_INTERIM.match(rest) is not None
         self._head = rest if undecided and data else None
         if undecided and len(rest) > MAX_INTERIM_HEAD:
-            raise TooManyInterim("an interim response is too long")
+            raise HttpcoreTooManyInterim("an interim response is too long")

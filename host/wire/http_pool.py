@@ -19,7 +19,7 @@ import certifi
 import trio
 
 from host.url import Url
-from host.wire.http_connection import STREAM_ERRORS, Channel, Connection, PlainChannel, TlsChannel
+from host.wire.http_connection import STREAM_ERRORS, ByteChannel, HttpConnection, PlainChannel, TlsChannel
 from host.wire.http_errors import (
     CONNECT_TIMEOUT,
     Broken,
@@ -79,13 +79,13 @@ class PooledResponse:
 
     __slots__ = ("_connection", "_fields", "_pool", "_repeated", "status")
 
-    def __init__(self, pool: Pool, connection: Connection) -> None:
+    def __init__(self, pool: Pool, connection: HttpConnection) -> None:
         parser = connection.parser
         self.status = parser.status
         self._fields = parser.fields
         self._repeated = parser.repeated
         self._pool = pool
-        self._connection: Connection | None = connection
+        self._connection: HttpConnection | None = connection
 
     @property
     def has_length(self) -> bool:
@@ -135,12 +135,12 @@ class PooledResponse:
 class Pool:
     """The connections to the origin of the URLs that are requested; it is the caller who keeps to one."""
 
-    def __init__(self, turns: Turns, connect: Callable[[Url], Awaitable[Channel]] | None = None) -> None:
+    def __init__(self, turns: Turns, connect: Callable[[Url], Awaitable[ByteChannel]] | None = None) -> None:
         self._turns = turns
         self._connect = connect or open_channel
         self._now = trio.lowlevel.current_clock().current_time  # in fewer steps than trio.current_time
-        self._idle: deque[Connection] = deque()
-        self._busy: set[Connection] = set()
+        self._idle: deque[HttpConnection] = deque()
+        self._busy: set[HttpConnection] = set()
         self._connecting: set[trio.CancelScope] = set()
         self._may_expire = trio.Event()
         self._is_aborted = False
@@ -187,7 +187,7 @@ class Pool:
                 self._close(connection)
                 raise
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: HttpConnection) -> None:
         """Take back a connection after its response, or after as much of it as was wanted."""
         if not connection.is_reusable or connection not in self._busy:
             self._close(connection)
@@ -228,15 +228,15 @@ class Pool:
     async def aclose(self) -> None:
         self.abort()
 
-    def _is_expired(self, longest: Connection, now: float) -> bool:
+    def _is_expired(self, longest: HttpConnection, now: float) -> bool:
         """Whether to close the connection that has been idle longest."""
         return longest.expires_at <= now or (len(self._idle) > MAX_IDLE and longest.idle_since + BURST_EXPIRY <= now)
 
-    def _close(self, connection: Connection) -> None:
+    def _close(self, connection: HttpConnection) -> None:
         self._busy.discard(connection)
         connection.close()
 
-    def _take_idle(self) -> Connection | None:
+    def _take_idle(self) -> HttpConnection | None:
         """The connection that was used last, if it is still open."""
         now = self._now()
         while self._idle:
@@ -246,14 +246,14 @@ class Pool:
             connection.close()
         return None
 
-    async def _open(self, url: Url) -> Connection:
+    async def _open(self, url: Url) -> HttpConnection:
         if self._is_aborted:
             raise aborted()
         try:
             with trio.fail_after(CONNECT_TIMEOUT) as timeout:
                 self._connecting.add(timeout)
                 try:
-                    return Connection(await self._connect(url), self._turns.turn())
+                    return HttpConnection(await self._connect(url), self._turns.turn())
                 finally:
                     self._connecting.discard(timeout)
         except (*STREAM_ERRORS, trio.TooSlowError, UnicodeError) as problem:
@@ -277,7 +277,7 @@ class Pool:
         return head
 
 
-async def open_channel(url: Url, address: str | None = None) -> Channel:
+async def open_channel(url: Url, address: str | None = None) -> ByteChannel:
     """Connect to the origin of a URL, through the proxy that the environment names for it.
 
     Args:

@@ -32,7 +32,7 @@ from host.wire.http_errors import (
     causes_of,
     unreachable,
 )
-from host.wire.http_network import Backend, TooManyInterim
+from host.wire.http_network import Backend, HttpcoreTooManyInterim
 from host.wire.http_pool import IDLE_EXPIRY, SOCKET_OPTIONS, Headers, tls_context
 from host.wire.proxies import InvalidProxy, credentials_of, proxy_for
 from host.wire.turns import Turns
@@ -202,6 +202,6 @@ def _connect_problem(problem: Exception, *, has_proxy: bool) -> Exception:
 def _broken_reason(problem: httpx.HTTPError) -> str:
     if isinstance(problem, httpx.WriteTimeout):
         return READS_NOTHING
-    if isinstance(problem.__cause__, TooManyInterim):
+    if isinstance(problem.__cause__, HttpcoreTooManyInterim):
         return TOO_MANY_INTERIM
     return NOT_HTTP if isinstance(problem, httpx.RemoteProtocolError) else CONNECTION_BROKE

@@ -37,7 +37,7 @@ from hypercorn.typing import ConnectionState
 from priority.priority import PriorityError
 
 from .asgi import ASGIApp, Event, Scope
-from .head import MAX_HEAD, Refusal
+from .head import MAX_HEAD, HeadRefusal
 from .request_head import INVALID, RequestHead, parse_head
 
 MAX_STREAMS = 100
@@ -84,12 +84,12 @@ class _Impatient(Exception):
 class _Exchange:
     """One request that is being answered."""
 
-    inbox: _Inbox
+    inbox: _Http2Inbox
     begun: bool = False
 
 
 @dataclass
-class _Inbox:
+class _Http2Inbox:
     """The events that one app gets from `receive()`. `on_taken` is called with the bytes of a part that it took."""
 
     on_taken: Callable[[int], Awaitable[None]]
@@ -248,7 +248,7 @@ class Http2(H2Protocol):
             self.connection.reset_stream(id, ErrorCodes.REFUSED_STREAM)
             return
         head = _head_of(request.headers)
-        if isinstance(head, Refusal):
+        if isinstance(head, HeadRefusal):
             self._respond(id, head.status, head.why.encode() + b"\n")
             self._spend(RESET)
             return
@@ -322,7 +322,7 @@ class Http2(H2Protocol):
 
         scope["extensions"] = {}
         self._below.extend(scope)
-        self._exchanges[id] = _Exchange(_Inbox(acknowledge))
+        self._exchanges[id] = _Exchange(_Http2Inbox(acknowledge))
         self._below.spawn(self._run_app, id, scope, send)
 
     async def _run_app(self, id: int, scope: Scope, send: Send) -> None:
@@ -448,7 +448,7 @@ class _AppTask:
         """Hypercorn's events for the app. Those of the body come another way."""
 
 
-def _head_of(headers: list[tuple[bytes, bytes]]) -> RequestHead | Refusal:
+def _head_of(headers: list[tuple[bytes, bytes]]) -> RequestHead | HeadRefusal:
     """The head of a request as both judges of HTTP/1.1 read it."""
     pseudo = dict(each for each in headers if each[0].startswith(b":"))
     host = pseudo.get(b":authority")

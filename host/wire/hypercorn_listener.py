@@ -45,10 +45,10 @@ from hypercorn.trio.worker_context import EventWrapper, WorkerContext
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
-from .acceptor import DEFAULT_LIMITS, GRACE, LINGER, MANY_CONNECTIONS, RESUME_SPREAD, Acceptor, Limits
+from .acceptor import DEFAULT_LIMITS, GRACE, LINGER, MANY_CONNECTIONS, RESUME_SPREAD, Acceptor, ListenerLimits
 from .asgi import CLAIM, PEER, ASGIApp, Event, Scope
 from .descent import examine_peer
-from .head import MAX_HEAD, Refusal, check_head, head_end
+from .head import MAX_HEAD, HeadRefusal, check_head, head_end
 from .portions import Portions
 from .slots import INCOMPLETE_TIMEOUT, MANY_HEADS, Phase
 
@@ -76,7 +76,7 @@ async def serve_http(
     *,
     stop: trio.Event | None = None,
     grace: float = GRACE,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: ListenerLimits = DEFAULT_LIMITS,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve `app` until cancelled, or until `stop` is set; see `Acceptor.serve`. ASGI's lifespan is not used.
@@ -84,17 +84,22 @@ async def serve_http(
     Each scope has the extension of `asgi.claim`, by which the app names the owner of its request. On a Unix socket it
     also has that of `asgi.examine_sender`. If the app fails before it has sent anything, the response is 500.
     """
-    await Server(app, limits, Connection).acceptor.serve(bound, stop, grace, task_status)
+    await HypercornServer(app, limits, HypercornConnection).acceptor.serve(bound, stop, grace, task_status)
 
 
-class Server:
+class HypercornServer:
     """The parts that all connections of one listener share.
 
     Args:
         connect: makes a connection of an accepted socket.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits, connect: Callable[[Server, socket.socket], Connection]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        limits: ListenerLimits,
+        connect: Callable[[HypercornServer, socket.socket], HypercornConnection],
+    ) -> None:
         self.acceptor = Acceptor(app, limits, partial(connect, self))
         self.limits = limits
         self.slots = self.acceptor.slots
@@ -144,10 +149,10 @@ class _ConnectionEnded(Exception):
     """No further request is read from this connection."""
 
 
-class Connection:
+class HypercornConnection:
     """The connection of one client: reads and writes for hypercorn's protocol, and keeps the deadlines."""
 
-    def __init__(self, server: Server, accepted: socket.socket) -> None:
+    def __init__(self, server: HypercornServer, accepted: socket.socket) -> None:
         self._server = server
         self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(accepted))
         self._writing = trio.Lock()
@@ -379,7 +384,7 @@ class Connection:
         return int.from_bytes(fcntl.ioctl(self._stream.socket.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
 
     def waits_for_client(self) -> bool:
-        """See `slots.Connection`."""
+        """See `slots.ClosableConnection`."""
         if self._closed or (self._busy and not self._half_closed and not self._protocol.awaits_body):
             return False
         return self._half_closed or self._head_begun or not self.has_unread_input
@@ -497,8 +502,8 @@ class Http1(H11Protocol):
 
     def __init__(
         self,
-        connection: Connection,
-        server: Server,
+        connection: HypercornConnection,
+        server: HypercornServer,
         client: tuple[str, int] | None,
         here: tuple[str, int] | None,
         *,
@@ -550,7 +555,9 @@ class Http1(H11Protocol):
         """Never switch: a request for another protocol was refused with its head."""
 
     async def _send_error_response(self, status_code: int) -> None:
-        refusal = self._strict.refusal or Refusal(status_code, _PARSER_REFUSALS.get(status_code, _PARSER_REFUSALS[400]))
+        refusal = self._strict.refusal or HeadRefusal(
+            status_code, _PARSER_REFUSALS.get(status_code, _PARSER_REFUSALS[400])
+        )
         text = refusal.why.encode() + b"\n"
         headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(text)).encode())]
         if refusal.status == 426:
@@ -566,7 +573,7 @@ class Http1(H11Protocol):
 class _StrictConnection(h11.Connection):
     """h11 with a check of each head before it is parsed."""
 
-    refusal: Refusal | None = None
+    refusal: HeadRefusal | None = None
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         if self.their_state is h11.IDLE:
@@ -581,7 +588,7 @@ class _StrictConnection(h11.Connection):
 class _Stopping(EventWrapper):
     """Hypercorn's event for "connections end with their current response"."""
 
-    def __init__(self, acceptor: Acceptor[Connection]) -> None:
+    def __init__(self, acceptor: Acceptor[HypercornConnection]) -> None:
         super().__init__()
         self._acceptor = acceptor
 
@@ -592,7 +599,7 @@ class _Stopping(EventWrapper):
 class _NextRequestEvent(EventWrapper):
     """Hypercorn's event for "the next pipelined request may be parsed". Its waiter keeps reading from the client."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: HypercornConnection) -> None:
         super().__init__()
         self._connection = connection
 

@@ -13,11 +13,11 @@ import trio
 from hypercorn.events import Closed
 from hypercorn.events import Event as WireEvent
 
-from .acceptor import DEFAULT_LIMITS, GRACE, MANY_CONNECTIONS, RESUME_SPREAD, Limits
+from .acceptor import DEFAULT_LIMITS, GRACE, MANY_CONNECTIONS, RESUME_SPREAD, ListenerLimits
 from .asgi import ASGIApp
 from .certificate import Certificate
 from .hypercorn_http2 import Http2
-from .hypercorn_listener import CHUNK, READ_AHEAD, Connection, Http1, HttpProtocol, Server
+from .hypercorn_listener import CHUNK, READ_AHEAD, Http1, HttpProtocol, HypercornConnection, HypercornServer
 
 
 async def serve_https(
@@ -27,19 +27,19 @@ async def serve_https(
     *,
     stop: trio.Event | None = None,
     grace: float = GRACE,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: ListenerLimits = DEFAULT_LIMITS,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve `app` as `hypercorn_listener.serve_http` does. Each new connection gets the present certificate."""
-    server = Server(app, limits, partial(_TlsConnection, certificate))
+    server = HypercornServer(app, limits, partial(_TlsConnection, certificate))
     await server.acceptor.serve(bound, stop, grace, task_status)
 
 
-class _TlsConnection(Connection):
+class _TlsConnection(HypercornConnection):
     """The connection of one client that speaks TLS. A task of its own writes: an app that is cancelled while it sends
     must not break the record that is being written, or the requests beside it."""
 
-    def __init__(self, certificate: Certificate, server: Server, accepted: socket.socket) -> None:
+    def __init__(self, certificate: Certificate, server: HypercornServer, accepted: socket.socket) -> None:
         super().__init__(server, accepted)
         self._secure = trio.SSLStream(_Ready(self), certificate.context, server_side=True, https_compatible=True)
         self._out = bytearray()

@@ -21,7 +21,7 @@ from host.oauth.problem import OAuthProblem
 from host.oauth.token_forms import Form
 from host.url import Url
 from host.version import VERSION
-from host.wire.http_connection import STREAM_ERRORS, Channel
+from host.wire.http_connection import STREAM_ERRORS, ByteChannel
 from host.wire.http_pool import Headers, Pool, open_channel
 from host.wire.link import LinkLost
 from host.wire.proxies import InvalidProxy, proxy_for
@@ -109,7 +109,7 @@ class IssuerHttp:
         finally:
             await pool.aclose()
 
-    async def _connect(self, url: Url) -> Channel:
+    async def _connect(self, url: Url) -> ByteChannel:
         try:
             if proxy_for(url, os.environ) is not None:
                 return await open_channel(url)

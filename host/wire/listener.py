@@ -44,16 +44,16 @@ from .acceptor import (
     MANY_CONNECTIONS,
     RESUME_SPREAD,
     Acceptor,
-    Limits,
+    ListenerLimits,
 )
 from .asgi import CLAIM, FINDINGS, IMMEDIATE, PEER, ASGIApp, Event, Scope
 from .chunked import BadChunk, ChunkedBody
 from .deadlines import Clock, Timed
 from .descent import examine_peer
-from .head import MAX_HEAD, Refusal
+from .head import MAX_HEAD, HeadRefusal
 from .portions import Portions
 from .request_head import INVALID, KnownHead, RequestHead, find_head, parse_head
-from .response import Response, response_head
+from .response import ResponseEncoder, response_head
 from .slots import INCOMPLETE_TIMEOUT, MANY_HEADS, Phase
 
 _IDLE, _REQUEST = Phase.IDLE, Phase.REQUEST  # for speed; see RESOURCE in protocol/methods.py
@@ -74,7 +74,7 @@ async def serve_http(
     *,
     stop: trio.Event | None = None,
     grace: float = GRACE,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: ListenerLimits = DEFAULT_LIMITS,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve `app` until cancelled, or until `stop` is set; see `Acceptor.serve`. ASGI's lifespan is not used.
@@ -93,15 +93,15 @@ async def serve_http(
 class _Server:
     """The parts that all connections of one listener share."""
 
-    def __init__(self, app: ASGIApp, limits: Limits) -> None:
-        self.acceptor = Acceptor(app, limits, partial(Connection, self))
+    def __init__(self, app: ASGIApp, limits: ListenerLimits) -> None:
+        self.acceptor = Acceptor(app, limits, partial(ClientConnection, self))
         self.clock = Clock()
         self.now = trio.lowlevel.current_clock().current_time  # as trio.current_time, which looks the clock up
         self.portions = Portions()
         self._second = -1
         self._date = b""
 
-    def ends_after_answer(self, connection: Connection) -> bool:
+    def ends_after_answer(self, connection: ClientConnection) -> bool:
         """Whether the connection is closed after its current response, to make room for others or to stop."""
         return self.acceptor.stopping or self.acceptor.slots.ends_after_answer(connection)
 
@@ -114,7 +114,7 @@ class _Server:
         return self._date
 
 
-class Connection(Timed):
+class ClientConnection(Timed):
     """The connection of one client."""
 
     __slots__ = (
@@ -197,7 +197,7 @@ class Connection(Timed):
             self.buffer += data
         return None
 
-    def _take_head(self, searched: int) -> RequestHead | Refusal | None:
+    def _take_head(self, searched: int) -> RequestHead | HeadRefusal | None:
         """The head at the start of the buffer, if it is complete, or why it is refused. `searched` bytes of it were
         here before."""
         known = None if self._known is None else self._known.take(self.buffer)
@@ -226,12 +226,12 @@ class Connection(Timed):
             deadline = min(deadline, now + INCOMPLETE_TIMEOUT + random.random() * RESUME_SPREAD)
         self.deadline = deadline
 
-    async def _refuse(self, refusal: Refusal) -> None:
+    async def _refuse(self, refusal: HeadRefusal) -> None:
         self._busy = True
         await self.send_refusal(refusal)
         await self._end(whole=False)
 
-    async def send_refusal(self, refusal: Refusal) -> None:
+    async def send_refusal(self, refusal: HeadRefusal) -> None:
         text = refusal.why.encode() + b"\n"
         lines = [b"content-type: text/plain\r\n", b"content-length: %d\r\n" % len(text)]
         if refusal.status == 426:
@@ -409,7 +409,7 @@ class Connection(Timed):
     # Making room
 
     def waits_for_client(self) -> bool:
-        """See `slots.Connection`."""
+        """See `slots.ClosableConnection`."""
         if self._closed:
             return False
         if self._busy:
@@ -487,8 +487,8 @@ class _Request:
         "response",
     )
 
-    def __init__(self, connection: Connection, head: RequestHead) -> None:
-        self.response = Response(head.method, head.http_version)
+    def __init__(self, connection: ClientConnection, head: RequestHead) -> None:
+        self.response = ResponseEncoder(head.method, head.http_version)
         self.is_whole = False
         """All of the request has come."""
         self.is_refused = False

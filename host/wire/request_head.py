@@ -13,11 +13,11 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from .head import MAX_HEAD, Refusal, check_head, head_end
+from .head import MAX_HEAD, HeadRefusal, check_head, head_end
 
-INVALID = Refusal(400, "the request is not valid HTTP/1.1")
+INVALID = HeadRefusal(400, "the request is not valid HTTP/1.1")
 """The refusal of everything that is no HTTP at all."""
-TOO_LONG = Refusal(431, f"the request head has more than {MAX_HEAD} bytes")
+TOO_LONG = HeadRefusal(431, f"the request head has more than {MAX_HEAD} bytes")
 
 _FIRST_VISIBLE = 0x21
 _DIGITS = re.compile(rb"[0-9]{1,6}")
@@ -75,7 +75,7 @@ class KnownHead:
         return self._parsed, len(self._head)
 
 
-def find_head(received: bytes, searched: int) -> int | Refusal | None:
+def find_head(received: bytes, searched: int) -> int | HeadRefusal | None:
     """The number of bytes of the head at the start of `received`; None while it is not complete; or why it is refused
     already. The first `searched` bytes were searched before."""
     end = head_end(received, searched)
@@ -86,7 +86,7 @@ def find_head(received: bytes, searched: int) -> int | Refusal | None:
     return end
 
 
-def parse_head(head: bytes) -> RequestHead | Refusal:
+def parse_head(head: bytes) -> RequestHead | HeadRefusal:
     """Parse a complete head, including its empty line."""
     refusal = check_head(head)
     if refusal is not None:

@@ -27,7 +27,7 @@ class _Framing(Enum):
     """The response has no body, whatever the app sends."""
 
 
-class Response:
+class ResponseEncoder:
     """The response to one request.
 
     Args:
@@ -157,7 +157,7 @@ def response_head(status: int, lines: list[bytes], date: bytes, connection: byte
 
 @lru_cache(MAX_KEPT)
 def _fields(headers: tuple[tuple[str, str], ...]) -> bytes:
-    """The headers of a whole response as bytes; raises as `Response.whole` does."""
+    """The headers of a whole response as bytes; raises as `ResponseEncoder.whole` does."""
     fields = "".join([f"{name.lower()}: {value}\r\n" for name, value in headers]).encode("latin-1")
     if fields.count(b"\n") != len(headers) or fields.count(b"\r") != len(headers) or b"\x00" in fields:
         raise ValueError("a header of the response has a line end or a NUL")

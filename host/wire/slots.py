@@ -55,7 +55,7 @@ class Phase(IntEnum):  # of integers, because they are keys: hashing members of 
     """The last response has been sent."""
 
 
-class Connection(Protocol):
+class ClosableConnection(Protocol):
     def waits_for_client(self) -> bool:
         """Whether the connection continues only if its client sends something: it is open, no request is being
         answered, and no received byte is unread, except those of a head that comes in parts."""
@@ -64,7 +64,7 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=ClosableConnection)
 
 
 class _Kind(IntEnum):

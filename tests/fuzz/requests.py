@@ -14,7 +14,7 @@ from typing import NamedTuple
 import h11
 
 from host.wire.chunked import BadChunk, ChunkedBody
-from host.wire.head import MAX_HEAD, Refusal
+from host.wire.head import MAX_HEAD, HeadRefusal
 from host.wire.request_head import find_head, parse_head
 from tests.fuzz.mutations import mutate
 
@@ -65,8 +65,8 @@ def read_by_listener(data: bytes) -> Reading | Refused:
     end = find_head(data, 0) if data else None
     if end is None:
         return INCOMPLETE
-    head = end if isinstance(end, Refusal) else parse_head(data[:end])
-    if isinstance(head, Refusal):
+    head = end if isinstance(end, HeadRefusal) else parse_head(data[:end])
+    if isinstance(head, HeadRefusal):
         return Refused(head.why)
     assert isinstance(end, int)
     target = head.raw_path + (data[:end].split(b" ", 2)[1][len(head.raw_path) :])

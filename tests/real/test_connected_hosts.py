@@ -12,7 +12,7 @@ from mcp.client.stdio import StdioServerParameters
 
 from config.edit import get, values
 from config.hosts import HOSTS
-from config.hosts.connection import CONNECTIONS
+from config.hosts.entry_form import ENTRY_FORMS
 
 from .clients import SDK_LEAKS, sdk
 from .running import COLONNADE, recorder, serving, write_config
@@ -39,7 +39,7 @@ def entry_of(home: Path, name: str) -> dict[str, Any]:
         if "*" not in each.linux and (path := each.path(home, home, {}, "linux")).is_file() and not each.is_project
     )
     root = values(file, file.read_text())
-    entry: dict[str, Any] = get(root, CONNECTIONS[name].place(root))
+    entry: dict[str, Any] = get(root, ENTRY_FORMS[name].place(root))
     return entry
 
 

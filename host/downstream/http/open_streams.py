@@ -1,6 +1,6 @@
-"""Limits of streams that stay open without a call, shared fairly among identities on all transports.
+"""Limits of streams that stay open without a call, shared fairly among identities.
 
-Such a stream holds a connection for as long as its client likes. Their number is limited, for each transport and for
+Such a stream holds a connection for as long as its client likes. Their number is limited, for each kind and for
 all of them, so that connections are left for messages. At the limit, the identity with the most streams loses its
 oldest one to a new stream of an identity with fewer; without such an identity the new stream is refused.
 """
@@ -18,12 +18,12 @@ from host.errors import TOO_MANY_REQUESTS
 from host.jsonrpc.messages import Id
 
 MAX_STREAMS = 400
-"""Streams of one transport."""
+"""Streams of one kind."""
 MAX_TOTAL = 800
-"""Streams of all transports. A listener has 1,000 connections, and messages need some."""
+"""Streams of all kinds. A listener has 1,000 connections, and messages need some."""
 
 
-class Transport(Enum):
+class StreamKind(Enum):
     STREAMABLE = auto()
     """Standing streams of Streamable HTTP sessions."""
     SSE = auto()
@@ -32,11 +32,11 @@ class Transport(Enum):
     """`subscriptions/listen`."""
 
 
-class _Stream:
+class _OpenStream:
     def __init__(
-        self, transport: Transport, identity: str | None, end: Callable[[], object], in_use: Callable[[], bool]
+        self, kind: StreamKind, identity: str | None, end: Callable[[], object], in_use: Callable[[], bool]
     ) -> None:
-        self.transport = transport
+        self.kind = kind
         self.identity = identity
         self.end = end
         self.in_use = in_use
@@ -46,7 +46,7 @@ class OpenStreams:
     """The open streams, oldest first."""
 
     def __init__(self) -> None:
-        self._open: dict[_Stream, None] = {}
+        self._open: dict[_OpenStream, None] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -54,7 +54,7 @@ class OpenStreams:
     @contextmanager
     def slot(
         self,
-        transport: Transport,
+        kind: StreamKind,
         identity: str | None,
         end: Callable[[], object],
         *,
@@ -72,10 +72,10 @@ class OpenStreams:
         Raises:
             Rejected: there is no place, and no other identity has more streams than this one.
         """
-        if not (self._has_room(identity, transport) and self._has_room(identity, None)):
+        if not (self._has_room(identity, kind) and self._has_room(identity, None)):
             why = "all event streams of this server are in use; close one, or try again later"
             raise Rejected(Refusal(503, why, {"retry-after": "5"}), TOO_MANY_REQUESTS, id)
-        stream = _Stream(transport, identity, end, in_use)
+        stream = _OpenStream(kind, identity, end, in_use)
         self._open[stream] = None
         try:
             yield
@@ -88,11 +88,11 @@ class OpenStreams:
             del self._open[stream]
             stream.end()
 
-    def _has_room(self, identity: str | None, transport: Transport | None) -> bool:
-        """Whether one more stream may open, of one transport or of all (None); ends another identity's stream if
+    def _has_room(self, identity: str | None, kind: StreamKind | None) -> bool:
+        """Whether one more stream may open, of one kind or of all (None); ends another identity's stream if
         necessary."""
-        counted = [stream for stream in self._open if transport is None or stream.transport is transport]
-        if len(counted) < (MAX_TOTAL if transport is None else MAX_STREAMS):
+        counted = [stream for stream in self._open if kind is None or stream.kind is kind]
+        if len(counted) < (MAX_TOTAL if kind is None else MAX_STREAMS):
             return True
         held = Counter(stream.identity for stream in counted)
         greediest, most = held.most_common(1)[0]

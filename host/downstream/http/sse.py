@@ -19,7 +19,7 @@ import trio
 from host.attempts import Reason
 from host.downstream.charge import answer_too_large
 from host.downstream.duplex import DuplexSession
-from host.downstream.http.open_streams import OpenStreams, Transport
+from host.downstream.http.open_streams import OpenStreams, StreamKind
 from host.downstream.http.replies import MAX_KEPT, STREAM_HEADERS, send_answer
 from host.downstream.http.request import HttpRequest, Rejected, read_message
 from host.downstream.http.security import Refusal, refuse_accept, refuse_body
@@ -77,7 +77,7 @@ class HttpSse:
         )
         ending = trio.CancelScope()
         place = self._streams.slot(
-            Transport.SSE, http_request.identity, ending.cancel, in_use=lambda: len(session.serving) > 0
+            StreamKind.SSE, http_request.identity, ending.cancel, in_use=lambda: len(session.serving) > 0
         )
         try:
             with place:

@@ -14,7 +14,7 @@ import trio
 from msgspec import Raw
 
 from host.downstream.error_answers import params_of
-from host.downstream.http.open_streams import OpenStreams, Transport
+from host.downstream.http.open_streams import OpenStreams, StreamKind
 from host.downstream.http.replies import STREAM_DEADLINE, STREAM_HEADERS, EventStream, Replies
 from host.downstream.http.request import HttpRequest, Rejected
 from host.downstream.http.security import Refusal
@@ -34,7 +34,7 @@ from host.memory import Budget, OverBudget, client_owner
 from host.protocol.abilities import NO_ABILITIES
 from host.protocol.methods import TOOLS_CALL
 from host.protocol.param_headers import check, check_params, check_version
-from host.protocol.stateless import Envelope, take_stated
+from host.protocol.stateless import CheckedEnvelope, take_stated
 from host.protocol.subscriptions import LISTEN, Filter, listen_result
 from host.router.router import Router
 from host.wire.asgi import NO_HEADERS, start_response, until_disconnect
@@ -103,7 +103,7 @@ class StatelessHttp:
 
     async def _validate(
         self, http_request: HttpRequest, request: Request, client: StatelessClient
-    ) -> tuple[Mapping[str, Raw], Envelope, Caller, ResolvedName | None]:
+    ) -> tuple[Mapping[str, Raw], CheckedEnvelope, Caller, ResolvedName | None]:
         """Check a request in this order: envelope, headers, revision, and the headers of the tool's parameters. Returns
         its params, its envelope, its caller, and the tool that it calls, if any. Unknown methods are refused later."""
         target = None
@@ -136,7 +136,7 @@ class StatelessHttp:
         http_request: HttpRequest,
         request: Request,
         params: Mapping[str, Raw],
-        stated: Envelope,
+        stated: CheckedEnvelope,
         client: StatelessClient,
     ) -> None:
         try:
@@ -144,7 +144,7 @@ class StatelessHttp:
         except ColonnadeError as error:
             raise self._refused(http_request, request, client, error) from None
         ending = trio.CancelScope()
-        with self._streams.slot(Transport.LISTEN, http_request.identity, ending.cancel, id=request.id):
+        with self._streams.slot(StreamKind.LISTEN, http_request.identity, ending.cancel, id=request.id):
             async with until_disconnect(http_request.receive) as nursery:
                 stream = self._stream(http_request)
                 try:
@@ -160,7 +160,7 @@ class StatelessHttp:
         self,
         request: Request,
         wanted: Filter,
-        stated: Envelope,
+        stated: CheckedEnvelope,
         client: StatelessClient,
         stream: EventStream,
         ending: trio.CancelScope,

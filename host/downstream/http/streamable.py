@@ -16,7 +16,7 @@ from functools import partial
 import trio
 
 from host.attempts import Reason
-from host.downstream.http.open_streams import OpenStreams, Transport
+from host.downstream.http.open_streams import OpenStreams, StreamKind
 from host.downstream.http.replies import STREAM_HEADERS, EventStream, Replies, Reply
 from host.downstream.http.request import JSON, HttpRequest, Rejected, read_message
 from host.downstream.http.security import SESSION, Refusal, refuse_accept, withdrawn_token
@@ -227,7 +227,7 @@ class StreamableHttp:
             raise Rejected(Refusal(409, "this session already has a standing stream; close it first"))
         try:
             ending = trio.CancelScope()
-            with self._streams.slot(Transport.STREAMABLE, http_request.identity, ending.cancel):
+            with self._streams.slot(StreamKind.STREAMABLE, http_request.identity, ending.cancel):
                 stream = session.standing_events
                 if stream is None or after is None:
                     after = -1

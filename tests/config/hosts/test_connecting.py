@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from config.edit import CannotEdit, ValuePath, pruned, values
 from config.hosts.connecting import SPAN_CHANGED, connected, given_back, own_path
-from config.hosts.connection import CONNECTIONS
+from config.hosts.entry_form import ENTRY_FORMS
 from tests.config.edit.documents import json_texts
 
-VSCODE = CONNECTIONS["vscode"]
+VSCODE = ENTRY_FORMS["vscode"]
 ENTRY = VSCODE.command("/opt/colonnade", ["serve", "--stdio", "/c.yaml"])
 FILES = {"codex": Path("config.toml"), "continue": Path("config.yaml"), "goose": Path("config.yaml")}
 CONTENTS = {
@@ -26,58 +26,58 @@ CONTENTS = {
 
 def content(name: str) -> tuple[Path, bytes, ValuePath]:
     """A file of a host with a server `a`, and the path of that."""
-    connection = CONNECTIONS[name]
+    form = ENTRY_FORMS[name]
     if name in CONTENTS:
-        return FILES[name], CONTENTS[name].encode(), (*connection.path, 0 if connection.is_list else "a")
+        return FILES[name], CONTENTS[name].encode(), (*form.path, 0 if form.is_list else "a")
     root: object = {"a": {"command": "x", "args": []}, "b": {"command": "y"}}
-    for key in reversed(connection.path):
+    for key in reversed(form.path):
         root = {"// no comment": 1, key: root, "after": [1.0, None]}
     text = "\ufeff// mine\n" + json.dumps(root, indent="\t") + "\n"
-    return Path("settings.json"), text.encode(), (*connection.path, "a")
+    return Path("settings.json"), text.encode(), (*form.path, "a")
 
 
-each_host = pytest.mark.parametrize("name", CONNECTIONS)
+each_host = pytest.mark.parametrize("name", ENTRY_FORMS)
 
 
 @each_host
 def test_a_file_that_did_not_change_is_given_back_byte_for_byte(name: str) -> None:
-    connection = CONNECTIONS[name]
+    form = ENTRY_FORMS[name]
     file, data, path = content(name)
-    entry = connection.command("/opt/colonnade", ["serve"])
-    after, change = connected(file, data, connection, entry, [path])
+    entry = form.command("/opt/colonnade", ["serve"])
+    after, change = connected(file, data, form, entry, [path])
     root = values(file, after.decode("utf-8-sig"))
     assert own_path(root, change.path) == change.path
     assert (b"\r\n" in data) == (b"\r\n" in after)
     assert after.startswith("\ufeff".encode()) == data.startswith("\ufeff".encode())
-    assert given_back(file, after, change, connection).data == data
-    assert given_back(file, data, change, connection).data == data
+    assert given_back(file, after, change, form).data == data
+    assert given_back(file, data, change, form).data == data
 
 
 @each_host
 def test_of_a_file_that_changed_only_our_span_goes(name: str) -> None:
-    connection = CONNECTIONS[name]
+    form = ENTRY_FORMS[name]
     file, data, path = content(name)
-    entry = connection.command("/opt/colonnade", ["serve"])
-    after, change = connected(file, data, connection, entry, [])
+    entry = form.command("/opt/colonnade", ["serve"])
+    after, change = connected(file, data, form, entry, [])
     grown = after + b"\n# new" if file.suffix != ".json" else after + b"\n// new"
-    assert given_back(file, grown, change, connection).data == grown.replace(change.written.encode(), b"")
-    after, change = connected(file, data, connection, entry, [path])
+    assert given_back(file, grown, change, form).data == grown.replace(change.written.encode(), b"")
+    after, change = connected(file, data, form, entry, [path])
     end = b"\n# new" if file.suffix != ".json" else b"\n// new"
-    assert given_back(file, after + end, change, connection).data == data + end
+    assert given_back(file, after + end, change, form).data == data + end
 
 
 @each_host
 def test_a_new_file_goes_again(name: str) -> None:
-    connection = CONNECTIONS[name]
+    form = ENTRY_FORMS[name]
     file, _, _ = content(name)
-    entry = connection.command("/opt/colonnade", ["serve"])
-    after, change = connected(file, None, connection, entry, [])
-    assert given_back(file, after, change, connection).data is None
-    assert given_back(file, after + b"\n", change, connection).data is None
+    entry = form.command("/opt/colonnade", ["serve"])
+    after, change = connected(file, None, form, entry, [])
+    assert given_back(file, after, change, form).data is None
+    assert given_back(file, after + b"\n", change, form).data is None
     comment = b"// mine\n" if file.suffix == ".json" else b"# mine\n"
-    left = given_back(file, after + comment, change, connection).data or b""
+    left = given_back(file, after + comment, change, form).data or b""
     assert left.endswith(comment)
-    assert pruned(values(file, left.decode()), change.path[:-1]) == values(file, connection.new_file)
+    assert pruned(values(file, left.decode()), change.path[:-1]) == values(file, form.new_file)
 
 
 def test_a_file_that_its_host_wrote_anew_is_cleared_all_the_same() -> None:
@@ -108,10 +108,10 @@ def test_what_the_user_changed_is_not_overwritten() -> None:
 
 def test_an_item_is_found_wherever_it_stands_in_the_list() -> None:
     file, data, path = content("continue")
-    connection = CONNECTIONS["continue"]
-    after, change = connected(file, data, connection, connection.command("/c", []), [path])
+    form = ENTRY_FORMS["continue"]
+    after, change = connected(file, data, form, form.command("/c", []), [path])
     text = after.decode().replace("mcpServers:\n", "mcpServers:\n  - name: first\n    command: z\n")
-    back = given_back(file, text.encode(), change, connection).data or b""
+    back = given_back(file, text.encode(), change, form).data or b""
     names = [item["name"] for item in values(file, back.decode())["mcpServers"]]
     assert sorted(names) == ["a", "b", "first"]
 
@@ -205,7 +205,7 @@ def test_any_file_comes_back(text: str, is_marked: bool) -> None:
 @pytest.mark.parametrize("moves", [[("mcpServers", "a")], []])
 def test_a_server_that_was_added_before_our_entry_ends_in_no_comma(moves: list[tuple[str, str]]) -> None:
     """Some hosts refuse a file with a comma before its closing brace."""
-    file, host = Path("claude_desktop_config.json"), CONNECTIONS["claude-desktop"]
+    file, host = Path("claude_desktop_config.json"), ENTRY_FORMS["claude-desktop"]
     body = '\n    "a": {"command": "a"}\n  ' if moves else ""
     data = f'{{\n  "mcpServers": {{{body}}}\n}}\n'.encode()
     after, change = connected(file, data, host, ENTRY, moves)

@@ -16,7 +16,7 @@ from config import ConfigError, HttpServer, StdioServer
 from config.edit import insert, values
 from config.globs import Globs
 from config.hosts import HOSTS, DesktopHost
-from config.hosts.connection import CONNECTIONS
+from config.hosts.entry_form import ENTRY_FORMS
 from config.hosts.ordered import ToolRule, apply_ordered
 from config.importing.found import FoundFile, find_files, read_servers
 from config.importing.tool_consent import ToolConsent
@@ -159,8 +159,8 @@ def test_a_host_that_asks_by_default_asks_without_any_list(tmp_path: Path, name:
     """An entry without a list of approvals is as one with an empty list."""
     host = next(host for host in HOSTS if host.name == name)
     path = tmp_path / host.files[0].path(tmp_path, tmp_path, {}).name
-    place = CONNECTIONS[name].place(values(path, CONNECTIONS[name].new_file))
-    text = insert(path, CONNECTIONS[name].new_file, (*place[:-1], "a"), CONNECTIONS[name].command("x", [])).text
+    place = ENTRY_FORMS[name].place(values(path, ENTRY_FORMS[name].new_file))
+    text = insert(path, ENTRY_FORMS[name].new_file, (*place[:-1], "a"), ENTRY_FORMS[name].command("x", [])).text
     path.write_text(text)
     for keep in (False, True):
         (server,), _ = read_servers(FoundFile(path, host), tmp_path, {}, keep_approvals=keep)
@@ -275,13 +275,13 @@ def test_every_host_is_found_and_its_server_is_the_same_elsewhere(
     tmp_path: Path, host: DesktopHost, platform: str
 ) -> None:
     """Its usual file, as `connect` would write an entry of another name into it."""
-    connection = CONNECTIONS[host.name]
+    form = ENTRY_FORMS[host.name]
     file = host.files[0].path(tmp_path, tmp_path, {}, platform)
     file = file.with_name(file.name.replace("*", "x"))
     file.parent.mkdir(parents=True, exist_ok=True)
-    text = connection.new_file
-    *above, last = connection.place(values(file, text))
-    entry = {**connection.command("/bin/cat", ["a b", "--token", "t0ken"])}
+    text = form.new_file
+    *above, last = form.place(values(file, text))
+    entry = {**form.command("/bin/cat", ["a b", "--token", "t0ken"])}
     if isinstance(last, str):
         last = "files"
     else:

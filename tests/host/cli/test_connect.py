@@ -14,7 +14,7 @@ import pytest
 
 from config.edit import insert, values
 from config.hosts import HOSTS, DesktopHost
-from config.hosts.connection import CONNECTIONS
+from config.hosts.entry_form import ENTRY_FORMS
 from config.hosts.started import started_by
 from host.cli.command_line import run
 from host.cli.exit_codes import DONE, FAILED, WRONG
@@ -363,7 +363,7 @@ def test_every_host_is_connected_and_leaves_no_trace(host: DesktopHost, project:
     assert code == DONE
     made = [path for path in home.rglob("*") if path not in before and path.is_file() and "state" not in path.parts]
     assert len(made) == 1
-    assert CONNECTIONS[host.name].path[0] in made[0].read_text()
+    assert ENTRY_FORMS[host.name].path[0] in made[0].read_text()
     assert run(["disconnect", host.name, "--yes", *more]) == DONE
     assert {path for path in home.rglob("*") if "connections" not in path.parts} == before
     assert os.getcwd() == str(home / "project")
@@ -376,12 +376,12 @@ def test_the_file_that_is_made_is_the_usual_one(home: Home) -> None:
 
 def _file_with_words(host: DesktopHost, path: Path) -> bytes:
     """A file of a host, with comments where the syntax has them, in which `words` and `clock` are servers."""
-    connection = CONNECTIONS[host.name]
-    texts = {".toml": '# mine\nmodel = "x"\n', ".yaml": f"# mine\n{connection.new_file}"}
+    form = ENTRY_FORMS[host.name]
+    texts = {".toml": '# mine\nmodel = "x"\n', ".yaml": f"# mine\n{form.new_file}"}
     text = texts.get(path.suffix, '{\n\t"x": [1]\n}')
     for name in ("clock", "words"):
-        place = (*connection.path, 0 if connection.is_list else name)
-        entry = connection.command("uvx", [name])
+        place = (*form.path, 0 if form.is_list else name)
+        entry = form.command("uvx", [name])
         text = insert(path, text, place, {**entry, "name": name} if "name" in entry else entry).text
     return text.replace("\n", "\r\n").encode()
 

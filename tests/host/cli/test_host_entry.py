@@ -11,7 +11,7 @@ import pytest
 
 from config import load
 from config.hosts import DesktopHost
-from config.hosts.connection import CONNECTIONS
+from config.hosts.entry_form import ENTRY_FORMS
 from config.hosts.gemini import GEMINI
 from config.load import read_file
 from host.cli.exit_codes import CommandFailed
@@ -21,7 +21,7 @@ from host.storage.directory import open_state
 
 def host(name: str) -> DesktopHost:
     """A host by its name alone; the entry depends on nothing else."""
-    return DesktopHost(name, name.title(), GEMINI.files, CONNECTIONS[name].path, {})
+    return DesktopHost(name, name.title(), GEMINI.files, ENTRY_FORMS[name].path, {})
 
 
 def command(name: str, text: str, folder: Path, added: Mapping[str, object] = {}) -> OwnEntry:
@@ -93,10 +93,10 @@ def test_the_address_of_the_configuration(tmp_path: Path) -> None:
         url("claude-desktop", "{}", tmp_path)
 
 
-@pytest.mark.parametrize("name", sorted(name for name, each in CONNECTIONS.items() if each.url is not None))
+@pytest.mark.parametrize("name", sorted(name for name, each in ENTRY_FORMS.items() if each.url is not None))
 def test_no_token_is_written_unless_it_is_said(name: str, tmp_path: Path) -> None:
     """Hosts that fill in a variable get the one of the configuration; the others refuse."""
-    if CONNECTIONS[name].reference:
+    if ENTRY_FORMS[name].reference:
         made = url(name, TOKEN, tmp_path)
         assert "LAPTOP" in str(made.entry)
         assert "laptop-token" not in str(made.entry)

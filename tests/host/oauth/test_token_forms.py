@@ -8,12 +8,12 @@ from urllib.parse import parse_qs
 import pytest
 
 from host.oauth.documents import ClientRegistration
-from host.oauth.token_forms import Caller, Form, client_credentials_form, code_form, refresh_form, revocation_form
+from host.oauth.token_forms import Form, TokenClient, client_credentials_form, code_form, refresh_form, revocation_form
 from tests.host.oauth.test_assertion import EC, claims, pem
 from tests.host.oauth.test_authorization import request
 from tests.host.oauth.test_documents import ISSUER, REDIRECT
 
-PUBLIC = Caller(ClientRegistration("client"), ISSUER, 5.0)
+PUBLIC = TokenClient(ClientRegistration("client"), ISSUER, 5.0)
 RESOURCE = "https://mcp.example/v1/mcp"
 
 
@@ -58,18 +58,22 @@ def test_a_revocation_says_what_it_is_about() -> None:
 
 
 def test_a_secret_is_in_the_header_or_in_the_form() -> None:
-    basic = refresh_form("r", RESOURCE, Caller(ClientRegistration("a:b", "s&%", "client_secret_basic"), ISSUER, 5.0))
+    basic = refresh_form(
+        "r", RESOURCE, TokenClient(ClientRegistration("a:b", "s&%", "client_secret_basic"), ISSUER, 5.0)
+    )
     (pair,) = (value for name, value in basic.headers if name == b"Authorization")
     assert b64decode(pair.removeprefix(b"Basic ")) == b"a%3Ab:s%26%25"
     assert "client_id" not in fields(basic)
-    post = refresh_form("r", RESOURCE, Caller(ClientRegistration("a:b", "s&%", "client_secret_post"), ISSUER, 5.0))
+    post = refresh_form("r", RESOURCE, TokenClient(ClientRegistration("a:b", "s&%", "client_secret_post"), ISSUER, 5.0))
     assert (fields(post)["client_id"], fields(post)["client_secret"]) == ("a:b", "s&%")
     assert not [name for name, _ in post.headers if name == b"Authorization"]
 
 
 def test_a_private_key_signs_an_assertion_and_stays_here() -> None:
     key = pem(EC)
-    form = fields(refresh_form("r", RESOURCE, Caller(ClientRegistration("c", key, "private_key_jwt"), ISSUER, 5.0)))
+    form = fields(
+        refresh_form("r", RESOURCE, TokenClient(ClientRegistration("c", key, "private_key_jwt"), ISSUER, 5.0))
+    )
     assert form["client_assertion_type"] == "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
     assert claims(form["client_assertion"])["aud"] == ISSUER
     assert (form["client_id"], "client_secret" in form) == ("c", False)

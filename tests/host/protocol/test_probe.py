@@ -15,7 +15,7 @@ from host.protocol.probe import (
     Handshake,
     Incompatible,
     RetryWith,
-    Stateless,
+    StatelessServer,
     Verdict,
     verdict_of_error,
     verdict_of_result,
@@ -42,14 +42,14 @@ def refused(*versions: object, asked: str = NEW) -> Verdict:
 def test_a_version_that_both_speak_is_the_end_of_asking() -> None:
     for versions in ((NEW,), (OLD, NEW), (UNKNOWN, NEW, OLD)):
         verdict = answered(*versions)
-        assert isinstance(verdict, Stateless)
+        assert isinstance(verdict, StatelessServer)
         assert verdict.negotiated.revision is LATEST
         assert verdict.negotiated.capabilities == {"tools"}
 
 
 def test_colonnade_would_find_itself() -> None:
     verdict = verdict_of_result(discover_result("1.2", None))
-    assert isinstance(verdict, Stateless)
+    assert isinstance(verdict, StatelessServer)
     assert verdict.negotiated.server == "colonnade 1.2"
 
 

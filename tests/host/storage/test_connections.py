@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from config.hosts.connecting import Change, Moved
+from config.hosts.connecting import FileChange, Moved
 from host.storage.connections import Connections, Record
 from host.storage.directory import open_state
 from host.storage.store import StateError
 
 FILE = Path("/home/kim/.cursor/mcp.json")
-CHANGE = Change(
+CHANGE = FileChange(
     ("mcpServers", "colonnade"),
     {"command": "/c", "args": ["serve"]},
     '"colonnade": {}',

@@ -15,7 +15,7 @@ import pytest
 
 from config.edit import values
 from config.hosts.connecting import connected, given_back
-from config.hosts.connection import CONNECTIONS
+from config.hosts.entry_form import ENTRY_FORMS
 from host.storage.connections import Connections, Record
 from host.storage.directory import State, open_state
 from host.storage.foreign_file import CannotReplace, open_foreign
@@ -291,7 +291,7 @@ def test_a_file_that_appears_in_between_stays(tmp_path: Path) -> None:
 
 # Random edits
 
-VSCODE = CONNECTIONS["vscode"]
+VSCODE = ENTRY_FORMS["vscode"]
 ENTRY = VSCODE.command("/opt/colonnade", ["serve", "--stdio"])
 CONTENTS = [
     '{"servers": {"a": {"command": "x"}}}',

@@ -20,7 +20,7 @@ from msgspec import Raw
 from host.jsonrpc.messages import Id, Notification, Request, Success
 from host.memory import HoldingFactory, uncharged
 from host.url import Url
-from host.wire.http_connection import Channel, PlainChannel
+from host.wire.http_connection import ByteChannel, PlainChannel
 from host.wire.http_pool import Pool
 from host.wire.http_transport import HttpResponse, Transport
 from host.wire.httpx_transport import HttpxTransport
@@ -193,7 +193,7 @@ class _Memory:
     def __init__(self, respond: Responder) -> None:
         self._respond = respond
 
-    async def connect(self, url: Url) -> Channel:
+    async def connect(self, url: Url) -> ByteChannel:
         ours, theirs = socket.socketpair()
         channel = _MemoryChannel(ours)
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))

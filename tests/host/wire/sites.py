@@ -14,8 +14,11 @@ from typing import Any
 
 import trio
 
-from host.wire.acceptor import GRACE, Limits, ServeHttp
+from host.wire import hypercorn_listener, listener
+from host.wire.acceptor import GRACE, ListenerLimits, ServeHttp
 from host.wire.asgi import ASGIApp, Receive, Scope, Send
+from host.wire.hypercorn_listener import HypercornConnection
+from host.wire.listener import ClientConnection
 from host.wire.port import bind
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -44,13 +47,15 @@ class Site:
 async def serve_at_port(
     serve_http: ServeHttp, app: ASGIApp, *, grace: float = GRACE, **limits: Any
 ) -> AsyncIterator[Site]:
-    """A listener for the block. The limits are those of `Limits`."""
+    """A listener for the block. The limits are those of `ListenerLimits`."""
     bound = bind("127.0.0.1", 0)
     async with trio.open_nursery() as nursery:
         site = Site(bound.getsockname()[1], nursery.cancel_scope)
 
         async def serve(task_status: trio.TaskStatus[None]) -> None:
-            await serve_http(app, bound, stop=site.stop, grace=grace, limits=Limits(**limits), task_status=task_status)
+            await serve_http(
+                app, bound, stop=site.stop, grace=grace, limits=ListenerLimits(**limits), task_status=task_status
+            )
             site.ended.set()
 
         await nursery.start(serve)
@@ -133,7 +138,7 @@ def reset(stream: trio.SocketStream) -> None:
 
 def connections_of(server: ModuleType) -> dict[int, Any]:
     """The objects of all connections, also of former tests."""
-    kind = server.Connection
+    kind = {listener: ClientConnection, hypercorn_listener: HypercornConnection}[server]
     return {id(each): each for each in gc.get_objects() if type(each) is kind}
 
 

@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from host.wire.http_connection import LINE_ENDS, MAX_READ, Connection, NothingSent, PlainChannel, some_lines
+from host.wire.http_connection import LINE_ENDS, MAX_READ, HttpConnection, NothingSent, PlainChannel, some_lines
 from host.wire.http_errors import Broken
 from host.wire.turns import Turns
 
@@ -18,18 +18,18 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"
 
 
 @contextmanager
-def pair() -> Iterator[tuple[Connection, socket.socket]]:
+def pair() -> Iterator[tuple[HttpConnection, socket.socket]]:
     """A connection, and the server's end of it."""
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
-    connection = Connection(PlainChannel(ours), Turns().turn())
+    connection = HttpConnection(PlainChannel(ours), Turns().turn())
     with theirs:
         yield connection, theirs
         connection.close()
 
 
 @asynccontextmanager
-async def exchanging(connection: Connection, request: bytes = b"x") -> AsyncIterator[list[Broken]]:
+async def exchanging(connection: HttpConnection, request: bytes = b"x") -> AsyncIterator[list[Broken]]:
     """An exchange in the background. It yields the errors of it."""
     errors: list[Broken] = []
 
@@ -68,7 +68,7 @@ async def test_a_request_is_written_in_one_piece() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         theirs.send(OK)
-        connection = Connection(Counted(ours), Turns().turn())
+        connection = HttpConnection(Counted(ours), Turns().turn())
         await connection.exchange(b"head and body")
         connection.close()
     assert pieces == [b"head and body"]

@@ -23,7 +23,7 @@ from trio.testing import MockClock
 from host.url import Url
 from host.wire import http_pool
 from host.wire.http_client import open_http
-from host.wire.http_connection import Channel, PlainChannel
+from host.wire.http_connection import ByteChannel, PlainChannel
 from host.wire.http_errors import Broken, Unreachable
 from host.wire.http_pool import BURST_EXPIRY, IDLE_EXPIRY, MAX_HEADS, MAX_IDLE, Pool, tls_context
 from host.wire.http_transport import HttpResponse, Transport
@@ -169,7 +169,7 @@ async def test_a_connection_is_given_up_before_the_server_does(
     assert isinstance(served, Pool)
     inner = served._connect
 
-    async def connect(url: Url) -> Channel:
+    async def connect(url: Url) -> ByteChannel:
         nonlocal connections
         connections += 1
         return await inner(url)
@@ -431,7 +431,7 @@ async def test_a_response_that_is_not_clear_fails_its_request(said: bytes) -> No
 
 
 async def test_connecting_has_a_limit_of_time(autojump_clock: MockClock) -> None:
-    async def never(url: Url) -> Channel:
+    async def never(url: Url) -> ByteChannel:
         await trio.sleep_forever()
         raise AssertionError
 
@@ -613,7 +613,7 @@ async def test_a_connection_ends_if_it_is_cancelled_to_discard_its_response() ->
 
 @only("built-in")
 async def test_connecting_ends_when_all_connections_are_aborted(autojump_clock: MockClock) -> None:
-    async def connect(url: Url) -> Channel:
+    async def connect(url: Url) -> ByteChannel:
         await trio.sleep_forever()
         raise AssertionError
 
@@ -636,7 +636,7 @@ async def test_connecting_ends_when_all_connections_are_aborted(autojump_clock: 
 async def test_a_connection_that_is_made_as_all_are_aborted_is_not_used() -> None:
     ours, theirs = socket.socketpair()
 
-    async def connect(url: Url) -> Channel:
+    async def connect(url: Url) -> ByteChannel:
         await trio.lowlevel.checkpoint()
         pool.abort()  # another task that runs between the end of the wait and this one
         return PlainChannel(ours)

@@ -205,7 +205,7 @@ async def test_of_pipelined_requests_little_is_held(serving: Serving, server: Mo
 
 def held_by(connection: Any) -> list[int]:
     """Bytes of the next requests that a connection holds."""
-    if isinstance(connection, listener.Connection):
+    if isinstance(connection, listener.ClientConnection):
         return [len(connection.buffer)]
     return [len(connection._pipelined), len(connection._protocol.connection.trailing_data[0])]
 
@@ -702,12 +702,12 @@ async def test_a_header_that_would_split_the_response_is_not_sent(
 async def test_a_short_answer_is_one_write_and_so_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[bytes] = []
 
-    def write_now(self: listener.Connection, data: bytes) -> int:
+    def write_now(self: listener.ClientConnection, data: bytes) -> int:
         written.append(bytes(data))
         return listener_write(self, data)
 
-    listener_write = listener.Connection._write_now
-    monkeypatch.setattr(listener.Connection, "_write_now", write_now)
+    listener_write = listener.ClientConnection._write_now
+    monkeypatch.setattr(listener.ClientConnection, "_write_now", write_now)
     async with serve_at_port(listener.serve_http, hello) as site:
         await lives_on(site)
         await ask(site, b"nonsense\r\n\r\n")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host.wire.head import MAX_HEAD, Refusal
+from host.wire.head import MAX_HEAD, HeadRefusal
 from host.wire.request_head import INVALID, TOO_LONG, KnownHead, RequestHead, find_head, parse_head
 
 HOST = b"Host: localhost\r\n"
@@ -24,7 +24,7 @@ def accepted(data: bytes) -> RequestHead:
 
 def status(data: bytes) -> int:
     refusal = parse_head(data)
-    assert isinstance(refusal, Refusal), refusal
+    assert isinstance(refusal, HeadRefusal), refusal
     return refusal.status
 
 
@@ -118,7 +118,7 @@ def test_the_end_of_a_head_is_found_as_it_comes_in_parts() -> None:
         (b"G" * (MAX_HEAD + 1), TOO_LONG),
     ],
 )
-def test_bytes_that_cannot_become_a_head_are_refused_before_its_end(received: bytes, refusal: Refusal) -> None:
+def test_bytes_that_cannot_become_a_head_are_refused_before_its_end(received: bytes, refusal: HeadRefusal) -> None:
     assert find_head(received, 0) == refusal
 
 
@@ -135,7 +135,7 @@ HEADS = st.builds(lambda name, length, after: head(name + length + after), NAMES
 @given(HEADS, st.lists(HEADS, min_size=1), st.binary(max_size=8))
 def test_a_known_head_is_what_it_would_be_if_it_were_read_again(first: bytes, later: list[bytes], more: bytes) -> None:
     parsed = parse_head(first)
-    if isinstance(parsed, Refusal):
+    if isinstance(parsed, HeadRefusal):
         return
     known = KnownHead(first, parsed)
     for each in [first, *later, first]:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from host.wire.response import Response, response_head
+from host.wire.response import ResponseEncoder, response_head
 
 DATE = b"Thu, 01 Jan 2026 00:00:00 GMT"
 KNOWN = [(b"content-type", b"text/plain"), (b"content-length", b"5")]
 UNKNOWN = [(b"content-type", b"text/event-stream")]
 
 
-def begin(response: Response, headers: list[tuple[bytes, bytes]], status: int = 200) -> bytes:
+def begin(response: ResponseEncoder, headers: list[tuple[bytes, bytes]], status: int = 200) -> bytes:
     return response.begin(status, headers, DATE, closes=False)
 
 
 def test_an_answer_of_known_length_is_written_with_the_first_part_of_its_body() -> None:
-    response = Response("POST", "1.1")
+    response = ResponseEncoder("POST", "1.1")
     assert begin(response, KNOWN) == b""
     assert (response.is_begun, response.is_unsent) == (True, True)
     assert response.add(b"he", more=True) == (
@@ -32,7 +32,7 @@ def test_an_answer_of_known_length_is_written_with_the_first_part_of_its_body() 
 )
 @pytest.mark.parametrize("closes", [False, True])
 def test_a_whole_response_is_that_of_its_parts(method: str, version: str, status: int, closes: bool) -> None:
-    whole, parts = Response(method, version), Response(method, version)
+    whole, parts = ResponseEncoder(method, version), ResponseEncoder(method, version)
     written = parts.begin(status, KNOWN, DATE, closes=closes) + parts.add(b"hello", more=False)
     assert whole.whole(status, (("Content-Type", "text/plain"),), b"hello", DATE, closes=closes) == written
     for name in ("is_begun", "is_complete", "is_unsent", "is_cut", "closes"):
@@ -42,11 +42,11 @@ def test_a_whole_response_is_that_of_its_parts(method: str, version: str, status
 @pytest.mark.parametrize("header", [("a", "b\r\nc: d"), ("a", "b\n"), ("a", "\x00"), ("Content-Length", "5")])
 def test_a_whole_response_with_a_header_that_it_must_not_have_is_refused(header: tuple[str, str]) -> None:
     with pytest.raises(ValueError, match=r"line end or a NUL|not for the app"):
-        Response("POST", "1.1").whole(200, (header,), b"hello", DATE, closes=False)
+        ResponseEncoder("POST", "1.1").whole(200, (header,), b"hello", DATE, closes=False)
 
 
 def test_the_head_of_a_stream_is_written_at_once_and_its_parts_are_chunks() -> None:
-    response = Response("POST", "1.1")
+    response = ResponseEncoder("POST", "1.1")
     assert begin(response, UNKNOWN).endswith(b"transfer-encoding: chunked\r\ndate: " + DATE + b"\r\n\r\n")
     assert not response.is_unsent
     assert response.add(b"", more=True) == b""
@@ -56,7 +56,7 @@ def test_the_head_of_a_stream_is_written_at_once_and_its_parts_are_chunks() -> N
 
 
 def test_a_client_of_http_1_0_gets_no_chunks() -> None:
-    response = Response("GET", "1.0")
+    response = ResponseEncoder("GET", "1.0")
     head = begin(response, UNKNOWN)
     assert b"transfer-encoding" not in head
     assert response.add(b"a", more=True) == b"a"
@@ -67,7 +67,7 @@ def test_a_client_of_http_1_0_gets_no_chunks() -> None:
 
 @pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("GET", 204), ("GET", 304)])
 def test_a_response_without_body_has_none_whatever_the_app_sends(method: str, status: int) -> None:
-    response = Response(method, "1.1")
+    response = ResponseEncoder(method, "1.1")
     written = begin(response, KNOWN, status) + response.add(b"hello", more=False)
     assert written.endswith(b"\r\n\r\n")
     assert b"content-length: 5\r\n" in written
@@ -75,7 +75,7 @@ def test_a_response_without_body_has_none_whatever_the_app_sends(method: str, st
 
 
 def test_the_app_closes_the_connection_by_a_header_and_decides_nothing_else_about_it() -> None:
-    response = Response("GET", "1.1")
+    response = ResponseEncoder("GET", "1.1")
     headers = [*KNOWN, (b"Connection", b"Close"), (b"Transfer-Encoding", b"gzip")]
     written = begin(response, headers) + response.add(b"hello", more=False)
     assert response.closes
@@ -85,7 +85,7 @@ def test_the_app_closes_the_connection_by_a_header_and_decides_nothing_else_abou
 
 @pytest.mark.parametrize("body", [b"too much", b"few"])
 def test_a_body_of_another_length_than_announced_is_not_sent(body: bytes) -> None:
-    response = Response("GET", "1.1")
+    response = ResponseEncoder("GET", "1.1")
     begin(response, KNOWN)
     with pytest.raises(ValueError, match="length"):
         response.add(body, more=False)
@@ -94,7 +94,7 @@ def test_a_body_of_another_length_than_announced_is_not_sent(body: bytes) -> Non
 
 @pytest.mark.parametrize("value", [b"a\r\nx: b", b"a\nb", b"a\rb", b"a\x00b"])
 def test_a_header_that_would_be_read_as_several_lines_is_refused(value: bytes) -> None:
-    response = Response("GET", "1.1")
+    response = ResponseEncoder("GET", "1.1")
     with pytest.raises(ValueError, match="line end"):
         begin(response, [(b"x", value)])
     assert not response.is_begun

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from config import Auth, Listen, Secret
 from host.downstream.http import open_streams as module
-from host.downstream.http.open_streams import MAX_STREAMS, MAX_TOTAL, OpenStreams, Transport
+from host.downstream.http.open_streams import MAX_STREAMS, MAX_TOTAL, OpenStreams, StreamKind
 from host.downstream.http.request import Rejected
 from tests.kit.asgi import Connection, Response, open_http_app
 from tests.kit.world import ScriptedServer
@@ -22,13 +22,11 @@ TOKENS = Listen(auth=Auth({"laptop": Secret("l" * 32), "desk": Secret("d" * 32)}
 class Opened:
     """A stream that leaves when it is told to, or by itself."""
 
-    def __init__(self, streams: OpenStreams, transport: Transport, identity: str | None, *, in_use: bool = False):
+    def __init__(self, streams: OpenStreams, kind: StreamKind, identity: str | None, *, in_use: bool = False):
         self.identity = identity
-        self.transport = transport
+        self.kind = kind
         self.ended = False
-        self._place: AbstractContextManager[None] = streams.slot(
-            transport, identity, self._end, in_use=lambda: in_use, id=7
-        )
+        self._place: AbstractContextManager[None] = streams.slot(kind, identity, self._end, in_use=lambda: in_use, id=7)
         self._place.__enter__()
 
     def _end(self) -> None:
@@ -40,27 +38,27 @@ class Opened:
 
 def test_one_identity_has_all_until_another_comes_and_then_they_share() -> None:
     streams = OpenStreams()
-    laptop = [Opened(streams, Transport.LISTEN, "laptop") for _ in range(MAX_STREAMS)]
+    laptop = [Opened(streams, StreamKind.LISTEN, "laptop") for _ in range(MAX_STREAMS)]
     with pytest.raises(Rejected) as rejected:
-        Opened(streams, Transport.LISTEN, "laptop")
+        Opened(streams, StreamKind.LISTEN, "laptop")
     assert (rejected.value.refusal.status, rejected.value.id) == (503, 7)
-    desk = [Opened(streams, Transport.LISTEN, "desk") for _ in range(MAX_STREAMS // 2)]
+    desk = [Opened(streams, StreamKind.LISTEN, "desk") for _ in range(MAX_STREAMS // 2)]
     with pytest.raises(Rejected):
-        Opened(streams, Transport.LISTEN, "desk")
+        Opened(streams, StreamKind.LISTEN, "desk")
     assert [each.ended for each in laptop] == [True] * len(desk) + [False] * (MAX_STREAMS - len(desk)), "oldest first"
     assert not any(each.ended for each in desk)
     with pytest.raises(Rejected):
-        Opened(streams, Transport.LISTEN, "laptop")
-    Opened(streams, Transport.SSE, "laptop")
+        Opened(streams, StreamKind.LISTEN, "laptop")
+    Opened(streams, StreamKind.SSE, "laptop")
 
 
 def test_all_transports_together_leave_connections_for_messages() -> None:
     streams = OpenStreams()
-    laptop = [Opened(streams, Transport.SSE, "laptop") for _ in range(MAX_STREAMS)]
-    laptop += [Opened(streams, Transport.STREAMABLE, "laptop") for _ in range(MAX_TOTAL - MAX_STREAMS)]
+    laptop = [Opened(streams, StreamKind.SSE, "laptop") for _ in range(MAX_STREAMS)]
+    laptop += [Opened(streams, StreamKind.STREAMABLE, "laptop") for _ in range(MAX_TOTAL - MAX_STREAMS)]
     with pytest.raises(Rejected):
-        Opened(streams, Transport.LISTEN, "laptop")
-    Opened(streams, Transport.LISTEN, "desk")
+        Opened(streams, StreamKind.LISTEN, "laptop")
+    Opened(streams, StreamKind.LISTEN, "desk")
     assert sum(each.ended for each in laptop) == 1
     assert len(streams) == MAX_TOTAL
 
@@ -68,32 +66,32 @@ def test_all_transports_together_leave_connections_for_messages() -> None:
 def test_a_stream_with_calls_goes_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_STREAMS", 4)
     streams = OpenStreams()
-    laptop = [Opened(streams, Transport.SSE, "laptop", in_use=n < 3) for n in range(4)]
-    Opened(streams, Transport.SSE, "desk")
+    laptop = [Opened(streams, StreamKind.SSE, "laptop", in_use=n < 3) for n in range(4)]
+    Opened(streams, StreamKind.SSE, "desk")
     assert [each.ended for each in laptop] == [False, False, False, True]
-    Opened(streams, Transport.SSE, "desk")
+    Opened(streams, StreamKind.SSE, "desk")
     assert [each.ended for each in laptop] == [True, False, False, True]
 
 
 def test_without_tokens_all_are_one_identity() -> None:
     streams = OpenStreams()
-    opened = [Opened(streams, Transport.SSE, None) for _ in range(MAX_STREAMS)]
+    opened = [Opened(streams, StreamKind.SSE, None) for _ in range(MAX_STREAMS)]
     with pytest.raises(Rejected):
-        Opened(streams, Transport.SSE, None)
+        Opened(streams, StreamKind.SSE, None)
     opened[0].leave()
-    Opened(streams, Transport.SSE, None)
+    Opened(streams, StreamKind.SSE, None)
 
 
 @settings(max_examples=50)
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(Transport), st.booleans()), max_size=80))
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(StreamKind), st.booleans()), max_size=80))
 def test_whoever_comes_in_any_order_the_limits_hold_and_nobody_with_few_loses_or_lacks_one(
-    steps: list[tuple[str, Transport, bool]],
+    steps: list[tuple[str, StreamKind, bool]],
 ) -> None:
     streams, opened = OpenStreams(), list[Opened]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MAX_STREAMS", 6)
         patch.setattr(module, "MAX_TOTAL", 9)
-        for identity, transport, leaves in steps:
+        for identity, kind, leaves in steps:
             present = [each for each in opened if not each.ended]
             mine = [each for each in present if each.identity == identity]
             if leaves and mine:
@@ -101,15 +99,15 @@ def test_whoever_comes_in_any_order_the_limits_hold_and_nobody_with_few_loses_or
                 opened.remove(mine[0])
                 continue
             try:
-                opened.append(Opened(streams, transport, identity))
+                opened.append(Opened(streams, kind, identity))
             except Rejected:
-                assert len([each for each in mine if each.transport is transport]) >= 1 or len(mine) >= 2
+                assert len([each for each in mine if each.kind is kind]) >= 1 or len(mine) >= 2
             for lost in [each for each in present if each.ended]:
                 before = sum(each.identity == lost.identity for each in present)
                 assert before >= 2, "the last stream of an identity is never taken"
             left = [each for each in opened if not each.ended]
             assert len(left) == len(streams) <= 9
-            assert all(sum(each.transport is one for each in left) <= 6 for one in Transport)
+            assert all(sum(each.kind is one for each in left) <= 6 for one in StreamKind)
 
 
 # Over the transports

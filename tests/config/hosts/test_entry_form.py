@@ -9,7 +9,7 @@ import pytest
 from config import HttpServer, StdioServer, load
 from config.edit import insert, values
 from config.hosts import HOSTS
-from config.hosts.connection import CONNECTIONS, NAME, additions, is_alike, is_same_launch, with_additions
+from config.hosts.entry_form import ENTRY_FORMS, NAME, additions, is_alike, is_same_launch, with_additions
 
 ARGUMENTS = ["serve", "--stdio", "/home/kim/my files/colonnade.yaml"]
 URL = "http://127.0.0.1:8808/mcp"
@@ -18,38 +18,38 @@ each_host = pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)
 
 
 def test_every_host_has_a_form() -> None:
-    assert {host.name for host in HOSTS} <= CONNECTIONS.keys()
+    assert {host.name for host in HOSTS} <= ENTRY_FORMS.keys()
 
 
 @each_host
 def test_a_host_starts_what_is_written(host, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     """The host's own reader finds the command and its arguments in it."""
-    connection = CONNECTIONS[host.name]
-    server = _read_back(host, connection.command("/opt/colonnade", ARGUMENTS), tmp_path)
+    form = ENTRY_FORMS[host.name]
+    server = _read_back(host, form.command("/opt/colonnade", ARGUMENTS), tmp_path)
     assert isinstance(server, StdioServer)
     assert [word.reveal() for word in server.command] == ["/opt/colonnade", *ARGUMENTS]
 
 
 @each_host
 def test_a_host_reaches_the_url_with_the_token_of_a_variable(host, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    connection = CONNECTIONS[host.name]
-    if connection.url is None:
+    form = ENTRY_FORMS[host.name]
+    if form.url is None:
         return
-    entry = connection.url(URL)
-    if connection.reference:
-        entry |= connection.token(connection.reference.replace("NAME", "THE_TOKEN"))
+    entry = form.url(URL)
+    if form.reference:
+        entry |= form.token(form.reference.replace("NAME", "THE_TOKEN"))
     server = _read_back(host, entry, tmp_path)
     assert isinstance(server, HttpServer)
     assert server.url.reveal() == URL
-    if connection.reference:
+    if form.reference:
         assert server.headers["Authorization"].reveal() == "Bearer s3cret"
 
 
 @each_host
 def test_a_host_reaches_the_url_with_a_token_in_its_file(host, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    connection = CONNECTIONS[host.name]
-    if connection.url is not None:
-        server = _read_back(host, {**connection.url(URL), **connection.literal_token("s3cret")}, tmp_path)
+    form = ENTRY_FORMS[host.name]
+    if form.url is not None:
+        server = _read_back(host, {**form.url(URL), **form.literal_token("s3cret")}, tmp_path)
         assert server.headers["Authorization"].reveal() == "Bearer s3cret"
 
 
@@ -58,9 +58,9 @@ def _read_back(host, entry, folder: Path):  # type: ignore[no-untyped-def]
     place = next(file for file in host.files if not file.is_project and "*" not in file.linux)
     file = place.path(folder, folder, {}, "linux")
     file.parent.mkdir(parents=True, exist_ok=True)
-    connection = CONNECTIONS[host.name]
-    text = connection.new_file
-    path = connection.place(values(file, text))
+    form = ENTRY_FORMS[host.name]
+    text = form.new_file
+    path = form.place(values(file, text))
     file.write_text(insert(file, text, path, entry).text)
     config = load(file, {"THE_TOKEN": "s3cret", "HOME": str(folder)}, home=folder)
     server = config.servers[NAME]
@@ -69,17 +69,17 @@ def _read_back(host, entry, folder: Path):  # type: ignore[no-untyped-def]
 
 
 def test_newer_files_of_opencode_have_another_place() -> None:
-    connection = CONNECTIONS["opencode"]
-    assert connection.place({"mcp": {"a": {"type": "local"}}}) == ("mcp", NAME)
-    assert connection.place({"mcp": {"servers": {}}}) == ("mcp", "servers", NAME)
-    assert CONNECTIONS["continue"].place({}) == ("mcpServers", 0)
+    form = ENTRY_FORMS["opencode"]
+    assert form.place({"mcp": {"a": {"type": "local"}}}) == ("mcp", NAME)
+    assert form.place({"mcp": {"servers": {}}}) == ("mcp", "servers", NAME)
+    assert ENTRY_FORMS["continue"].place({}) == ("mcpServers", 0)
 
 
 def test_variables_are_passed_on_where_hosts_withhold_them() -> None:
     passed = {
-        name: connection.variables(["A"])
-        for name, connection in CONNECTIONS.items()
-        if connection.variables is not None and connection.variables(["A"])
+        name: form.variables(["A"])
+        for name, form in ENTRY_FORMS.items()
+        if form.variables is not None and form.variables(["A"])
     }
     assert passed == {
         "windsurf": {"env": {"A": "${env:A}"}},
@@ -89,7 +89,7 @@ def test_variables_are_passed_on_where_hosts_withhold_them() -> None:
         "codex": {"env_vars": ["A"]},
         "continue": {"env": {"A": "${{ secrets.A }}"}},
     }
-    assert all(connection.variables is None or connection.variables([]) == {} for connection in CONNECTIONS.values())
+    assert all(form.variables is None or form.variables([]) == {} for form in ENTRY_FORMS.values())
 
 
 def test_an_entry_that_starts_another_program_is_not_ours() -> None:

@@ -35,7 +35,7 @@ def _in_env(reference: str, key: str = "env") -> Callable[[Sequence[str]], Entry
 
 
 @dataclass(frozen=True)
-class Connection:
+class EntryForm:
     """A host's form of our entry.
 
     Attributes:
@@ -76,42 +76,42 @@ class Connection:
         return (*keys, 0) if self.is_list else (*keys, NAME)
 
 
-CONNECTIONS: Mapping[str, Connection] = {
-    "claude-desktop": Connection(("mcpServers",), variables=None),
-    "claude-code": Connection(("mcpServers",), url=lambda url: {"type": "http", "url": url}, reference="${NAME}"),
-    "cursor": Connection(("mcpServers",), url=lambda url: {"url": url}, reference="${env:NAME}"),
-    "vscode": Connection(
+ENTRY_FORMS: Mapping[str, EntryForm] = {
+    "claude-desktop": EntryForm(("mcpServers",), variables=None),
+    "claude-code": EntryForm(("mcpServers",), url=lambda url: {"type": "http", "url": url}, reference="${NAME}"),
+    "cursor": EntryForm(("mcpServers",), url=lambda url: {"url": url}, reference="${env:NAME}"),
+    "vscode": EntryForm(
         ("servers",),
         command=lambda program, arguments: {"type": "stdio", **_command(program, arguments)},
         url=lambda url: {"type": "http", "url": url},
         reference="${env:NAME}",
     ),
-    "windsurf": Connection(
+    "windsurf": EntryForm(
         ("mcpServers",),
         url=lambda url: {"serverUrl": url},
         reference="${env:NAME}",
         variables=_in_env("${env:NAME}"),
     ),
-    "cline": Connection(
+    "cline": EntryForm(
         ("mcpServers",),
         url=lambda url: {"type": "streamableHttp", "url": url},
         reference="${env:NAME}",
         variables=_in_env("${env:NAME}"),
     ),
-    "roo": Connection(
+    "roo": EntryForm(
         ("mcpServers",),
         url=lambda url: {"type": "streamable-http", "url": url},
         reference="${env:NAME}",
         variables=_in_env("${env:NAME}"),
     ),
-    "gemini": Connection(
+    "gemini": EntryForm(
         ("mcpServers",),
         url=lambda url: {"httpUrl": url},
         reference="${NAME}",
         variables=_in_env("${NAME}"),  # it withholds variables whose names look like those of secrets
     ),
-    "lm-studio": Connection(("mcpServers",), url=lambda url: {"url": url}, variables=None),
-    "codex": Connection(
+    "lm-studio": EntryForm(("mcpServers",), url=lambda url: {"url": url}, variables=None),
+    "codex": EntryForm(
         ("mcp_servers",),
         url=lambda url: {"url": url},
         reference="NAME",
@@ -120,8 +120,8 @@ CONNECTIONS: Mapping[str, Connection] = {
         variables=lambda names: {"env_vars": list(names)} if names else {},
     ),
     # It may start servers before it has read the variables of the login shell.
-    "zed": Connection(("context_servers",), url=lambda url: {"url": url}, variables=None),
-    "continue": Connection(
+    "zed": EntryForm(("context_servers",), url=lambda url: {"url": url}, variables=None),
+    "continue": EntryForm(
         ("mcpServers",),
         command=lambda program, arguments: {"name": NAME, **_command(program, arguments)},
         url=lambda url: {"name": NAME, "type": "streamable-http", "url": url},
@@ -133,7 +133,7 @@ CONNECTIONS: Mapping[str, Connection] = {
         new_file="name: Local\nversion: 1.0.0\nschema: v1\n",
         variables_from="~/.continue/.env",
     ),
-    "opencode": Connection(
+    "opencode": EntryForm(
         ("mcp",),
         newer_path=("mcp", "servers"),
         command=lambda program, arguments: {"type": "local", "command": [program, *arguments]},
@@ -141,8 +141,8 @@ CONNECTIONS: Mapping[str, Connection] = {
         reference="{env:NAME}",
         file_name="opencode.json",
     ),
-    "amp": Connection(("amp.mcpServers",), url=lambda url: {"url": url}, reference="${NAME}"),
-    "goose": Connection(
+    "amp": EntryForm(("amp.mcpServers",), url=lambda url: {"url": url}, reference="${NAME}"),
+    "goose": EntryForm(
         ("extensions",),
         command=lambda program, arguments: {
             "enabled": True,
