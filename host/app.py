@@ -46,6 +46,7 @@ from host.policy.gate import Gate
 from host.policy.grants import Grants
 from host.policy.pins import Pins
 from host.policy.widening import changes_as_data, widenings, without_widenings
+from host.protocol.era import Era
 from host.router.router import Router
 from host.seal import Seal, derive_key
 from host.slices import complete
@@ -311,7 +312,9 @@ async def open_host(
 
     def on_collision(entry: Entry) -> None:
         journal.note(
-            EntryOmitted(entry.server, f"{excerpt(entry.outward)} is offered more than once; all of them are left out")
+            EntryOmitted(
+                entry.ref.server, f"{excerpt(entry.outward)} is offered more than once; all of them are left out"
+            )
         )
 
     def on_crash(what: str, problem: Exception) -> None:
@@ -338,7 +341,14 @@ async def open_host(
         gate.authorizer.revoke_unruled()
         with suppress(StateError):
             await complete(gate.authorizer.grants.store_revocations())
-        catalog = Catalog(list(config.servers), gate.definitions.is_visible_cached, on_collision, memory)
+        catalog = Catalog(
+            list(config.servers),
+            lambda ref: gate.definitions.is_visible_cached(
+                ref.server, ref.kind, ref.name, ref.source.era is Era.STATELESS
+            ),
+            on_collision,
+            memory,
+        )
         key = derive_key(state.key(), b"remembered servers")
         vault = open_vault(state, os.environ)
         become_subreaper()

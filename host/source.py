@@ -15,7 +15,7 @@ from host.protocol.era import Era
 from host.protocol.methods import Kind
 
 
-class Source(Struct, frozen=True, cache_hash=True):
+class Source(Struct, frozen=True, cache_hash=True, gc=False):
     """Where definitions come from."""
 
     server: str
@@ -26,10 +26,14 @@ class Source(Struct, frozen=True, cache_hash=True):
     """Whose login the connection has; empty for everybody's."""
 
 
-class EntryRef(Struct, frozen=True, cache_hash=True):
+class EntryRef(Struct, frozen=True, cache_hash=True, gc=False):
     """One tool, resource, template or prompt of a source."""
 
     source: Source
     kind: Kind
     name: str
     """The server's own name or URI for it."""
+
+    @property
+    def server(self) -> str:
+        return self.source.server

@@ -71,6 +71,7 @@ from host.policy.explain import definition_as_text, description_in, grant_as_dat
 from host.policy.fingerprint import pretty
 from host.policy.pin_rules import PinStatus, side_of
 from host.policy.rows import ChangeRow, HeldRow
+from host.protocol.era import Era
 from host.protocol.methods import Kind
 from host.sanitize import visible
 from host.slices import Steps, Waiting, map_in_steps
@@ -285,7 +286,7 @@ class HostAdmin(PolicyAdmin):
         rows: list[EntryRow] = []
         for entry in [entry for kind in Kind for entry in self._entries_of_kind(kind)]:
             yield None
-            if self._gate.policies.has_server(entry.server):  # a reload may have removed it since the step before
+            if self._gate.policies.has_server(entry.ref.server):  # a reload may have removed it since the step before
                 rows.append(self._entry_as_data(entry))
         return rows
 
@@ -527,18 +528,17 @@ class HostAdmin(PolicyAdmin):
         return (yield from unmatched_rules(self._gate, self._catalog, server))
 
     def _entry_as_data(self, entry: Entry) -> EntryRow:
-        decision = self._gate.policies.rules(entry.server).evaluate(entry.kind, entry.inward)
-        side = side_of(entry.kind, stateless=entry.stateless)
-        pin_status = self._gate.definitions.pin_status(
-            entry.server, entry.kind, entry.inward, stateless=entry.stateless
-        )
+        ref = entry.ref
+        stateless = ref.source.era is Era.STATELESS
+        decision = self._gate.policies.rules(ref.server).evaluate(ref.kind, ref.name)
+        pin_status = self._gate.definitions.pin_status(ref.server, ref.kind, ref.name, stateless=stateless)
         definition = members(entry.definition)
-        shown = self._gate.definitions.is_visible_cached(entry.server, entry.kind, entry.inward, entry.stateless)
+        shown = self._gate.definitions.is_visible_cached(ref.server, ref.kind, ref.name, stateless)
         hidden = decision.verdict is Verdict.ALLOW and not shown and pin_status is PinStatus.APPROVED
         return {
-            "server": entry.server,
-            "kind": entry.kind.value,
-            "name": visible(entry.inward),
+            "server": ref.server,
+            "kind": ref.kind.value,
+            "name": visible(ref.name),
             "outward": visible(entry.outward),
             "title": _text(definition.get("title")),
             "description": _text(definition.get("description")),
@@ -546,7 +546,10 @@ class HostAdmin(PolicyAdmin):
             "rule": visible(decision.rule),
             "standing": pin_status.value,
             "shown": shown,
-            "fingerprint": self._gate.definitions.pins.fingerprint(entry.server, side, entry.inward) or "",
+            "fingerprint": self._gate.definitions.pins.fingerprint(
+                ref.server, side_of(ref.kind, stateless=stateless), ref.name
+            )
+            or "",
         }
 
     def _confirmation_as_data(self, confirmation: PendingConfirmation) -> ConfirmationRow:

@@ -179,7 +179,7 @@ def unmatched_rules(gate: Gate, catalog: Catalog, server: str) -> Steps[list[str
     rules = gate.policies.rules(server)
     found: list[str] = []
     for kind in (Kind.TOOL, Kind.RESOURCE, Kind.PROMPT):
-        names = [entry.inward for entry in catalog.entries_of(server, kind)]
+        names = [entry.ref.name for entry in catalog.entries_of(server, kind)]
         if kind is Kind.RESOURCE and catalog.entries_of(server, Kind.TEMPLATE):
             continue
         found += [visible(rule) for rule in (yield from rules.unmatched(kind, names))]

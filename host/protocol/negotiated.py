@@ -13,6 +13,7 @@ from msgspec import Raw
 from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members, string
 from host.jsonrpc.readable import why_unreadable
 from host.protocol.abilities import TASKS_EXTENSION, object_members
+from host.protocol.era import Era
 from host.protocol.identity import display_name
 from host.protocol.identity import server_info as read_server_info
 from host.protocol.methods import COMPLETION_CAPABILITY, LIST_METHODS, LOGGING_CAPABILITY, Kind
@@ -42,6 +43,10 @@ class NegotiatedServer:
     """The instructions are left out because clients could not parse them."""
     info: tuple[tuple[str, str], ...] = ()
     """The members of its `serverInfo`, as clients may get them."""
+
+    @property
+    def era(self) -> Era:
+        return Era.STATELESS if self.revision.stateless else Era.SESSION
 
     def has_capability(self, kind: Kind) -> bool:
         return LIST_METHODS[kind].capability in self.capabilities

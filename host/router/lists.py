@@ -24,6 +24,7 @@ from host.jsonrpc.raw import encode, string
 from host.protocol.abilities import Abilities
 from host.protocol.definitions import adapt
 from host.protocol.downgrade import downgrade_definition
+from host.protocol.era import Era
 from host.protocol.methods import Kind, ListMethod
 from host.protocol.stateless import STALE, Freshness, common_freshness
 from host.protocol.tasks import with_support
@@ -114,7 +115,7 @@ class Lists:
     def _missing_servers(self, caller: Caller, kind: Kind) -> list[str]:
         """The servers whose lists of this kind are not known, as far as clients may know of them."""
         endpoint = caller.endpoint
-        known = self._catalog.snapshot(kind, stateless=caller.abilities.retries).by_server
+        known = self._catalog.snapshot(kind, _era(caller)).parts
         return [
             server
             for server, upstream in self._upstreams.by_id.items()
@@ -135,7 +136,7 @@ class Lists:
         attempts = 0
         while True:
             await self._catalog.wait_until_evaluated(kind, caller.endpoint)
-            snapshot = self._catalog.snapshot(kind, stateless=caller.abilities.retries)
+            snapshot = self._catalog.snapshot(kind, _era(caller))
             least = snapshot.version if attempts < MAX_VIEW_ATTEMPTS else snapshot.last_narrowed
             if views and views[-1].version >= least:
                 return views[-1]
@@ -168,12 +169,12 @@ class Lists:
             if (endpoint is None, form) not in part.rendered:
                 part.rendered[endpoint is None, form] = yield from self._render_part(part, kind, form, endpoint is None)
             rendered_part: _RenderedPart = part.rendered[endpoint is None, form]
-            left_out = snapshot.colliding & part.by_inward.keys() if endpoint is None and snapshot.colliding else ()
+            left_out = _colliding(snapshot, part) if endpoint is None and snapshot.colliding else ()
             for name in sorted(left_out):
-                digest.update(bytes(encode(name)))
+                digest.update(bytes(encode((server, name))))
             digest.update(rendered_part.digest)
             if left_out:
-                definitions += (each for entry, each in rendered_part.pairs if (server, entry.inward) not in left_out)
+                definitions += (each for entry, each in rendered_part.pairs if entry.ref.name not in left_out)
             else:
                 definitions += rendered_part.definitions
             yield None
@@ -203,8 +204,8 @@ class Lists:
     def _freshness(self, caller: Caller, kind: Kind) -> Freshness:
         """The shortest freshness that a server gave for its list; none if a server gave no hint or has not listed
         yet."""
-        now, endpoint, stateless = trio.current_time(), caller.endpoint, caller.abilities.retries
-        known = self._catalog.snapshot(kind, stateless=stateless).by_server
+        now, endpoint = trio.current_time(), caller.endpoint
+        known = self._catalog.snapshot(kind, _era(caller)).parts
         hints: list[Freshness] = []
         whole = True
         for server in self._upstreams.by_id if endpoint is None else (endpoint,):
@@ -214,7 +215,7 @@ class Lists:
             if server not in known:
                 whole = False
                 continue
-            hint = self._catalog.hint(server, kind, stateless=stateless)
+            hint = self._catalog.hint(known[server].source, kind)
             if hint is None:
                 continue
             hints.append(hint.remaining(now))
@@ -239,7 +240,7 @@ class Lists:
             raise InvalidParams("the cursor is not valid here; list again from the start") from None
         version, start, public = (int(part) for part in place.split(b"."))
         for view in self._views.get((caller.endpoint, kind, _form(caller.abilities)), ()):
-            snapshot = self._catalog.snapshot(kind, stateless=caller.abilities.retries)
+            snapshot = self._catalog.snapshot(kind, _era(caller))
             if view.version == version >= snapshot.last_narrowed:
                 return view, start, bool(public)
         raise InvalidParams("the list has changed since this cursor was given; list again from the start")
@@ -267,6 +268,15 @@ def _form(abilities: Abilities) -> _Form:
     return _Form(abilities.structured_content, abilities.icons, abilities.tasks and not stateless, stateless)
 
 
+def _era(caller: Caller) -> Era:
+    return Era.STATELESS if caller.abilities.retries else Era.SESSION
+
+
+def _colliding(snapshot: KindSnapshot, part: ServerEntries) -> set[str]:
+    """The own names of those entries of a list that are left out because of an equal outward name."""
+    return {entry.ref.name for entry in part.visible if entry.ref in snapshot.colliding}
+
+
 def _page(definitions: Sequence[bytes], start: int) -> Sequence[bytes]:
     """The definitions on the page that begins there."""
     end, size = start, 0
@@ -279,7 +289,7 @@ def _page(definitions: Sequence[bytes], start: int) -> Sequence[bytes]:
 
 
 def _render_definition(entry: Entry, definition: bytes, form: _Form) -> bytes:
-    if entry.kind is not Kind.TOOL:
+    if entry.ref.kind is not Kind.TOOL:
         return downgrade_definition(definition, icons=form.icons)
     if form.tasks:  # Colonnade makes the task itself if only the server requires one
         definition = with_support(definition, optional=entry.may_be_task)

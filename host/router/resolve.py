@@ -16,8 +16,10 @@ from host.errors import ColonnadeError, ResourceNotFound, UnknownEntry
 from host.exchange import Caller, ResolvedName
 from host.jsonrpc.raw import encode
 from host.names import inward_uri, matching_templates, split_name
+from host.protocol.era import Era
 from host.protocol.methods import COMPLETION_COMPLETE, RESOURCE, Kind, target_of
 from host.protocol.param_headers import ParamHeader
+from host.source import EntryRef, Source
 from host.upstream.client import DEFINED_BY
 from host.upstream.runtime import Runtime
 from host.upstream.supervisor import Upstream
@@ -66,8 +68,8 @@ class Resolver:
         entry, server = target.entry, target.server
         if target.kind is RESOURCE:
             return server is None or (method == COMPLETION_COMPLETE and not self.is_offered(server, target))
-        parts = self._catalog.snapshot(target.kind, stateless=caller.abilities.retries).parts
-        return entry is None or entry.outward in parts[entry.server].hidden
+        parts = self._catalog.snapshot(target.kind, _era(caller)).parts
+        return entry is None or entry.outward in parts[entry.ref.server].hidden
 
     def resolve_now(self, caller: Caller, kind: Kind, name: str, since: float | None = None) -> ResolvedName:
         """Resolve a name without waiting. `since`: see `ResolvedName`."""
@@ -88,7 +90,7 @@ class Resolver:
         upstream = None if server is None else self._upstreams.find(server, caller)
         stateless = upstream is not None and upstream.is_stateless
         if entry is not None:
-            stateless = entry.stateless
+            stateless = entry.ref.source.era is Era.STATELESS
         return ResolvedName(kind, name, server, inward, entry, since=since, stateless=stateless), upstream
 
     def reachable(self, target: ResolvedName, caller: Caller, *, may_start: bool = False) -> str:
@@ -132,7 +134,7 @@ class Resolver:
     def task_server(self, tool: ResolvedName) -> str | None:
         """The server whose tool this is, if a call of it may become a task."""
         entry = self.visible(tool)
-        return entry.server if entry is not None and entry.may_be_task else None
+        return entry.ref.server if entry is not None and entry.may_be_task else None
 
     def not_listed(self, server: str, kind: Kind, name: str, caller: Caller) -> ColonnadeError:
         """The error for a name under which a server lists nothing that the caller may know.
@@ -140,16 +142,16 @@ class Resolver:
         Raises:
             Unavailable: the server's list could never be read.
         """
-        if server not in self._catalog.snapshot(kind, stateless=caller.abilities.retries).by_server:
+        if server not in self._catalog.snapshot(kind, _era(caller)).parts:
             self._upstreams.ready_client(server, caller)
         return not_found(kind, name)
 
     def is_listed(self, server: str, target: ResolvedName) -> bool:
         """Whether the server lists the resource, or a template of its URI."""
-        uri, stateless = target.inward, target.stateless
-        templates = self._catalog.listed(server, Kind.TEMPLATE, stateless=stateless) or ()
-        made_by = matching_templates([entry.inward for entry in templates], (uri,))
-        return self._catalog.entry(server, Kind.RESOURCE, uri, stateless=stateless) is not None or made_by != []
+        uri, source = target.inward, Source(server, Era.STATELESS if target.stateless else Era.SESSION)
+        templates = self._catalog.listed(source, Kind.TEMPLATE) or ()
+        made_by = matching_templates([entry.ref.name for entry in templates], (uri,))
+        return self._catalog.entry(EntryRef(source, Kind.RESOURCE, uri)) is not None or made_by != []
 
     def owner(self, caller: Caller, uri: str) -> tuple[str, str] | None:
         """The server of a resource, and its own URI for it."""
@@ -158,11 +160,11 @@ class Resolver:
     def _look_up(self, caller: Caller, kind: Kind, name: str) -> tuple[str | None, str, Entry | None]:
         """The server, the server's own name, and the entry listed under `name` at the endpoint, visible or not. If
         there is no entry, the server and the name as the text has them."""
-        snapshot, endpoint = self._catalog.snapshot(kind, stateless=caller.abilities.retries), caller.endpoint
+        snapshot, endpoint = self._catalog.snapshot(kind, _era(caller)), caller.endpoint
         if endpoint is not None:
-            return endpoint, name, snapshot.by_inward.get((endpoint, name))
+            return endpoint, name, snapshot.entry(endpoint, name)
         (server, inward), entry = split_name(name), snapshot.by_outward.get(name)
-        return (server, inward, None) if entry is None else (entry.server, entry.inward, entry)
+        return (server, inward, None) if entry is None else (entry.ref.server, entry.ref.name, entry)
 
     def _server_in_uri(self, endpoint: str | None, uri: str) -> tuple[str, str] | None:
         """The server named by the endpoint, or else by the URI, and the server's own URI."""
@@ -178,25 +180,33 @@ class Resolver:
 
     def _listing_owners(self, uri: str, caller: Caller) -> set[str]:
         kinds = (Kind.RESOURCE, Kind.TEMPLATE)
-        listed = {kind: self._catalog.snapshot(kind, stateless=caller.abilities.retries).by_inward for kind in kinds}
+        listed = {kind: self._catalog.snapshot(kind, _era(caller)) for kind in kinds}
         return {
             server
             for server in self._upstreams.by_id
             for kind in kinds
-            if self._is_known(server, kind, uri, caller) and (server, uri) in listed[kind]
+            if self._is_known(server, kind, uri, caller) and listed[kind].entry(server, uri) is not None
         }
 
     def _template_owners(self, uri: str, caller: Caller) -> set[str]:
-        templates = self._catalog.snapshot(Kind.TEMPLATE, stateless=caller.abilities.retries).by_server
+        templates = self._catalog.snapshot(Kind.TEMPLATE, _era(caller)).parts
         known = {
-            server: [entry.inward for entry in entries if self._is_known(server, entry.kind, entry.inward, caller)]
-            for server, entries in templates.items()
+            server: [
+                entry.ref.name
+                for entry in part.entries
+                if self._is_known(server, entry.ref.kind, entry.ref.name, caller)
+            ]
+            for server, part in templates.items()
         }
         return {server for server, each in known.items() if matching_templates(each, (uri,)) != []}
 
     def _is_known(self, server: str, kind: Kind, name: str, caller: Caller) -> bool:
         stateless = self._upstreams.is_stateless(server, caller)
         return self._definitions.is_known(server, kind, name, stateless=stateless)
+
+
+def _era(caller: Caller) -> Era:
+    return Era.STATELESS if caller.abilities.retries else Era.SESSION
 
 
 def not_found(kind: Kind, name: str) -> UnknownEntry | ResourceNotFound:

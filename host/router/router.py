@@ -42,6 +42,7 @@ from host.policy.gate import CallPermit, ConfirmationRequired, NotVisible, Watch
 from host.protocol.abilities import Abilities, abilities_of
 from host.protocol.codes import as_relayed, means_not_found, uri_in
 from host.protocol.downgrade import downgrade_result
+from host.protocol.era import Era
 from host.protocol.links import rename_in_result, without_pages
 from host.protocol.log_levels import level_of
 from host.protocol.methods import (
@@ -68,6 +69,7 @@ from host.router.login_needed import LoginOffers
 from host.router.resolve import Resolver, not_found
 from host.router.url_required import admit_urls, url_input_required, url_required_error
 from host.seal import Seal
+from host.source import EntryRef, Source
 from host.upstream.client import Client
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams
@@ -197,7 +199,8 @@ class Router:
         kind, inward, stateless = target.kind, target.inward, target.stateless
         if target.server is None:
             stateless = self._upstreams.is_stateless(server, caller)
-            exists = self.catalog.entry(server, kind, inward, stateless=stateless) is not None
+            era = Era.STATELESS if stateless else Era.SESSION
+            exists = self.catalog.entry(EntryRef(Source(server, era), kind, inward)) is not None
         else:
             exists = kind is RESOURCE or target.entry is not None
         return self._gate.definitions.why_hidden(server, kind, inward, exists, stateless=stateless)

@@ -27,11 +27,13 @@ from host.memory import Holding, OverBudget, Use, server_owner
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.policy.definitions import PreparedListing
 from host.protocol.definitions import describe_unfit
+from host.protocol.era import Era
 from host.protocol.known_members import why_ambiguous
 from host.protocol.methods import LIST_METHODS, Kind, ListMethod
 from host.protocol.stateless import STALE, Freshness, common_freshness
 from host.protocol.tasks import Support, task_support
 from host.slices import Charge, Steps, in_worker
+from host.source import Source
 from host.upstream.backoff import MIN_SPACING, ReadingBudget
 from host.upstream.client import Client
 from host.upstream.pages import read_list
@@ -87,7 +89,7 @@ class CatalogSync:
         is_alone: Callable[[], bool] = lambda: True,
     ) -> None:
         self._client = client
-        self._stateless = client.negotiated.revision.stateless
+        self._source = Source(client.server, client.negotiated.era)
         self._runtime = runtime
         self._on_published = on_published
         self._is_current = is_current
@@ -137,6 +139,10 @@ class CatalogSync:
         """Lists that the server has returned over this connection."""
 
     @property
+    def _is_stateless(self) -> bool:
+        return self._source.era is Era.STATELESS
+
+    @property
     def problems(self) -> list[str]:
         """Sentences about lists that could not be read, have something wrong with their pages or their entries, or are
         not read at each change."""
@@ -157,7 +163,7 @@ class CatalogSync:
             NothingListed: it declares lists, and refused all of them.
         """
         declared = [kind for kind in Kind if self._negotiated.has_capability(kind)]
-        is_known = any(self._catalog.listed(self._server, kind, stateless=self._stateless) for kind in declared)
+        is_known = any(self._catalog.listed(self._source, kind) for kind in declared)
         is_waiting = bool(self._marked)  # for the budget: see `read_all`
         if declared and not self._answered and not is_known and not is_waiting:
             why = "; ".join(self.problems) or "it has no method for any of them"
@@ -170,7 +176,7 @@ class CatalogSync:
     def _mark(self, marked: set[Kind]) -> None:
         self._marked |= marked
         for kind in marked:  # before clients are notified or use the list: its caching hint does not hold any more
-            self._catalog.expire_hint(self._server, kind, stateless=self._stateless)
+            self._catalog.expire_hint(self._source, kind)
         if self._marked:
             self._wake.set()
 
@@ -270,7 +276,7 @@ class CatalogSync:
         if listing.capability not in self._negotiated.list_changed:
             return False
         heard_of = listing.list_changed in self._client.heard_lists
-        return heard_of if self._stateless else self._client.peer.hears_unasked
+        return heard_of if self._is_stateless else self._client.peer.hears_unasked
 
     async def read_all(self) -> None:
         """Read all lists once, concurrently. If the budget is used up, because they were read often, they are only
@@ -360,7 +366,7 @@ class CatalogSync:
             is_read = await self._read(kind)
         if not is_read:
             self._failed.add(kind)
-            self._catalog.expire_hint(self._server, kind, stateless=self._stateless)
+            self._catalog.expire_hint(self._source, kind)
         self.update_old_at()
 
     async def _read(self, kind: Kind) -> bool:
@@ -388,7 +394,7 @@ class CatalogSync:
                     hints,
                     problems.append,
                     take,
-                    cursors_may_be_empty=self._stateless,
+                    cursors_may_be_empty=self._is_stateless,
                 )
             self._answered.add(kind)
         except OverBudget:
@@ -418,7 +424,7 @@ class CatalogSync:
         for what in problems:
             if what not in former:  # a list may be read every few seconds
                 self._report_problem(what)
-        is_listed = self._catalog.listed(self._server, kind, stateless=self._stateless) is not None
+        is_listed = self._catalog.listed(self._source, kind) is not None
         if failure:
             if raw_definitions and not is_listed:  # better than nothing, until the next attempt
                 await self._publish_if_changed(listing, raw_definitions, FreshnessHint(STALE, began))
@@ -426,7 +432,7 @@ class CatalogSync:
             self._report_problem(failure, of=kind)
             return False
         if not reading.cancel_called:
-            hint = FreshnessHint(common_freshness(hints) if self._stateless else STALE, began)
+            hint = FreshnessHint(common_freshness(hints) if self._is_stateless else STALE, began)
             if await self._publish_if_changed(listing, raw_definitions, hint):
                 self._fresh_until[kind] = began + max(hint.freshness.ttl_ms / 1000, MAX_AGE)
                 return True
@@ -440,7 +446,7 @@ class CatalogSync:
         kind, policies = listing.kind, self._gate.policies
         digest = await self._catalog.slices.run(_digest(raw_definitions), self._charge)
         is_same = self._published.get(kind) == (digest, policies.epoch)
-        if is_same and self._catalog.renew_hint(self._server, kind, hint, stateless=self._stateless):
+        if is_same and self._catalog.renew_hint(self._source, kind, hint):
             return True
         definitions = await self._catalog.slices.run(self._usable_definitions(listing, raw_definitions), self._charge)
         is_published = await self._publish(kind, definitions, hint)
@@ -452,7 +458,7 @@ class CatalogSync:
         on_displaced = partial(self._on_displaced, kind)
         is_published = await publish_list(
             self._runtime,
-            self._server,
+            self._source,
             kind,
             definitions,
             hint,
@@ -460,7 +466,6 @@ class CatalogSync:
             self._is_current,
             self._is_alone,
             self._charge,
-            stateless=self._stateless,
         )
         if is_published and self._is_current():
             self._on_published(kind)
@@ -470,10 +475,10 @@ class CatalogSync:
     def _name_unfit(self, kind: Kind) -> Steps[None]:
         """Name the published entries that clients of an era are not shown."""
         unfit: list[str] = []
-        for entry in self._catalog.unfit(self._server, kind, stateless=self._stateless):
+        for entry in self._catalog.unfit(self._source, kind):
             yield None
             if entry.misfit is not None:
-                label = f"the {kind.value} {excerpt(entry.inward)!r}"
+                label = f"the {kind.value} {excerpt(entry.ref.name)!r}"
                 unfit.append(self._client.redact(describe_unfit(label, entry.misfit)))
         if unfit != self._unfit.get(kind):  # a list is published again when the policy changes
             self._report_left_out(kind, "clients would refuse the whole list", unfit)
@@ -530,7 +535,7 @@ class CatalogSync:
             if self._gate.policies.sanitize_text(self._server, name) != name:
                 problems.add(f"{label} is left out: its name has invisible characters")
                 continue
-            if listing.kind is Kind.TOOL and self._stateless and (why := _bad_param_headers(raw)) is not None:
+            if listing.kind is Kind.TOOL and self._is_stateless and (why := _bad_param_headers(raw)) is not None:
                 problems.add(f"{label} is left out: {why}")
                 continue
             definitions.append(Definition(name, one_line(bytes(raw)), self._may_be_task(listing.kind, raw)))
@@ -549,7 +554,7 @@ class CatalogSync:
         """Whether a call of the tool may become a task. A stateless server decides that at each call."""
         if kind is not Kind.TOOL or not self._negotiated.runs_tasks:
             return False
-        return self._stateless or task_support(raw) is not Support.FORBIDDEN
+        return self._is_stateless or task_support(raw) is not Support.FORBIDDEN
 
     def _report_problem(self, what: str, of: Kind | None = None) -> None:
         """Log a problem. With `of`, it is one of this whole list, and shown until the next reading."""
@@ -561,7 +566,7 @@ class CatalogSync:
 
 async def publish_list(
     runtime: Runtime,
-    server: str,
+    source: Source,
     kind: Kind,
     definitions: list[Definition],
     hint: FreshnessHint | None,
@@ -570,10 +575,9 @@ async def publish_list(
     is_alone: Callable[[], bool] = lambda: True,
     charge: Charge | None = None,
     *,
-    stateless: bool = False,
     remembered: bool = False,
 ) -> bool:
-    """Publish what a server offers of one kind. Returns False if there is no memory for it. Nothing is published if its
+    """Publish what a source offers of one kind. Returns False if there is no memory for it. Nothing is published if its
     memory is taken away meanwhile, or the connection is not current any more.
 
     Gate and catalog are prepared first and take effect in one step without a checkpoint, so that no client sees an
@@ -582,27 +586,25 @@ async def publish_list(
     Args:
         on_displaced: called when other servers need the memory of the list, which is not listed any more then.
         is_current: whether the server still has its place in the configuration.
-        is_alone: whether the server has no connection of the other era; see `Catalog.publish`.
+        is_alone: whether the server has no other source; see `Catalog.publish`.
         charge: see `Slices.run`.
-        stateless: whether a stateless connection of the server offers this.
         remembered: see `Pins.prepare`.
     """
     policy, catalog = runtime.gate.definitions, runtime.catalog
     if not is_current():
         return True
     size = sum(len(each.raw) for each in definitions)
-    holding = catalog.charge(server, kind, size, on_displaced, stateless=stateless)
+    holding = catalog.charge(source, kind, size, on_displaced)
     if holding is None:
         return False
 
     def publish() -> Steps[None]:
         while True:
-            preparing = _prepare(runtime, server, kind, definitions, stateless=stateless, remembered=remembered)
-            prepared, entries = yield from preparing
+            prepared, entries = yield from _prepare(runtime, source, kind, definitions, remembered=remembered)
             if holding.dropped or not is_current():
                 return
             if policy.commit(prepared):
-                catalog.publish(server, kind, entries, hint, stateless=stateless, alone=is_alone())
+                catalog.publish(kind, entries, hint, alone=is_alone())
                 return
 
     await catalog.slices.run(publish(), charge)
@@ -610,19 +612,22 @@ async def publish_list(
 
 
 def _prepare(
-    runtime: Runtime, server: str, kind: Kind, definitions: list[Definition], *, stateless: bool, remembered: bool
+    runtime: Runtime, source: Source, kind: Kind, definitions: list[Definition], *, remembered: bool
 ) -> Steps[tuple[PreparedListing, ServerEntries]]:
     policy = runtime.gate.definitions
     offered = {each.name: each.raw for each in definitions}
-    prepared = yield from policy.prepare(server, kind, offered, stateless=stateless, remembered=remembered)
+    prepared = yield from policy.prepare(
+        source.server, kind, offered, stateless=source.era is Era.STATELESS, remembered=remembered
+    )
     shown: list[Definition] = []
     for each in definitions:
         yield None
-        raw = yield from policy.listed_definition(server, kind, each.raw)
+        raw = yield from policy.listed_definition(source.server, kind, each.raw)
         shown.append(Definition(each.name, raw, each.may_be_task))
-    is_visible = partial(policy.would_be_visible, prepared)
-    preparing = runtime.catalog.prepare_entries(server, kind, shown, is_visible, stateless=stateless)
-    return prepared, (yield from preparing)
+    entries = yield from runtime.catalog.prepare_entries(
+        source, kind, shown, lambda ref: policy.would_be_visible(prepared, ref.name)
+    )
+    return prepared, entries
 
 
 class _Problems:

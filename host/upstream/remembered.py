@@ -25,10 +25,12 @@ from host.catalog import Catalog, Definition, Entry
 from host.jsonrpc.withheld import Withheld
 from host.policy.pin_rules import side_of
 from host.policy.pins import Pins
+from host.protocol.era import Era
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.versions import LEGACY, MODERN
 from host.slices import Steps
+from host.source import Source
 from host.storage.store import RememberedServer, Store
 
 _LINE = msgspec.json.Decoder(tuple[str, bool, Raw])
@@ -115,24 +117,24 @@ class RememberedServers:
         if _is_of_unknown_owner(spec):
             return
         identity = self._identity(spec)
-        stateless = negotiated.revision.stateless
-        listed = {kind: self._catalog.listed(spec.id, kind, stateless=stateless) for kind in kinds}
+        source = Source(spec.id, negotiated.era)
+        listed = {kind: self._catalog.listed(source, kind) for kind in kinds}
         lists: dict[str, bytes] = {}
         for kind, entries in listed.items():
             if entries is not None:
-                lists[kind.value] = yield from self._lines(spec.id, kind, entries, stateless)
+                lists[kind.value] = yield from self._lines(source, kind, entries)
         remembered = RememberedServer(identity, _write_negotiated(negotiated), lists)
         yield from self._store.write(lambda transaction: transaction.put_remembered(spec.id, remembered))
 
-    def _lines(self, server: str, kind: Kind, entries: Iterable[Entry], stateless: bool) -> Steps[bytes]:
-        side = side_of(kind, stateless=stateless)
+    def _lines(self, source: Source, kind: Kind, entries: Iterable[Entry]) -> Steps[bytes]:
+        side = side_of(kind, stateless=source.era is Era.STATELESS)
         lines: list[bytes] = []
         for entry in entries:
             yield None
             # The catalog has the definitions of untrusted servers without invisible characters.
-            raw = self._pins.offered_definition(server, side, entry.inward)
+            raw = self._pins.offered_definition(source.server, side, entry.ref.name)
             if raw is not None:
-                lines.append(msgspec.json.encode((entry.inward, entry.may_be_task, Raw(raw))))
+                lines.append(msgspec.json.encode((entry.ref.name, entry.may_be_task, Raw(raw))))
         return b"\n".join(lines)
 
     def _identity(self, spec: ServerSpec) -> str:

@@ -47,12 +47,14 @@ from host.memory import Use, server_owner
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.policy.fingerprint import launch_of
 from host.protocol.abilities import SHARED_ABILITIES
+from host.protocol.era import Era
 from host.protocol.handshake import UnsupportedRevision
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.stateless import STALE
 from host.sanitize import without_directories
 from host.slices import complete
+from host.source import EntryRef, Source
 from host.storage.store import StateError
 from host.upstream.backoff import HEALTHY_AFTER, RESTART_FACTOR, ReadingBudget, Restarts
 from host.upstream.catalog_sync import CatalogSync, publish_list
@@ -166,6 +168,8 @@ class Upstream:
         """Era and transport of the last connection."""
         self._negotiated: NegotiatedServer | None = None
         self.is_stateless = False
+        self.source = Source(spec.id, Era.SESSION)
+        """Of the last connection."""
         self._runtime = runtime
         self._sole_caller = sole_caller
         self._single_client = single_client
@@ -214,6 +218,7 @@ class Upstream:
     def negotiated(self, negotiated: NegotiatedServer | None) -> None:
         self._negotiated = negotiated
         self.is_stateless = negotiated is not None and negotiated.revision.stateless
+        self.source = Source(self.spec.id, Era.SESSION if negotiated is None else negotiated.era)
         self._choose_for_sessions()
 
     @property
@@ -263,7 +268,7 @@ class Upstream:
         for mine, its in zip(self.connections, former.connections, strict=False):
             mine.watches, mine.negotiated = its.watches, its.negotiated
         for each in self.connections:
-            lists = (self._runtime.catalog.listed(self.spec.id, kind, stateless=each.is_stateless) for kind in Kind)
+            lists = (self._runtime.catalog.listed(each.source, kind) for kind in Kind)
             if each.negotiated is not None and any(found is not None for found in lists):
                 each.listed.set()
                 each._is_remembered_read = True
@@ -348,7 +353,7 @@ class Upstream:
         )
 
     def _tool(self, name: str) -> Entry | None:
-        return self._runtime.catalog.entry(self.spec.id, Kind.TOOL, name, stateless=self.is_stateless)
+        return self._runtime.catalog.entry(EntryRef(self.source, Kind.TOOL, name))
 
     async def _read_tools(self) -> None:
         if self._catalog_sync is not None:
@@ -452,7 +457,7 @@ class Upstream:
         self._has_ended = True
         self._catalog_sync = None
         for kind in Kind:
-            self._runtime.catalog.expire_hint(self.spec.id, kind, stateless=self.is_stateless)
+            self._runtime.catalog.expire_hint(self.source, kind)
         self.state = self._state_after(problem, why)
         self._did_connect = False
 
@@ -638,7 +643,7 @@ class Upstream:
                     raise client.peer.lost
 
     def _on_ready(self, negotiated: NegotiatedServer, seconds: float) -> None:
-        lists = ((kind, self._runtime.catalog.listed(self.spec.id, kind, stateless=self.is_stateless)) for kind in Kind)
+        lists = ((kind, self._runtime.catalog.listed(self.source, kind)) for kind in Kind)
         counts = describe_counts((kind, len(entries or ())) for kind, entries in lists)
         self._runtime.journal.note(ServerReady(self.spec.id, excerpt(negotiated.server), counts, seconds))
 
@@ -678,14 +683,13 @@ class Upstream:
             hint = FreshnessHint(STALE, trio.current_time())
             await publish_list(
                 self._runtime,
-                self.spec.id,
+                self.source,
                 kind,
                 definitions,
                 hint,
                 lambda: None,
                 self._may_publish,
                 self._is_alone,
-                stateless=stateless,
                 remembered=True,
             )
         return True
@@ -774,7 +778,7 @@ class Session(Upstream):
             self.state = Connecting(trio.current_time(), self._state.why)
             self._used.set()
         if not was_stateless and not isinstance(self._state, Ready):
-            self._runtime.catalog.hide_session(self.spec.id)
+            self._runtime.catalog.hide(Source(self.spec.id, Era.SESSION))
             self.negotiated = None
             if self.is_starting:
                 self.listed = trio.Event()
@@ -824,7 +828,7 @@ class Session(Upstream):
         self._used = trio.Event()
         self.negotiated = None
         if self._may_publish():
-            self._runtime.catalog.withdraw_session(self.spec.id)
+            self._runtime.catalog.withdraw(Source(self.spec.id, Era.SESSION))
         self.watches.move_to(main.watches)
         if lacks_login:
             return self._stopped()
@@ -854,7 +858,7 @@ class Session(Upstream):
 
     def _show(self) -> None:
         if self._may_publish():
-            self._runtime.catalog.show_session(self.spec.id)
+            self._runtime.catalog.show(self.source)
 
     def _log_listeners(self) -> Collection[Caller]:
         return [each for each in super()._log_listeners() if not each.abilities.retries]

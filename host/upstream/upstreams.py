@@ -96,7 +96,7 @@ class Upstreams:
                 upstream.take_over(old)
             elif old is not None:
                 upstream.watches = old.watches  # the watches of clients continue
-                self._runtime.catalog.withdraw(id)  # another owner of credentials may have been shown other entries
+                self._runtime.catalog.withdraw_server(id)  # another owner of credentials may see other entries
             if spec.isolation is not Isolation.SHARED:
                 instances[id] = self._make_instances(upstream)
             if old is not None:

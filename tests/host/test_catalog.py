@@ -11,12 +11,35 @@ import trio
 import trio.testing
 
 from host import slices
-from host.catalog import KEPT_COPIES, MAX_INLINE_ENTRIES, Catalog, Definition, Entry, FreshnessHint, param_headers_in
+from host.catalog import (
+    KEPT_COPIES,
+    MAX_INLINE_ENTRIES,
+    Catalog,
+    Definition,
+    Entry,
+    FreshnessHint,
+    KindSnapshot,
+    param_headers_in,
+)
 from host.memory import Budget, Use
 from host.memory import server_owner as owner
+from host.protocol.era import Era
 from host.protocol.methods import Kind
 from host.protocol.stateless import Freshness
 from host.slices import run_inline
+from host.source import EntryRef, Source
+
+
+def session(server: str) -> Source:
+    return Source(server, Era.SESSION)
+
+
+def stateless(server: str) -> Source:
+    return Source(server, Era.STATELESS)
+
+
+def by_server(shelf: KindSnapshot) -> dict[str, tuple[Entry, ...]]:
+    return {server: part.entries for server, part in shelf.parts.items()}
 
 
 def tool(name: str, **more: object) -> Definition:
@@ -29,24 +52,24 @@ def resource(uri: str) -> Definition:
 
 def catalog() -> tuple[Catalog, list[Entry]]:
     collided: list[Entry] = []
-    return Catalog(["a", "b"], lambda server, kind, name, *_: name != "hidden", collided.append), collided
+    return Catalog(["a", "b"], lambda ref: ref.name != "hidden", collided.append), collided
 
 
 def publish(
     shelves: Catalog, server: str, kind: Kind, definitions: Iterable[Definition], hint: FreshnessHint | None = None
 ) -> bool:
-    shows = partial(shelves._is_visible, server, kind)
-    return shelves.publish(server, kind, run_inline(shelves.prepare_entries(server, kind, definitions, shows)), hint)
+    entries = run_inline(shelves.prepare_entries(session(server), kind, definitions, shelves._is_visible))
+    return shelves.publish(kind, entries, hint)
 
 
 def outward(shelves: Catalog, kind: Kind = Kind.TOOL) -> list[str]:
-    return [entry.outward for entry in shelves.snapshot(kind).entries]
+    return [entry.outward for entry in shelves.snapshot(kind, Era.SESSION).entries]
 
 
 def test_it_begins_empty() -> None:
     shelves, _ = catalog()
     assert shelves.version == 0
-    assert all(shelves.snapshot(kind).entries == () for kind in Kind)
+    assert all(shelves.snapshot(kind, Era.SESSION).entries == () for kind in Kind)
 
 
 def test_entries_stand_in_the_order_of_the_configuration_then_of_the_server() -> None:
@@ -62,20 +85,20 @@ def test_an_entry_that_clients_of_an_era_refuse_is_named_and_stays() -> None:
     text = tool("text", inputSchema={"type": "string"})
     publish(shelves, "a", Kind.TOOL, [tool("none"), text, tool("hidden", inputSchema=5)])
     assert outward(shelves) == ["a__none", "a__text"]
-    assert [entry.inward for entry in shelves.unfit("a", Kind.TOOL, stateless=False)] == ["text", "hidden"]
-    assert shelves.unfit("a", Kind.TOOL, stateless=True) == shelves.unfit("b", Kind.TOOL, stateless=False) == ()
-    assert [entry.misfit for entry in shelves.snapshot(Kind.TOOL).entries[:1]] == [(None, None)]
+    assert [entry.ref.name for entry in shelves.unfit(session("a"), Kind.TOOL)] == ["text", "hidden"]
+    assert shelves.unfit(stateless("a"), Kind.TOOL) == shelves.unfit(session("b"), Kind.TOOL) == ()
+    assert [entry.misfit for entry in shelves.snapshot(Kind.TOOL, Era.SESSION).entries[:1]] == [(None, None)]
 
 
 def test_an_entry_is_found_by_both_of_its_names() -> None:
     shelves, _ = catalog()
     publish(shelves, "a", Kind.RESOURCE, [resource("x://1")])
-    shelf = shelves.snapshot(Kind.RESOURCE)
+    shelf = shelves.snapshot(Kind.RESOURCE, Era.SESSION)
     (entry,) = shelf.entries
-    assert (entry.kind, entry.server, entry.inward, entry.outward) == (Kind.RESOURCE, "a", "x://1", "a+x://1")
+    assert (entry.ref, entry.outward) == (EntryRef(session("a"), Kind.RESOURCE, "x://1"), "a+x://1")
     assert shelf.by_outward == {"a+x://1": entry}
-    assert shelf.by_inward == {("a", "x://1"): entry}
-    assert shelf.by_server == {"a": (entry,)}
+    assert shelf.entry("a", "x://1") is entry
+    assert by_server(shelf) == {"a": (entry,)}
 
 
 def test_only_the_names_of_a_definition_change_on_the_way_out() -> None:
@@ -83,7 +106,7 @@ def test_only_the_names_of_a_definition_change_on_the_way_out() -> None:
     shelves, _ = catalog()
     raw = b'{"z":1.0,"name":"t","inputSchema":{"name":"t","\\u00e9":[ ]},"_meta":{"ui":{"resourceUri":"ui://p"}}}'
     publish(shelves, "a", Kind.TOOL, [Definition("t", raw)])
-    (entry,) = shelves.snapshot(Kind.TOOL).entries
+    (entry,) = shelves.snapshot(Kind.TOOL, Era.SESSION).entries
     assert entry.definition == raw
     assert entry.exported == raw.replace(b'"z":1.0,"name":"t"', b'"z":1.0,"name":"a__t"').replace(
         b"ui://p", b"ui://a+p"
@@ -94,21 +117,21 @@ def test_a_template_is_renamed_in_its_own_member() -> None:
     """(rule 65)"""
     shelves, _ = catalog()
     publish(shelves, "a", Kind.TEMPLATE, [Definition("x://{p}", b'{"uriTemplate":"x://{p}","name":"n"}')])
-    assert shelves.snapshot(Kind.TEMPLATE).entries[0].exported == b'{"uriTemplate":"a+x://{p}","name":"n"}'
+    assert shelves.snapshot(Kind.TEMPLATE, Era.SESSION).entries[0].exported == b'{"uriTemplate":"a+x://{p}","name":"n"}'
 
 
 def test_half_an_emoji_in_the_name_of_a_member_does_not_matter() -> None:
     shelves, _ = catalog()
     publish(shelves, "a", Kind.TOOL, [Definition("t", b'{"name":"t","\\ud83d":1}')])
-    assert shelves.snapshot(Kind.TOOL).entries[0].exported == b'{"name":"a__t","\\ud83d":1}'
+    assert shelves.snapshot(Kind.TOOL, Era.SESSION).entries[0].exported == b'{"name":"a__t","\\ud83d":1}'
 
 
 def test_publishing_the_same_again_changes_nothing() -> None:
     shelves, _ = catalog()
     assert publish(shelves, "a", Kind.TOOL, [tool("1")])
-    before = shelves.snapshot(Kind.TOOL)
+    before = shelves.snapshot(Kind.TOOL, Era.SESSION)
     assert not publish(shelves, "a", Kind.TOOL, iter([tool("1")]))
-    assert shelves.snapshot(Kind.TOOL) is before
+    assert shelves.snapshot(Kind.TOOL, Era.SESSION) is before
     assert shelves.version == 1
 
 
@@ -117,35 +140,35 @@ def test_any_difference_is_a_new_version(after: list[Definition]) -> None:
     shelves, _ = catalog()
     publish(shelves, "a", Kind.TOOL, [tool("1"), tool("2")])
     assert publish(shelves, "a", Kind.TOOL, after)
-    assert shelves.snapshot(Kind.TOOL).version == shelves.version == 2
+    assert shelves.snapshot(Kind.TOOL, Era.SESSION).version == shelves.version == 2
 
 
 def test_a_change_of_one_kind_leaves_the_shelves_of_the_others() -> None:
     shelves, _ = catalog()
     publish(shelves, "a", Kind.TOOL, [tool("1")])
-    before = shelves.snapshot(Kind.TOOL)
+    before = shelves.snapshot(Kind.TOOL, Era.SESSION)
     publish(shelves, "a", Kind.PROMPT, [tool("1")])
-    assert shelves.snapshot(Kind.TOOL) is before
-    assert shelves.snapshot(Kind.PROMPT).version == 1
+    assert shelves.snapshot(Kind.TOOL, Era.SESSION) is before
+    assert shelves.snapshot(Kind.PROMPT, Era.SESSION).version == 1
 
 
 def test_a_server_that_listed_nothing_has_listed() -> None:
     shelves, _ = catalog()
-    assert "a" not in shelves.snapshot(Kind.TOOL).by_server
+    assert "a" not in shelves.snapshot(Kind.TOOL, Era.SESSION).parts
     assert not publish(shelves, "a", Kind.TOOL, [])
-    assert shelves.snapshot(Kind.TOOL).by_server == {"a": ()}
+    assert by_server(shelves.snapshot(Kind.TOOL, Era.SESSION)) == {"a": ()}
     assert shelves.version == 0
 
 
 def test_a_shelf_that_was_taken_stays_as_it_was() -> None:
     shelves, _ = catalog()
     publish(shelves, "a", Kind.TOOL, [tool("1")])
-    taken = shelves.snapshot(Kind.TOOL)
+    taken = shelves.snapshot(Kind.TOOL, Era.SESSION)
     publish(shelves, "a", Kind.TOOL, [tool("2")])
-    assert [entry.inward for entry in taken.entries] == ["1"]
+    assert [entry.ref.name for entry in taken.entries] == ["1"]
     assert list(taken.by_outward) == ["a__1"]
     with pytest.raises(TypeError):
-        taken.by_server["a"] = ()  # type: ignore[index]  # the point of the test
+        taken.parts["a"] = taken.parts["a"]  # type: ignore[index]  # the point of the test
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
@@ -153,11 +176,11 @@ def test_two_entries_with_one_outward_name_are_both_left_out_whoever_came_first(
     shelves, collided = catalog()
     for server in sorted("ab", reverse=first == "b"):
         publish(shelves, server, Kind.RESOURCE, [resource("https://h/x"), resource("own://")])
-    shelf = shelves.snapshot(Kind.RESOURCE)
+    shelf = shelves.snapshot(Kind.RESOURCE, Era.SESSION)
     assert outward(shelves, Kind.RESOURCE) == ["a+own://", "b+own://"]
-    assert {(entry.server, entry.outward) for entry in collided} == {("a", "https://h/x"), ("b", "https://h/x")}
+    assert {(entry.ref.server, entry.outward) for entry in collided} == {("a", "https://h/x"), ("b", "https://h/x")}
     assert "https://h/x" not in shelf.by_outward
-    assert ("a", "https://h/x") in shelf.by_inward, "each server's own endpoint still has it"
+    assert shelf.entry("a", "https://h/x"), "each server's own endpoint still has it"
 
 
 def test_a_collision_ends_with_its_cause() -> None:
@@ -203,22 +226,22 @@ async def test_nobody_waits_for_what_has_been() -> None:
 def test_what_may_not_be_seen_is_in_nobodys_way() -> None:
     """A denied web resource does not take another server's down with it."""
     collided: list[Entry] = []
-    catalog = Catalog(["a", "b"], lambda server, kind, name, *_: server != "a", collided.append)
+    catalog = Catalog(["a", "b"], lambda ref: ref.server != "a", collided.append)
     for server in ("a", "b"):
         publish(catalog, server, Kind.RESOURCE, [Definition("https://h/x", b'{"uri":"https://h/x"}')])
-    shelf = catalog.snapshot(Kind.RESOURCE)
-    assert [entry.server for entry in shelf.entries] == ["b"]
-    assert shelf.by_outward["https://h/x"].server == "b"
+    shelf = catalog.snapshot(Kind.RESOURCE, Era.SESSION)
+    assert [entry.ref.server for entry in shelf.entries] == ["b"]
+    assert shelf.by_outward["https://h/x"].ref.server == "b"
     assert collided == []
 
 
 def test_what_may_not_be_seen_is_still_known_by_its_name() -> None:
     """So that asking for it is answered without asking its server."""
-    catalog = Catalog(["a"], lambda server, kind, name, *_: False, lambda entry: None)
+    catalog = Catalog(["a"], lambda ref: False, lambda entry: None)
     publish(catalog, "a", Kind.TOOL, [Definition("x", b'{"name":"x"}')])
-    shelf = catalog.snapshot(Kind.TOOL)
+    shelf = catalog.snapshot(Kind.TOOL, Era.SESSION)
     assert shelf.entries == ()
-    assert shelf.by_outward["a__x"].inward == "x"
+    assert shelf.by_outward["a__x"].ref.name == "x"
 
 
 def test_a_list_grows_old_and_not_older_than_old() -> None:
@@ -231,15 +254,15 @@ def test_a_list_grows_old_and_not_older_than_old() -> None:
 def test_a_hint_is_replaced_with_its_list_and_changes_nothing_for_those_who_wait() -> None:
     """(rule 95)"""
     shelves, _ = catalog()
-    assert shelves.hint("a", Kind.TOOL) is None
+    assert shelves.hint(session("a"), Kind.TOOL) is None
     for ttl in (5000, 7000):
         hint = FreshnessHint(Freshness(ttl, public=True), 1.0)
         assert publish(shelves, "a", Kind.TOOL, [tool("1")], hint) is (ttl == 5000)
-        assert shelves.hint("a", Kind.TOOL) is hint
+        assert shelves.hint(session("a"), Kind.TOOL) is hint
         assert shelves.version == 1
-    assert shelves.hint("a", Kind.PROMPT) is shelves.hint("b", Kind.TOOL) is None
+    assert shelves.hint(session("a"), Kind.PROMPT) is shelves.hint(session("b"), Kind.TOOL) is None
     publish(shelves, "a", Kind.TOOL, [tool("1")])
-    assert shelves.hint("a", Kind.TOOL) is None
+    assert shelves.hint(session("a"), Kind.TOOL) is None
 
 
 def test_an_entry_says_what_headers_repeat_of_its_arguments() -> None:
@@ -247,7 +270,7 @@ def test_an_entry_says_what_headers_repeat_of_its_arguments() -> None:
     shelves, _ = catalog()
     schema = {"type": "object", "properties": {"p": {"type": "string", "x-mcp-header": "Region"}}}
     publish(shelves, "a", Kind.TOOL, [tool("1", inputSchema=schema), tool("2"), tool("3", inputSchema=5)])
-    first, *others = shelves.snapshot(Kind.TOOL).entries
+    first, *others = shelves.snapshot(Kind.TOOL, Era.SESSION).entries
     assert [(mirror.header, mirror.path) for mirror in first.param_headers or ()] == [("mcp-param-region", ("p",))]
     assert json.loads(first.exported)["inputSchema"] == schema
     assert [entry.param_headers for entry in others] == [(), ()]
@@ -269,7 +292,7 @@ def test_annotations_that_are_not_allowed_are_none_of_an_entry_and_an_error_to_w
         param_headers_in(raw)
     shelves, _ = catalog()
     publish(shelves, "a", Kind.TOOL, [Definition("1", raw)])
-    assert shelves.snapshot(Kind.TOOL).entries[0].param_headers is None
+    assert shelves.snapshot(Kind.TOOL, Era.SESSION).entries[0].param_headers is None
 
 
 def test_a_tool_that_may_become_a_task_by_now_is_another() -> None:
@@ -278,10 +301,10 @@ def test_a_tool_that_may_become_a_task_by_now_is_another() -> None:
     publish(shelves, "a", Kind.TOOL, [Definition("t", b'{"name":"t"}')])
     assert not publish(shelves, "a", Kind.TOOL, [Definition("t", b'{"name":"t"}')])
     assert publish(shelves, "a", Kind.TOOL, [Definition("t", b'{"name":"t"}', may_be_task=True)])
-    found = shelves.entry("a", Kind.TOOL, "t", stateless=False)
+    found = shelves.entry(EntryRef(session("a"), Kind.TOOL, "t"))
     assert found is not None
     assert found.may_be_task
-    assert shelves.entry("a", Kind.TOOL, "a__t", stateless=False) is None
+    assert shelves.entry(EntryRef(session("a"), Kind.TOOL, "a__t")) is None
 
 
 # Who may see it, and who is there at all
@@ -291,7 +314,7 @@ def opening() -> tuple[Catalog, set[tuple[str, str]], list[Entry]]:
     """A catalog that shows what is in the set, by server and name."""
     shown, collided = set[tuple[str, str]](), list[Entry]()
     return (
-        Catalog(["a", "b"], lambda server, kind, name, *_: (server, name) in shown, collided.append),
+        Catalog(["a", "b"], lambda ref: (ref.server, ref.name) in shown, collided.append),
         shown,
         collided,
     )
@@ -301,13 +324,13 @@ def test_what_may_be_seen_by_now_is_seen_once_that_is_reconsidered() -> None:
     """And what may not is not. A view that was taken before stays what it was."""
     shelves, shown, _ = opening()
     publish(shelves, "a", Kind.TOOL, [tool("x"), tool("y")])
-    before = shelves.snapshot(Kind.TOOL)
+    before = shelves.snapshot(Kind.TOOL, Era.SESSION)
     assert (outward(shelves), shelves.version, before.version) == ([], 1, 1)
     shown.add(("a", "y"))
     assert outward(shelves) == []
     shelves.reevaluate(["a"])
-    assert (outward(shelves), shelves.version, shelves.snapshot(Kind.TOOL).version) == (["a__y"], 2, 2)
-    assert set(shelves.snapshot(Kind.TOOL).by_outward) == {"a__x", "a__y"}
+    assert (outward(shelves), shelves.version, shelves.snapshot(Kind.TOOL, Era.SESSION).version) == (["a__y"], 2, 2)
+    assert set(shelves.snapshot(Kind.TOOL, Era.SESSION).by_outward) == {"a__x", "a__y"}
     shown.clear()
     shelves.reevaluate(["b", "a"])
     assert (outward(shelves), before.entries) == ([], ())
@@ -322,23 +345,23 @@ def test_reconsidering_what_is_as_it_was_wakes_nobody() -> None:
         shelves.reevaluate(servers)
     shown.add(("a", "y"))
     shelves.reevaluate(["b"])
-    assert (outward(shelves), shelves.version, shelves.snapshot(Kind.TOOL).version) == (["a__x"], 1, 1)
+    assert (outward(shelves), shelves.version, shelves.snapshot(Kind.TOOL, Era.SESSION).version) == (["a__x"], 1, 1)
 
 
 def test_two_of_one_name_are_in_each_others_way_only_if_both_may_be_seen() -> None:
     shown, collided = {("a", "b__x")}, list[Entry]()
-    shelves = Catalog(["a", "a__b"], lambda server, kind, name, *_: (server, name) in shown, collided.append)
+    shelves = Catalog(["a", "a__b"], lambda ref: (ref.server, ref.name) in shown, collided.append)
     publish(shelves, "a", Kind.TOOL, [tool("b__x")])
     publish(shelves, "a__b", Kind.TOOL, [tool("x")])
     assert (outward(shelves), collided) == (["a__b__x"], [])
-    assert shelves.snapshot(Kind.TOOL).by_outward["a__b__x"].server == "a"
+    assert shelves.snapshot(Kind.TOOL, Era.SESSION).by_outward["a__b__x"].ref.server == "a"
     shown.add(("a__b", "x"))
     for _ in range(2):
         shelves.reevaluate(["a__b"])
     assert (outward(shelves), len(collided)) == ([], 2)
     shown.remove(("a", "b__x"))
     shelves.reevaluate(["a"])
-    assert shelves.snapshot(Kind.TOOL).by_outward["a__b__x"].server == "a__b"
+    assert shelves.snapshot(Kind.TOOL, Era.SESSION).by_outward["a__b__x"].ref.server == "a__b"
 
 
 LONG = 2 * MAX_INLINE_ENTRIES
@@ -356,25 +379,27 @@ async def test_long_lists_are_evaluated_in_steps_and_swapped_in_one(nursery: tri
     long(shelves, "a", shown)
     long(shelves, "b", shown)
     nursery.start_soon(shelves.run)
-    before = shelves.snapshot(Kind.TOOL)
+    before = shelves.snapshot(Kind.TOOL, Era.SESSION)
     shown -= {("a", "7"), ("b", "8")}
     shelves.reevaluate(["a", "b"])
-    assert shelves.snapshot(Kind.TOOL) is before
+    assert shelves.snapshot(Kind.TOOL, Era.SESSION) is before
     with trio.fail_after(5):
         assert await shelves.wait_for_change(shelves.version) == 3
         await shelves.wait_until_evaluated(Kind.TOOL)
-    after = shelves.snapshot(Kind.TOOL)
+    after = shelves.snapshot(Kind.TOOL, Era.SESSION)
     assert (len(after.entries), after.version, after.last_narrowed) == (2 * LONG - 2, 3, 3)
-    assert {("a", "7"), ("b", "8")} == {(each.server, each.inward) for each in {*before.entries} - {*after.entries}}
+    assert {("a", "7"), ("b", "8")} == {
+        (each.ref.server, each.ref.name) for each in {*before.entries} - {*after.entries}
+    }
     shown.add(("a", "7"))
     shelves.reevaluate(["a", "b"])
     await shelves.wait_until_evaluated(Kind.TOOL)
-    widened = shelves.snapshot(Kind.TOOL)
+    widened = shelves.snapshot(Kind.TOOL, Era.SESSION)
     assert (len(widened.entries), widened.version, widened.last_narrowed) == (2 * LONG - 1, 4, 3)
     shelves.reevaluate(["a"])
     with trio.fail_after(5):
         await shelves.wait_until_evaluated(Kind.TOOL)
-    assert shelves.snapshot(Kind.TOOL) is widened
+    assert shelves.snapshot(Kind.TOOL, Era.SESSION) is widened
 
 
 async def test_whoever_wants_a_list_waits_for_that_list_alone() -> None:
@@ -406,7 +431,7 @@ async def test_the_lists_of_one_kind_are_evaluated_beside_longer_ones_of_another
     shelves.reevaluate(["b"])
     with trio.fail_after(5):
         await shelves.wait_until_evaluated(Kind.TOOL)
-    assert len(shelves.snapshot(Kind.TOOL).entries) == LONG - 1
+    assert len(shelves.snapshot(Kind.TOOL, Era.SESSION).entries) == LONG - 1
     assert not shelves.is_evaluated(Kind.RESOURCE)
 
 
@@ -423,8 +448,8 @@ def test_what_is_decided_while_lists_are_evaluated_holds_for_them() -> None:
         shown -= {("a", "0"), ("b", "0")}
         shelves.reevaluate(["a", "b"])
         run_inline(judging)
-        assert {("a", "0"), ("b", "0")} & set(shelves.snapshot(Kind.TOOL).by_inward) == {("a", "0"), ("b", "0")}
-        assert len(shelves.snapshot(Kind.TOOL).entries) == 2 * LONG - 2
+        assert all(shelves.snapshot(Kind.TOOL, Era.SESSION).entry(server, "0") for server in "ab")
+        assert len(shelves.snapshot(Kind.TOOL, Era.SESSION).entries) == 2 * LONG - 2
 
 
 async def test_what_is_listed_anew_while_lists_are_evaluated_is_not_evaluated_again() -> None:
@@ -438,7 +463,7 @@ async def test_what_is_listed_anew_while_lists_are_evaluated_is_not_evaluated_ag
     publish(shelves, "a", Kind.TOOL, [tool("1"), tool("2")])
     await shelves.wait_until_evaluated(Kind.TOOL)
     run_inline(judging)
-    shelf = shelves.snapshot(Kind.TOOL)
+    shelf = shelves.snapshot(Kind.TOOL, Era.SESSION)
     assert (outward(shelves), shelf.version, shelf.last_narrowed) == (["a__2"], 2, 2)
 
 
@@ -446,8 +471,8 @@ async def test_what_is_listed_anew_while_lists_are_evaluated_is_not_evaluated_ag
 async def test_what_is_gone_while_lists_are_evaluated_is_gone(configured: bool) -> None:
     """Also for who waits for it: because its server is not configured any more, or others need its memory."""
     memory, shown = Budget(100 * KEPT_COPIES * LONG), set[tuple[str, str]]()
-    shelves = Catalog(["a", "b"], lambda server, kind, name, *_: (server, name) in shown, lambda entry: None, memory)
-    assert shelves.charge("a", Kind.TOOL, LONG)
+    shelves = Catalog(["a", "b"], lambda ref: (ref.server, ref.name) in shown, lambda entry: None, memory)
+    assert shelves.charge(session("a"), Kind.TOOL, LONG)
     long(shelves, "a", shown)
     shelves.reevaluate(["a"])
     judging = shelves._evaluate_due(Kind.TOOL)
@@ -459,12 +484,12 @@ async def test_what_is_gone_while_lists_are_evaluated_is_gone(configured: bool) 
         shelves.set_servers(["b"])
     await shelves.wait_until_evaluated(Kind.TOOL)
     run_inline(judging)
-    shelf = shelves.snapshot(Kind.TOOL)
+    shelf = shelves.snapshot(Kind.TOOL, Era.SESSION)
     assert (shelf.parts, shelf.version, shelf.last_narrowed) == ({}, 2, 2)
 
 
 async def test_a_new_configuration_has_its_own_order_and_nothing_of_who_is_gone() -> None:
-    shelves = Catalog(["a", "b", "c"], lambda server, kind, name, *_: True, lambda entry: None)
+    shelves = Catalog(["a", "b", "c"], lambda ref: True, lambda entry: None)
     for server in "abc":
         publish(shelves, server, Kind.TOOL, [tool("x")], FreshnessHint(Freshness(5000, public=True), 1.0))
     version = shelves.version
@@ -474,22 +499,25 @@ async def test_a_new_configuration_has_its_own_order_and_nothing_of_who_is_gone(
         shelves.set_servers(["c", "new", "a"])
     assert outward(shelves) == ["c__x", "a__x"]
     assert shelves.version == version + 1
-    assert (shelves.hint("b", Kind.TOOL), shelves.entry("b", Kind.TOOL, "x", stateless=False)) == (None, None)
-    assert shelves.hint("a", Kind.TOOL) is not None
-    assert "b" not in shelves.snapshot(Kind.TOOL).by_server
+    assert (shelves.hint(session("b"), Kind.TOOL), shelves.entry(EntryRef(session("b"), Kind.TOOL, "x"))) == (
+        None,
+        None,
+    )
+    assert shelves.hint(session("a"), Kind.TOOL) is not None
+    assert "b" not in shelves.snapshot(Kind.TOOL, Era.SESSION).parts
     publish(shelves, "new", Kind.TOOL, [tool("x")])
     assert outward(shelves) == ["c__x", "new__x", "a__x"]
 
 
 def test_what_a_server_offers_is_charged_by_its_copies_and_released_with_the_server() -> None:
     memory = Budget(16_000)
-    shelves = Catalog(["a", "b"], lambda server, kind, name, *_: True, lambda entry: None, memory)
-    assert shelves.charge("a", Kind.TOOL, 600)
-    assert shelves.charge("a", Kind.PROMPT, 400)
-    assert not shelves.charge("a", Kind.RESOURCE, 1), "a quarter is what one server may have"
+    shelves = Catalog(["a", "b"], lambda ref: True, lambda entry: None, memory)
+    assert shelves.charge(session("a"), Kind.TOOL, 600)
+    assert shelves.charge(session("a"), Kind.PROMPT, 400)
+    assert not shelves.charge(session("a"), Kind.RESOURCE, 1), "a quarter is what one server may have"
     assert memory.by_owner() == {owner("a"): KEPT_COPIES * 1000}
-    assert shelves.charge("a", Kind.TOOL, 100)
-    assert shelves.charge("b", Kind.TOOL, 1)
+    assert shelves.charge(session("a"), Kind.TOOL, 100)
+    assert shelves.charge(session("b"), Kind.TOOL, 1)
     shelves.set_servers(["b"])
     assert memory.by_owner() == {owner("b"): KEPT_COPIES}
 
@@ -500,29 +528,31 @@ async def test_the_largest_list_gives_way_to_one_that_would_else_have_no_room() 
     memory = Budget(KEPT_COPIES * 4000)
     displaced: list[str] = []
     servers = ["large", "other", "late"]
-    shelves = Catalog(servers, lambda server, kind, name, *_: True, lambda entry: None, memory)
+    shelves = Catalog(servers, lambda ref: True, lambda entry: None, memory)
     for server, kind, size in (("large", Kind.TOOL, 900), ("large", Kind.PROMPT, 100), ("other", Kind.TOOL, 999)):
-        assert shelves.charge(server, kind, size, partial(displaced.append, f"{server} {kind.value}"))
+        assert shelves.charge(session(server), kind, size, partial(displaced.append, f"{server} {kind.value}"))
         publish(shelves, server, kind, [tool("x")], FreshnessHint(Freshness(5000, public=True), 1.0))
-    being_made = shelves.charge("large", Kind.TOOL, 900, partial(displaced.append, "large tool"))
+    being_made = shelves.charge(session("large"), Kind.TOOL, 900, partial(displaced.append, "large tool"))
     version = shelves.version
-    assert shelves.charge("late", Kind.TOOL, 2)
+    assert shelves.charge(session("late"), Kind.TOOL, 2)
     publish(shelves, "late", Kind.TOOL, [tool("x")])
     assert displaced == ["large tool"]
     assert being_made is not None
     assert being_made.dropped
     assert (outward(shelves), outward(shelves, Kind.PROMPT)) == (["other__x", "late__x"], ["large__x"])
-    assert ("large", "x") not in shelves.snapshot(Kind.TOOL).by_inward
-    assert "large" not in shelves.snapshot(Kind.TOOL).by_server
-    assert (shelves.hint("large", Kind.TOOL), shelves.hint("large", Kind.PROMPT) is None) == (None, False)
+    assert "large" not in shelves.snapshot(Kind.TOOL, Era.SESSION).parts
+    assert (shelves.hint(session("large"), Kind.TOOL), shelves.hint(session("large"), Kind.PROMPT) is None) == (
+        None,
+        False,
+    )
     assert await shelves.wait_for_change(version) == version + 2
     assert memory.by_owner() == {
         owner("large"): KEPT_COPIES * 100,
         owner("other"): KEPT_COPIES * 999,
         owner("late"): KEPT_COPIES * 2,
     }
-    assert shelves.charge("large", Kind.TOOL, 900) is None, "it does not displace those who keep less"
-    assert shelves.charge("large", Kind.TOOL, 500)
+    assert shelves.charge(session("large"), Kind.TOOL, 900) is None, "it does not displace those who keep less"
+    assert shelves.charge(session("large"), Kind.TOOL, 500)
     publish(shelves, "large", Kind.TOOL, [tool("x")])
     assert outward(shelves) == ["large__x", "other__x", "late__x"]
     assert displaced == ["large tool"]
@@ -531,15 +561,15 @@ async def test_the_largest_list_gives_way_to_one_that_would_else_have_no_room() 
 # Two eras of one server
 
 
-def publish_side(shelves: Catalog, stateless: bool, *names: str, alone: bool = False, server: str = "a") -> bool:
+def publish_tools(shelves: Catalog, source: Source, *names: str, alone: bool = False) -> bool:
     offered = [Definition(name, b'{"name":"%b"}' % name.encode()) for name in names]
-    preparing = shelves.prepare_entries(server, Kind.TOOL, offered, lambda name: name != "hidden", stateless=stateless)
-    return shelves.publish(server, Kind.TOOL, run_inline(preparing), stateless=stateless, alone=alone)
+    preparing = shelves.prepare_entries(source, Kind.TOOL, offered, lambda ref: ref.name != "hidden")
+    return shelves.publish(Kind.TOOL, run_inline(preparing), alone=alone)
 
 
 def seen(shelves: Catalog) -> tuple[list[str], list[str]]:
     """The entries that clients with a session see, and stateless ones."""
-    views = (shelves.snapshot(Kind.TOOL, stateless=stateless).entries for stateless in (False, True))
+    views = (shelves.snapshot(Kind.TOOL, era).entries for era in (Era.SESSION, Era.STATELESS))
     over_session, without = ([entry.outward for entry in entries] for entries in views)
     return over_session, without
 
@@ -547,65 +577,69 @@ def seen(shelves: Catalog) -> tuple[list[str], list[str]]:
 def test_clients_see_the_list_of_their_own_era_or_else_the_other_one() -> None:
     """That of a session in one step, once it is shown."""
     shelves, _ = catalog()
-    assert publish_side(shelves, True, "x", "late")
+    assert publish_tools(shelves, stateless("a"), "x", "late")
     assert seen(shelves) == (["a__x", "a__late"],) * 2
-    assert shelves.snapshot(Kind.TOOL) is shelves.snapshot(Kind.TOOL, stateless=True)
-    assert publish_side(shelves, False, "x", "early")
+    assert shelves.snapshot(Kind.TOOL, Era.SESSION) is shelves.snapshot(Kind.TOOL, Era.STATELESS)
+    assert publish_tools(shelves, session("a"), "x", "early")
     assert seen(shelves) == (["a__x", "a__late"],) * 2
     version = shelves.version
-    shelves.show_session("a")
+    shelves.show(session("a"))
     assert shelves.version == version + 1
-    shelves.show_session("a")
+    shelves.show(session("a"))
     assert shelves.version == version + 1
     assert seen(shelves) == (["a__x", "a__early"], ["a__x", "a__late"])
     for name, found in {"early": [True, False], "late": [False, True], "x": [True, True]}.items():
-        entries = [shelves.entry("a", Kind.TOOL, name, stateless=stateless) for stateless in (False, True)]
-        assert [entry is not None for entry in entries] == found
-        assert [entry.stateless for entry in entries if entry] == [side for side in (False, True) if found[side]]
-    assert [entry.inward for entry in shelves.entries_of("a", Kind.TOOL)] == ["x", "early", "late"]
-    shelves.hide_session("a")
+        refs = [EntryRef(source, Kind.TOOL, name) for source in (session("a"), stateless("a"))]
+        assert [shelves.entry(ref) is not None for ref in refs] == found
+        assert all(entry.ref == ref for ref in refs if (entry := shelves.entry(ref)))
+    assert [entry.ref.name for entry in shelves.entries_of("a", Kind.TOOL)] == ["x", "early", "late"]
+    shelves.hide(session("a"))
     assert seen(shelves) == (["a__x", "a__late"],) * 2
-    shelves.withdraw_session("a")
-    assert shelves.listed("a", Kind.TOOL, stateless=False) is None
-    assert shelves.snapshot(Kind.TOOL) is shelves.snapshot(Kind.TOOL, stateless=True)
-    assert publish_side(shelves, False, "x", "early")
+    shelves.withdraw(session("a"))
+    assert shelves.listed(session("a"), Kind.TOOL) is None
+    assert shelves.snapshot(Kind.TOOL, Era.SESSION) is shelves.snapshot(Kind.TOOL, Era.STATELESS)
+    assert publish_tools(shelves, session("a"), "x", "early")
     assert seen(shelves) == (["a__x", "a__late"],) * 2
 
 
 def test_a_server_that_changes_its_era_leaves_nothing_of_the_other() -> None:
     shelves, _ = catalog()
-    publish_side(shelves, True, "x", "late")
-    version = shelves.snapshot(Kind.TOOL).version
-    assert publish_side(shelves, False, "x", alone=True)
+    publish_tools(shelves, stateless("a"), "x", "late")
+    version = shelves.snapshot(Kind.TOOL, Era.SESSION).version
+    assert publish_tools(shelves, session("a"), "x", alone=True)
     assert seen(shelves) == (["a__x"], ["a__x"])
-    assert shelves.listed("a", Kind.TOOL, stateless=True) is None
-    assert shelves.snapshot(Kind.TOOL).last_narrowed == shelves.snapshot(Kind.TOOL).version == version + 1
+    assert shelves.listed(stateless("a"), Kind.TOOL) is None
+    assert (
+        shelves.snapshot(Kind.TOOL, Era.SESSION).last_narrowed
+        == shelves.snapshot(Kind.TOOL, Era.SESSION).version
+        == version + 1
+    )
 
 
 def test_names_collide_only_where_they_are_seen() -> None:
     """A name of one side is no other server's on the other side."""
     collided: list[Entry] = []
-    shelves = Catalog(["a", "a__b"], lambda server, kind, name, *_: True, collided.append)
-    publish_side(shelves, True, "x")
-    publish_side(shelves, False, "b__x")
-    shelves.show_session("a")
-    publish_side(shelves, True, "x", server="a__b")
+    shelves = Catalog(["a", "a__b"], lambda ref: True, collided.append)
+    publish_tools(shelves, stateless("a"), "x")
+    publish_tools(shelves, session("a"), "b__x")
+    shelves.show(session("a"))
+    publish_tools(shelves, stateless("a__b"), "x")
     assert seen(shelves) == ([], ["a__x", "a__b__x"])
-    assert {(entry.server, entry.inward) for entry in collided} == {("a", "b__x"), ("a__b", "x")}
+    assert {(entry.ref.server, entry.ref.name) for entry in collided} == {("a", "b__x"), ("a__b", "x")}
     assert len(collided) == 2
 
 
 def test_both_lists_of_a_server_are_evaluated_again() -> None:
-    hidden: set[tuple[str, bool]] = set()
-    shelves = Catalog(["a"], lambda server, kind, name, stateless: (name, stateless) not in hidden, lambda entry: None)
-    publish_side(shelves, True, "x")
-    publish_side(shelves, False, "x")
-    shelves.show_session("a")
-    for side, expected in {False: ([], ["a__x"]), True: (["a__x"], [])}.items():
+    hidden: set[EntryRef] = set()
+    shelves = Catalog(["a"], lambda ref: ref not in hidden, lambda entry: None)
+    publish_tools(shelves, stateless("a"), "x")
+    publish_tools(shelves, session("a"), "x")
+    shelves.show(session("a"))
+    for source, expected in {session("a"): ([], ["a__x"]), stateless("a"): (["a__x"], [])}.items():
         hidden.clear()
-        hidden.add(("x", side))
+        hidden.add(EntryRef(source, Kind.TOOL, "x"))
         shelves.reevaluate(["a"])
         assert seen(shelves) == expected
     hidden.clear()
-    shelves.withdraw("a")
+    shelves.withdraw_server("a")
     assert seen(shelves) == ([], [])

@@ -32,6 +32,7 @@ from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.policy.confirmations import PendingConfirmation
 from host.protocol.abilities import abilities_of
+from host.protocol.era import Era
 from host.protocol.versions import LATEST, LEGACY
 from host.router.router import Router
 from host.seal import KEY_BYTES, Seal
@@ -640,8 +641,10 @@ async def open_world(
         memory = Budget(now=trio.current_time)
         catalog = Catalog(
             list(by_id),
-            gate.definitions.is_visible_cached,
-            lambda entry: journal.note(EntryOmitted(entry.server, entry.outward)),
+            lambda ref: gate.definitions.is_visible_cached(
+                ref.server, ref.kind, ref.name, ref.source.era is Era.STATELESS
+            ),
+            lambda entry: journal.note(EntryOmitted(entry.ref.server, entry.outward)),
             memory,
         )
         catalog.slices = work = CountedSlices()

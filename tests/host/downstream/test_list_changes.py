@@ -13,7 +13,9 @@ from config import Consent
 from host.downstream.list_changes import SPACING, ListChanges, track_changes
 from host.exchange import Caller
 from host.jsonrpc.messages import Notification
+from host.protocol.era import Era
 from host.protocol.methods import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED, Kind
+from host.source import Source
 from tests.kit.gates import kind
 from tests.kit.world import ScriptedServer, World, open_world, tool
 
@@ -69,7 +71,7 @@ async def test_a_list_that_was_being_evaluated_when_a_client_came_is_told_when_t
     server = ScriptedServer("a", tools=["x"], prompts=["p"])
     async with open_world(server) as world:
         await world.settled()
-        world.catalog._due["a", Kind.TOOL, False] = object()  # as of a long list
+        world.catalog._due[Kind.TOOL][Source("a", Era.SESSION)] = object()  # as of a long list
         with trio.fail_after(5):
             hearer = await hearing(world)
         async with hearer.telling():

@@ -16,9 +16,11 @@ from host.errors import (
 )
 from host.exchange import Answered
 from host.jsonrpc.messages import Request, Success
+from host.protocol.era import Era
 from host.protocol.methods import RESOURCES_CHANGED, Kind
 from host.protocol.versions import LATEST
 from host.router import lists
+from host.source import Source
 from tests.host.router.shared import NEW, OLDER, READABLE, REVISION, REVISIONS, echo
 from tests.kit.gates import kind
 from tests.kit.world import Refusal, ScriptedServer, World, later, open_world, tool
@@ -36,7 +38,9 @@ async def test_a_list_that_is_evaluated_again_keeps_nobody_from_others() -> None
     hostile = ScriptedServer("hostile", tools=["x"], resources=["x://r"])
     async with open_world(hostile, ScriptedServer("b", tools=["y"], resources=["x://s"])) as world:
         await world.settled()
-        world.catalog._due["hostile", Kind.RESOURCE, False] = object()  # and its judging does not come to an end
+        world.catalog._due[Kind.RESOURCE][Source("hostile", Era.SESSION)] = (
+            object()
+        )  # and its judging does not come to an end
         async with trio.open_nursery() as nursery:
             with trio.fail_after(5):
                 client, other = await world.client(), await world.client("b")

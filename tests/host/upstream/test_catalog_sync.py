@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from host.admin.state import HostAdmin
 from host.audit.read import records
 from host.audit.records import files
 from host.audit.verify import verify
-from host.catalog import MAX_INLINE_ENTRIES
+from host.catalog import MAX_INLINE_ENTRIES, Entry, FreshnessHint
 from host.exchange import Answered, Caller
 from host.journal import EntryOmitted, ListsSlowed
 from host.jsonrpc.messages import ErrorBody, Notification
@@ -26,6 +26,7 @@ from host.memory import Use, client_owner
 from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer
 from host.policy.pin_rules import PinStatus
+from host.protocol.era import Era
 from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.router import lists
@@ -43,7 +44,11 @@ CHANGED = "notifications/tools/list_changed"
 
 
 def names(world: World, kind: Kind = Kind.TOOL) -> list[str]:
-    return [entry.inward for entry in world.catalog.snapshot(kind).entries]
+    return [entry.ref.name for entry in world.catalog.snapshot(kind, Era.SESSION).entries]
+
+
+def hint_of(world: World, kind: Kind = Kind.TOOL) -> FreshnessHint | None:
+    return world.catalog.hint(world.catalog.snapshot(kind, Era.SESSION).parts["a"].source, kind)
 
 
 def complaints(world: World) -> list[str]:
@@ -634,7 +639,7 @@ async def test_a_list_is_as_fresh_as_the_oldest_of_its_pages_and_for_whom_all_of
     server.revision, server.stateless = NEW, True
     async with open_world(server) as world:
         await world.settled()
-        fresh = world.catalog.hint("a", Kind.TOOL)
+        fresh = hint_of(world)
         assert fresh is not None
         assert (fresh.freshness.ttl_ms, fresh.freshness.public) == hint
 
@@ -649,7 +654,7 @@ async def test_a_list_that_was_read_in_part_is_not_fresh(autojump_clock: MockClo
     async with open_world(server) as world:
         await world.settled()
         assert names(world) == ["a"]
-        hint = world.catalog.hint("a", Kind.TOOL)
+        hint = hint_of(world)
         assert hint is not None
         assert hint.freshness.ttl_ms == 0
 
@@ -659,10 +664,10 @@ async def test_a_handshake_server_says_nothing_of_how_fresh_its_lists_are() -> N
     server = paged({None: {"tools": [tool("a")], "ttlMs": 5000, "cacheScope": "public"}})
     async with open_world(server) as world:
         await world.settled()
-        hint = world.catalog.hint("a", Kind.TOOL)
+        hint = hint_of(world)
         assert hint is not None
         assert (hint.freshness.ttl_ms, hint.freshness.public) == (0, False)
-        assert world.catalog.hint("a", Kind.PROMPT) is None
+        assert hint_of(world, Kind.PROMPT) is None
 
 
 def annotated(name: str, annotation: object, kind: str = "string") -> dict[str, Any]:
@@ -874,8 +879,13 @@ class Renaming:
         return ScriptedServer("big", tools=["x"], answers={"tools/list": self.answer}, **more)
 
 
+def entries_of(world: World, server: str) -> Sequence[Entry]:
+    part = world.catalog.snapshot(Kind.TOOL, Era.SESSION).parts.get(server)
+    return () if part is None else part.entries
+
+
 def listed(world: World, server: str = "big") -> list[str]:
-    return [entry.inward for entry in world.catalog.snapshot(Kind.TOOL).by_server.get(server, ())]
+    return [entry.ref.name for entry in entries_of(world, server)]
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -1183,8 +1193,8 @@ async def test_what_is_decided_while_a_list_is_made_holds_for_it(
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
         assert wrong == []
-        shown = world.catalog.snapshot(Kind.TOOL).entries
-        assert {entry.inward for entry in shown} == (
+        shown = world.catalog.snapshot(Kind.TOOL, Era.SESSION).entries
+        assert {entry.ref.name for entry in shown} == (
             set() if hidden is None else {f"t0_{number}" for number in range(1500)} - {"t0_9"} - hidden
         )
 

@@ -21,6 +21,7 @@ from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer
 from host.policy.pin_rules import PinStatus
 from host.protocol.abilities import NO_ABILITIES
+from host.protocol.era import Era
 from host.protocol.methods import Kind
 from host.router.lists import MISSING_SERVERS
 from host.slices import run_inline
@@ -78,7 +79,7 @@ async def seen(state: Path, *servers: ScriptedServer) -> None:
 
 
 def listed(world: World) -> list[str]:
-    return [entry.outward for kind in Kind for entry in world.catalog.snapshot(kind).entries]
+    return [entry.outward for kind in Kind for entry in world.catalog.snapshot(kind, Era.SESSION).entries]
 
 
 EVERYTHING = ["a__x", "a+x:1", "a+x:{n}", "a__p"]

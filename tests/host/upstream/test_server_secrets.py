@@ -20,6 +20,7 @@ from host.jsonrpc.raw import encode
 from host.jsonrpc.withheld import WITHHELD
 from host.policy.gate import Gate
 from host.policy.pins import StaleDecision
+from host.protocol.era import Era
 from host.protocol.methods import Kind
 from host.protocol.versions import LATEST
 from host.slices import run_inline
@@ -224,7 +225,7 @@ async def test_what_an_earlier_version_has_stored_is_replaced_at_the_start(
     again.answers["initialize"] = again.answers["server/discover"] = _never
     async with open_world(again, state=tmp_path, start_grace=0) as world:
         await trio.sleep(0.1)
-        listed = [entry.inward for entry in world.catalog.listed("a", Kind.TOOL, stateless=again.stateless) or ()]
+        listed = [entry.ref.name for entry in world.catalog.snapshot(Kind.TOOL, Era.SESSION).parts["a"].entries]
         assert "good" in listed
         client = await world.client()
         tools = (await client.request("tools/list", {}))["tools"]

@@ -26,6 +26,7 @@ from host.jsonrpc.raw import encode, value
 from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer
 from host.policy.fingerprint import Launch
+from host.protocol.era import Era
 from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.slices import Steps, run_inline
@@ -628,7 +629,7 @@ async def test_a_list_that_is_the_same_as_before_is_not_taken_over_again(autojum
         client = await world.client()
         await trio.sleep(MAX_AGE)
         await client.names()  # the first reading made its definitions known, which began an epoch of the policy
-        entries, version = world.catalog.snapshot(Kind.TOOL).entries, world.catalog.version
+        entries, version = world.catalog.snapshot(Kind.TOOL, Era.SESSION).entries, world.catalog.version
         published: list[Kind] = []
         upstream = world.upstreams.by_id["a"]
         assert upstream._catalog_sync is not None
@@ -638,7 +639,11 @@ async def test_a_list_that_is_the_same_as_before_is_not_taken_over_again(autojum
             server.asked.clear()
             await client.names()
             assert "tools/list" in server.asked
-        assert (world.catalog.snapshot(Kind.TOOL).entries, world.catalog.version, published) == (entries, version, [])
+        assert (world.catalog.snapshot(Kind.TOOL, Era.SESSION).entries, world.catalog.version, published) == (
+            entries,
+            version,
+            [],
+        )
         server.lists["tools"].pop()
         await trio.sleep(MAX_AGE)
         await client.names()
