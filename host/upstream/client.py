@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import trio
 from msgspec import Raw
@@ -37,7 +37,7 @@ from host.jsonrpc.messages import (
 )
 from host.jsonrpc.raw import encode, encode_object, is_object, members, value
 from host.jsonrpc.readable import why_unreadable_result
-from host.memory import HoldingFactory, OverBudget
+from host.memory import Holding, OverBudget
 from host.peer.outstanding import AnswerTooLong, BrokenAnswer, PeerError
 from host.peer.peer import Peer
 from host.policy.gate import CallPermit, Gate
@@ -104,24 +104,22 @@ TASK_REQUIRED_CODES = (METHOD_NOT_FOUND, INVALID_REQUEST)
 for the type of request. Such a call was not executed."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerLists:
-    """Access of a client to the lists of its server, which the catalog keeps."""
+class ServerLists(Protocol):
+    """The lists of a client's server, which the catalog keeps. Implemented by `source_lists.py`."""
 
-    tool: Callable[[str], Entry | None]
-    """Looks a tool up by its inward name."""
-    mark_tools_changed: Callable[[], None]
-    """Has the tools read again soon, because the server does not know one of them."""
-    reread_tools: Callable[[], Awaitable[None]]
-    """Reads the tools again now, because the server needs other headers for one."""
-    are_read: Callable[[Iterable[Kind]], bool]
-    """Whether no list of these kinds is marked as changed and not read since."""
-    wait_until_read: Callable[[Iterable[Kind]], Awaitable[None]]
-    """Waits until lists of these kinds that are marked as changed have been read."""
-    on_hearing_changed: Callable[[], None]
-    """Called when other changes of lists are heard of than before: see `Client.heard_lists`."""
-    hold: HoldingFactory
-    """Charges the server for messages that it has sent."""
+    def tool(self, name: str) -> Entry | None: ...
+
+    def refresh(self, kind: Kind) -> None: ...
+
+    async def reread_tools(self) -> None: ...
+
+    def are_read(self, kinds: Iterable[Kind]) -> bool: ...
+
+    async def wait_until_read(self, kinds: Iterable[Kind]) -> None: ...
+
+    def on_hearing_changed(self) -> None: ...
+
+    def hold(self, drop: Callable[[], None]) -> Holding: ...
 
 
 class Client:
@@ -424,7 +422,7 @@ class Client:
             return await self._request(method, params, upstream_call, self._headers(permit, params))
         except ServerErrorResponse as refusal:
             if refusal.code == INVALID_PARAMS:  # the server may not know the tool any more
-                self._lists.mark_tools_changed()
+                self._lists.refresh(Kind.TOOL)
             if refusal.code != HeaderMismatch.code or method != TOOLS_CALL.name:
                 raise
         await self._lists.reread_tools()

@@ -23,6 +23,7 @@ from host.protocol.methods import PING
 from host.upstream.call import UpstreamCall
 from host.upstream.change_stream import ChangeStream
 from host.upstream.client import Client, ServerLists
+from host.upstream.credentials import Credential
 from host.upstream.log_levels import LogLevels, LogLevelSync
 from host.upstream.negotiate import Dialect, era_change_in, negotiate
 from host.upstream.output import describe_silence
@@ -143,6 +144,19 @@ async def keep_alive(peer: Peer[UpstreamCall]) -> None:
             continue
         peer.connection_lost(LinkLost(f"it did not respond to a ping within {PING_TIMEOUT:.0f} s"))
         return
+
+
+class LoginChanged(LinkLost):
+    """The connection was for another login than the present one."""
+
+    lost_login = True
+
+
+async def end_with_login(client: Client, credential: Credential | None, login_id: str) -> None:
+    """End a connection when its login is another one, or over: it may be of another account."""
+    if credential is not None:
+        await credential.wait_changed(login_id)
+        client.peer.connection_lost(LoginChanged("its login has changed"))
 
 
 def failure_reason(

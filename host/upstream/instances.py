@@ -20,21 +20,28 @@ from config import Isolation, ServerSpec
 from host.errors import TooManyResources, Unavailable
 from host.exchange import Caller, Exchange
 from host.journal import InstanceFailed, InternalError
-from host.policy.fingerprint import launch_of
 from host.protocol.abilities import SHARED_ABILITIES
 from host.protocol.methods import Kind
 from host.sanitize import without_directories
-from host.slices import Steps, complete
+from host.slices import Steps
 from host.upstream.backoff import MAX_STARTS, WINDOW, Restarts
 from host.upstream.call import CallDeadline, UpstreamCall
 from host.upstream.client import Client
 from host.upstream.connect import login_of, secrets_of
-from host.upstream.connection import CONNECT_FAILURES, UpstreamLease, failure_reason, follow_changes, open_client
+from host.upstream.connection import (
+    CONNECT_FAILURES,
+    UpstreamLease,
+    end_with_login,
+    failure_reason,
+    follow_changes,
+    open_client,
+)
+from host.upstream.launch import may_launch
 from host.upstream.negotiate import Dialect
 from host.upstream.resource_watches import ResourceWatches
 from host.upstream.runtime import Runtime
 from host.upstream.server_requests import ServerMessages
-from host.upstream.supervisor import Upstream, end_with_login
+from host.upstream.supervisor import Upstream
 from host.wire.link import Link, LinkLost
 
 FAILURE_TTL = 120.0
@@ -321,7 +328,7 @@ class Instances:
             waiting_calls=instance.waiting_calls,
             secrets=secrets_of(spec, self._runtime.credentials, self._runtime.journal),
         )
-        if not await complete(self._runtime.gate.definitions.observe_launch(spec.id, launch_of(spec))):
+        if not await may_launch(spec, self._runtime.gate.definitions):
             raise LinkLost("its command resolves to another program than the approved one; see colonnade definitions")
         credential = login_of(spec, self._runtime.credentials)
         login_id = "" if credential is None else credential.login_id
@@ -333,7 +340,7 @@ class Instances:
             server_messages,
             self._runtime.gate,
             dialect,
-            serving.server_lists,
+            serving.lists,
             # A stateless client declares its capabilities with each request: the next one may declare more.
             SHARED_ABILITIES if caller.abilities.retries else caller.abilities,
             # An instance of a call ends before the roots can change.

@@ -16,15 +16,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from typing import ClassVar, TypeGuard
+from typing import ClassVar
 
 import trio
 
 from config import Eras, HttpServer, Isolation, Protocol, ServerSpec, Start, StdioServer, Trust
-from host.catalog import Entry, FreshnessHint
 from host.errors import LoginNeeded, Unavailable, first_exception
 from host.exchange import Caller
 from host.journal import (
@@ -33,46 +30,41 @@ from host.journal import (
     OutputRecord,
     ServerFailed,
     ServerHeld,
-    ServerNeedsLogin,
     ServerReady,
     ServerStopped,
-    SessionAbsent,
     SessionClosed,
-    SessionFailed,
     SessionOpened,
     excerpt,
 )
 from host.jsonrpc.readable import LONE_SURROGATE
-from host.memory import Use, server_owner
-from host.peer.outstanding import BrokenAnswer, PeerError
 from host.policy.fingerprint import launch_of
 from host.protocol.abilities import SHARED_ABILITIES
 from host.protocol.era import Era
-from host.protocol.handshake import UnsupportedRevision
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
-from host.protocol.stateless import STALE
 from host.sanitize import without_directories
-from host.slices import complete
-from host.source import EntryRef, Source
-from host.storage.store import StateError
-from host.upstream.backoff import HEALTHY_AFTER, RESTART_FACTOR, ReadingBudget, Restarts
-from host.upstream.catalog_sync import CatalogSync, publish_list
-from host.upstream.client import Client, ServerLists
+from host.source import Source
+from host.upstream.backoff import ReadingBudget, Restarts
+from host.upstream.catalog_sync import CatalogSync
+from host.upstream.client import Client
 from host.upstream.connect import login_of, secrets_of
 from host.upstream.connection import (
     CONNECT_FAILURES,
     OpenLink,
     UpstreamLease,
+    end_with_login,
     failure_reason,
     follow_changes,
     open_client,
 )
 from host.upstream.credentials import Credential
-from host.upstream.negotiate import Dialect, HandshakeOnly, StatelessOnly
+from host.upstream.launch import may_launch, wait_until_launchable
+from host.upstream.outcome import ConnectionEnd, Outcome, configured_dialect, server_outcome, session_outcome
+from host.upstream.remembered_lists import RememberedLists
 from host.upstream.resource_watches import ResourceWatches
 from host.upstream.runtime import Runtime
 from host.upstream.server_requests import ServerMessages
+from host.upstream.source_lists import SourceLists
 from host.upstream.state import (
     Absent,
     Connecting,
@@ -85,18 +77,9 @@ from host.upstream.state import (
     Stopped,
     describe_state,
 )
-from host.wire.http_errors import AuthNeeded, HttpRefused, Unreachable
-from host.wire.link import LinkLost
 
 MIN_IDLE_CHECK = 1.0
 """Seconds between two looks at whether an idle server still has watched resources."""
-SAVE_INTERVAL = 5.0
-"""Seconds between two times that the lists of a server are stored."""
-LAST_SAVE_TIMEOUT = 1.0
-"""Seconds that storing lists may take when the server is stopped."""
-LASTING_DELAY = 15.0
-MAX_LASTING_DELAY = 300.0
-"""Seconds to the next attempt after the first failure that only a person can mend, and after many in a row."""
 SESSION_IDLE = 300.0
 """Seconds without use after which the session beside a stateless connection is closed, if `idle` does not say."""
 SESSION_START_TIMEOUT = 10.0
@@ -105,21 +88,6 @@ ABSENT_FOR = 60.0
 """Seconds after which a session that could not be had is tried again when a client could use it."""
 RETRY_WAIT = 2.0
 """Seconds to the next attempt for which a call waits that is to be sent once more."""
-LAUNCH_CHECK_INTERVAL = 5.0
-"""Seconds between two checks of the program of a held server."""
-
-
-class LoginChanged(LinkLost):
-    """The connection was for another login than the present one."""
-
-    lost_login = True
-
-
-async def end_with_login(client: Client, credential: Credential | None, login_id: str) -> None:
-    """End a connection when its login is another one, or over: it may be of another account."""
-    if credential is not None:
-        await credential.wait_changed(login_id)
-        client.peer.connection_lost(LoginChanged("its login has changed"))
 
 
 class Upstream:
@@ -168,14 +136,13 @@ class Upstream:
         """Era and transport of the last connection."""
         self._negotiated: NegotiatedServer | None = None
         self.is_stateless = False
-        self.source = Source(spec.id, Era.SESSION)
-        """Of the last connection."""
         self._runtime = runtime
         self._sole_caller = sole_caller
         self._single_client = single_client
         self._restarts = Restarts()
         self._reading_budget = ReadingBudget()
-        self._catalog_sync: CatalogSync | None = None
+        self.lists = SourceLists(spec.id, runtime)
+        self._remembered_lists = RememberedLists(runtime, self._reading_budget, self._offered, self._is_ready)
         self._login_id = ""
         """The login with which the current connection began; empty without one."""
         self._did_connect = False
@@ -184,9 +151,6 @@ class Upstream:
         """The state says already what follows the current connection."""
         self._is_remembered_read = False
         self._is_current = True
-        self._unsaved: set[Kind] = set()
-        """Lists that are to be remembered."""
-        self._has_unsaved = trio.Event()
         self._used = trio.Event()
         """Set when a stopped server is to be started."""
         self._started = trio.Event()
@@ -218,8 +182,13 @@ class Upstream:
     def negotiated(self, negotiated: NegotiatedServer | None) -> None:
         self._negotiated = negotiated
         self.is_stateless = negotiated is not None and negotiated.revision.stateless
-        self.source = Source(self.spec.id, Era.SESSION if negotiated is None else negotiated.era)
+        self.lists.source = Source(self.spec.id, Era.SESSION if negotiated is None else negotiated.era)
         self._choose_for_sessions()
+
+    @property
+    def source(self) -> Source:
+        """Where the lists of the last connection come from, or those that are remembered."""
+        return self.lists.source
 
     @property
     def has_login(self) -> bool:
@@ -290,7 +259,7 @@ class Upstream:
             self._started = trio.Event()
         if not isinstance(state, Connecting):
             self.settled.set()
-            self._has_unsaved.set()
+            self._remembered_lists.save_soon()
         self._state_changed.unpark_all()
 
     async def wait_started(self) -> None:
@@ -338,76 +307,25 @@ class Upstream:
         return UpstreamLease(self.ready_client(), self.watches)
 
     @property
-    def server_lists(self) -> ServerLists:
-        """Access to the lists of this server, for all its connections."""
-        mark_tools_changed = partial(self.refresh, Kind.TOOL)
-        hold = partial(self._runtime.catalog.memory.hold, server_owner(self.spec.id), Use.MESSAGES, 0)
-        return ServerLists(
-            self._tool,
-            mark_tools_changed,
-            self._read_tools,
-            self._are_read,
-            self._wait_until_read,
-            self._on_hearing_changed,
-            hold,
-        )
-
-    def _tool(self, name: str) -> Entry | None:
-        return self._runtime.catalog.entry(EntryRef(self.source, Kind.TOOL, name))
-
-    async def _read_tools(self) -> None:
-        if self._catalog_sync is not None:
-            await self._catalog_sync.read(Kind.TOOL)
-
-    def _on_hearing_changed(self) -> None:
-        if self._catalog_sync is not None:
-            self._catalog_sync.update_old_at()
-
-    def _are_read(self, kinds: Iterable[Kind]) -> bool:
-        return self._catalog_sync is None or self._catalog_sync.are_read(kinds)
-
-    async def _wait_until_read(self, kinds: Iterable[Kind]) -> None:
-        if self._catalog_sync is not None:
-            await self._catalog_sync.wait_until_read(kinds)
-
-    @property
     def left_out(self) -> list[str]:
         """Descriptions of the instructions and definitions that clients could not parse."""
-        negotiated, catalog_sync = self.negotiated, self._catalog_sync
-        instructions = (
-            [f"its instructions ({LONE_SURROGATE})"] if negotiated is not None and negotiated.unreadable else []
-        )
-        return instructions + ([] if catalog_sync is None else catalog_sync.left_out)
+        is_left_out = self.negotiated is not None and self.negotiated.unreadable
+        return ([f"its instructions ({LONE_SURROGATE})"] if is_left_out else []) + self.lists.left_out
 
     @property
     def list_problems(self) -> list[str]:
         """Sentences about lists of this server that could not be read, or have something wrong with their pages."""
-        syncs = (each._catalog_sync for each in self.connections)
-        return list(dict.fromkeys(problem for sync in syncs if sync is not None for problem in sync.problems))
+        return list(dict.fromkeys(problem for each in self.connections for problem in each.lists.problems))
 
     @property
     def has_old_lists(self) -> bool:
         """Whether a list is old whose changes the server does not announce, or those of a session that is not open may
         be. Never of a server that is not connected."""
-        return self._catalog_sync is not None and self._catalog_sync.has_old_lists
+        return self.lists.are_old
 
     def read_if_old(self, missed: Iterable[Kind] = ()) -> trio.Event | None:
         """Have old lists read; see `CatalogSync.read_if_old`. A session is opened for that."""
-        return None if self._catalog_sync is None else self._catalog_sync.read_if_old(missed)
-
-    def has_changes(self, kinds: Iterable[Kind]) -> bool:
-        """Whether a change of one of these lists was announced that was not read yet."""
-        return self._catalog_sync is not None and not self._catalog_sync.are_read(kinds)
-
-    async def wait_for_changes(self, kinds: Iterable[Kind], at_most: float) -> None:
-        """See `CatalogSync.wait_for_changes`."""
-        if self._catalog_sync is not None:
-            await self._catalog_sync.wait_for_changes(kinds, at_most)
-
-    def refresh(self, kind: Kind) -> None:
-        """Have a list read again that may be outdated."""
-        if self._catalog_sync is not None:
-            self._catalog_sync.mark_changed((kind,))
+        return self.lists.read_if_old(missed)
 
     async def supervise(self, open_link: OpenLink) -> None:
         """Keep the server connected until cancelled. Never raises."""
@@ -416,9 +334,9 @@ class Upstream:
             self._runtime.journal.note(ServerFailed(self.spec.id, self.spec.problem, math.inf))
             await trio.sleep_forever()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._keep_remembered)
+            nursery.start_soon(self._remembered_lists.run)
             if self.session is not None:
-                nursery.start_soon(self.session._keep_remembered)
+                nursery.start_soon(self.session._remembered_lists.run)
                 nursery.start_soon(self.session._keep_connected, open_link)
             await self._keep_connected(open_link)
 
@@ -455,43 +373,40 @@ class Upstream:
         if self._has_ended:
             return
         self._has_ended = True
-        self._catalog_sync = None
-        for kind in Kind:
-            self._runtime.catalog.expire_hint(self.source, kind)
-        self.state = self._state_after(problem, why)
+        self.lists.sync = None
+        self.lists.expire_hints()
+        outcome = self._outcome(
+            ConnectionEnd(
+                spec=self.spec,
+                problem=problem,
+                why=why,
+                now=trio.current_time(),
+                jitter=random.random(),
+                state=self._state,
+                restarts=self._restarts,
+                dialect=self.dialect,
+                was_negotiated=self._did_connect,
+                is_watched=len(self.watches) > 0,
+                credential=self._credential,
+                login_id=self._login_id,
+            )
+        )
+        if outcome.event is not None:
+            self._runtime.journal.note(outcome.event)
+        if outcome.dialect is not None:
+            self.dialect = outcome.dialect
+        if outcome.is_withdrawn:
+            self._withdraw(outcome.state)
+        if isinstance(outcome.state, Stopped):
+            self._used = trio.Event()
+        self.state = outcome.state
         self._did_connect = False
 
-    def _state_after(self, problem: BaseException, why: str) -> State:
-        now, state = trio.current_time(), self._state
-        if _lacks_login(problem):
-            return self._state_without_login(problem)
-        if isinstance(problem, LoginChanged):
-            return Connecting(now, None)
-        may_work_at_once = self._switch_dialect(problem)
-        if may_work_at_once and self._restarts.may_start(now):
-            return Connecting(now, why)
-        ready_for = now - state.since if isinstance(state, Ready) else 0.0
-        delay = self._restarts.on_failure(ready_for, random.random(), now)
-        # After HTTP+SSE, Streamable HTTP is tried again: the server may support it by now.
-        if not may_work_at_once and (not self._did_connect or self.dialect.http_sse):
-            self.dialect = configured_dialect(self.spec)
-        if isinstance(problem, LinkLost) and problem.ended_session and ready_for >= HEALTHY_AFTER:
-            delay = 0.0  # a new one is opened at once, unless this happens often
-        if _is_lasting(problem) and not isinstance(state, Ready):
-            delay = max(delay, min(LASTING_DELAY * RESTART_FACTOR ** (self._restarts.failures - 1), MAX_LASTING_DELAY))
-            if not (isinstance(problem, AuthNeeded) and problem.needs_login):  # a login is noticed by itself
-                why = f"{why}; then colonnade restart {self.spec.id}"
-        self._runtime.journal.note(ServerFailed(self.spec.id, why, delay))
-        return Failed(now, why, now + delay)
+    def _outcome(self, end: ConnectionEnd) -> Outcome:
+        return server_outcome(end)
 
-    def _state_without_login(self, needed: AuthNeeded) -> State:
-        credential, now = self._credential, trio.current_time()
-        assert credential is not None  # otherwise its connection would not say that it needs one
-        if credential.login_id != self._login_id:
-            return Connecting(now, None)  # a person has logged in meanwhile
-        why = f"{credential.problem}: {credential.remedy}" if credential.problem else str(needed)
-        self._runtime.journal.note(ServerNeedsLogin(self.spec.id, why))
-        return NeedsLogin(now, why)
+    def _withdraw(self, state: State) -> None:
+        """Have the clients of this connection served by another one, because it cannot be had."""
 
     async def _wait_for_next(self) -> None:
         """Wait until the next connection is to be made."""
@@ -528,7 +443,7 @@ class Upstream:
 
     def _stopped(self) -> Stopped:
         self._used = trio.Event()
-        self._catalog_sync = None
+        self.lists.sync = None
         return Stopped(trio.current_time())
 
     async def _close_when_idle(self, client: Client, connected: trio.CancelScope) -> None:
@@ -542,33 +457,13 @@ class Upstream:
         connected.cancel("it was not used")
 
     async def _wait_until_launchable(self) -> None:
-        if await self._may_launch():
+        definitions = self._runtime.gate.definitions
+        if await may_launch(self.spec, definitions):
             return
         self.state = Held(trio.current_time())
         self._runtime.journal.note(ServerHeld(self.spec.id, launch_of(self.spec).program or ""))
-        while not await self._may_launch():
-            with trio.move_on_after(LAUNCH_CHECK_INTERVAL):  # the approved program may be restored meanwhile
-                await self._runtime.gate.definitions.wait_until_launchable(self.spec.id)
+        await wait_until_launchable(self.spec, definitions)
         self.state = Connecting(trio.current_time(), None)
-
-    async def _may_launch(self) -> bool:
-        return await complete(self._runtime.gate.definitions.observe_launch(self.spec.id, launch_of(self.spec)))
-
-    def _switch_dialect(self, problem: BaseException) -> bool:
-        """Set another dialect if the failure shows which one the server needs. Returns whether it was changed."""
-        if not isinstance(self.state, Connecting):
-            return False
-        if isinstance(problem, HandshakeOnly):
-            self.dialect = replace(self.dialect, may_be_stateless=False)
-            return True
-        if isinstance(problem, StatelessOnly):
-            self.dialect = replace(self.dialect, may_be_handshake=False)
-            return True
-        # HTTP+SSE (2025-11-25, "Transports / Backwards Compatibility").
-        if self.dialect.http_sse or not (isinstance(problem, LinkLost) and problem.may_be_http_sse):
-            return False
-        self.dialect = Dialect(may_be_stateless=False, http_sse=True)
-        return True
 
     async def _connect(self, open_link: OpenLink, connected: trio.CancelScope) -> None:
         """Run one connection from its beginning to its end. Always raises, unless `connected` is cancelled because the
@@ -600,7 +495,7 @@ class Upstream:
             server_messages,
             self._runtime.gate,
             self.dialect,
-            self.server_lists,
+            self.lists,
             SHARED_ABILITIES,
             roots_change=self._single_client,
         )
@@ -622,14 +517,19 @@ class Upstream:
                 )
                 await self._runtime.catalog.slices.run(observing)
                 catalog_sync = CatalogSync(
-                    client, self._runtime, self._reading_budget, self._mark_unsaved, self._may_publish, self._is_alone
+                    client,
+                    self._runtime,
+                    self._reading_budget,
+                    self._remembered_lists.mark,
+                    self._may_publish,
+                    self._is_alone,
                 )
                 await catalog_sync.read_all()
                 if client.peer.ended.is_set():
                     raise client.peer.lost
                 catalog_sync.check_any_listed()
                 startup.deadline = float("inf")
-                self._catalog_sync = catalog_sync
+                self.lists.sync = catalog_sync
                 self.state = Ready(trio.current_time(), client)
                 self._on_ready(client.negotiated, trio.current_time() - started_at)
                 async with trio.open_nursery() as nursery:
@@ -657,79 +557,30 @@ class Upstream:
             each._is_remembered_read = True
 
     async def _publish_remembered(self) -> bool:
-        """Publish what is remembered of this connection, until it lists by itself. Returns whether there is any. An
-        earlier version may have stored texts in which the server repeats a secret."""
-        remembered, slices = self._runtime.remembered, self._runtime.catalog.slices
-        withheld = secrets_of(self.spec, self._runtime.credentials, self._runtime.journal).withheld
-        if withheld is not None:
-            with suppress(StateError):
-                await slices.run(self._runtime.gate.definitions.pins.withhold(self.spec.id, withheld))
-        if remembered is None:
-            return False
-        try:
-            found = await slices.run(remembered.load(self.spec))
-        except StateError:
-            return False
+        """Publish what is remembered of this connection, until it lists by itself. Returns whether there is any."""
+        found = await self._remembered_lists.load(self.spec)
         if found is None:
             return False
-        found = await slices.run(found.without(withheld)) if withheld is not None else found
-        stateless = found.negotiated.revision.stateless
         observing = self._runtime.gate.definitions.observe_instructions(
-            self.spec.id, found.negotiated.instructions, stateless=stateless, remembered=True
+            self.spec.id,
+            found.negotiated.instructions,
+            stateless=found.negotiated.revision.stateless,
+            remembered=True,
         )
-        await slices.run(observing)
+        await self._runtime.catalog.slices.run(observing)
         self.negotiated = found.negotiated
-        for kind, definitions in found.lists.items():
-            hint = FreshnessHint(STALE, trio.current_time())
-            await publish_list(
-                self._runtime,
-                self.source,
-                kind,
-                definitions,
-                hint,
-                lambda: None,
-                self._may_publish,
-                self._is_alone,
-                remembered=True,
-            )
+        await self._remembered_lists.publish(self.spec, found, self._may_publish, self._is_alone)
         return True
 
     def _log_listeners(self) -> Collection[Caller]:
         return self._runtime.log_levels.callers(self.spec.id)
 
-    def _mark_unsaved(self, kind: Kind) -> None:
-        self._unsaved.add(kind)
-        if isinstance(self.state, Ready):  # otherwise other lists follow, or the connection ends
-            self._has_unsaved.set()
+    def _is_ready(self) -> bool:
+        return isinstance(self._state, Ready)
 
-    def _charge_reading(self, seconds: float) -> None:
-        self._reading_budget.charge(trio.current_time(), seconds)
-
-    async def _keep_remembered(self) -> None:
-        """Store the lists that were read, also of a connection that ended at once, until cancelled."""
-        try:
-            while True:
-                await self._has_unsaved.wait()
-                if await self._save_remembered():
-                    await trio.sleep(SAVE_INTERVAL)
-        finally:
-            with trio.move_on_after(LAST_SAVE_TIMEOUT, shield=True):
-                await self._save_remembered()
-
-    async def _save_remembered(self) -> bool:
-        """Store the lists that are not stored yet; False if there are none."""
-        remembered, negotiated = self._runtime.remembered, self.negotiated
-        kinds, self._unsaved, self._has_unsaved = self._unsaved, set(), trio.Event()
-        if remembered is None or negotiated is None or not kinds or not self._is_current:
-            return False
-        try:
-            await self._runtime.catalog.slices.run(remembered.save(self.spec, negotiated, kinds), self._charge_reading)
-        except StateError:
-            for kind in kinds:
-                self._mark_unsaved(kind)
-        except Exception as problem:  # noqa: BLE001 - errors in Colonnade must not end other servers
-            self._runtime.journal.note(InternalError(self.spec.id, problem))
-        return True
+    def _offered(self) -> tuple[ServerSpec, NegotiatedServer] | None:
+        """What is to be remembered of this connection."""
+        return (self.spec, self.negotiated) if self.negotiated is not None and self._is_current else None
 
 
 class Session(Upstream):
@@ -745,6 +596,7 @@ class Session(Upstream):
         """It is absent, and to be tried again when a client could use it."""
         self._state = Stopped(self.created_at)
         self._reading_budget = main._reading_budget
+        self._remembered_lists = RememberedLists(main._runtime, self._reading_budget, self._offered, self._is_ready)
         # A program is started for each of its connections. At a URL, a session that fails does not delay the other one.
         if isinstance(main.spec, StdioServer):
             self._restarts = main._restarts
@@ -762,10 +614,10 @@ class Session(Upstream):
 
     @property
     def has_old_lists(self) -> bool:
-        return super().has_old_lists if self._catalog_sync is not None else self.may_open_again
+        return super().has_old_lists if self.lists.sync is not None else self.may_open_again
 
     def read_if_old(self, missed: Iterable[Kind] = ()) -> trio.Event | None:
-        if self._catalog_sync is not None or not self.may_open_again:
+        if self.lists.sync is not None or not self.may_open_again:
             return super().read_if_old(missed)
         if isinstance(self._state, Stopped):
             self._used.set()
@@ -796,43 +648,18 @@ class Session(Upstream):
         await self._wait_for_next()
         await super()._keep_connected(open_link)
 
-    def _switch_dialect(self, problem: BaseException) -> bool:
-        return False
+    def _outcome(self, end: ConnectionEnd) -> Outcome:
+        return session_outcome(end, is_connected=isinstance(self._main.state, Ready))
 
-    def _state_after(self, problem: BaseException, why: str) -> State:
-        """The state of a session that failed. One that was used is opened again at once, unless the one before failed
-        early, too. One that lacks a login is opened when it is needed after the login, for which the first connection
-        waits."""
-        now, state, main = trio.current_time(), self._state, self._main
-        if isinstance(problem, LoginChanged):
-            return Connecting(now, None)
-        journal, restarts, is_refused = self._runtime.journal, self._restarts, _is_refusal(problem)
-        if isinstance(problem, trio.TooSlowError) and isinstance(self.spec, HttpServer):
-            # A longer start_timeout would not help, because of SESSION_START_TIMEOUT.
-            why = f"it was not open within {self.spec.start_timeout:g} s; with eras: one, none is opened"
-        if isinstance(state, Ready) and not is_refused:
-            ready_for = now - state.since
-            restarts.on_failure(ready_for, random.random(), now)
-            if restarts.failures == 1 and restarts.within_intensity(now):
-                journal.note(SessionFailed(self.spec.id, why, reopens=True))
-                was_used = state.client.idle_seconds < ready_for or len(self.watches)
-                return Connecting(now, why) if was_used else self._stopped()
-        lacks_login = _lacks_login(problem) and not isinstance(main.state, Ready)
-        if not isinstance(state, Absent) and not lacks_login:
-            journal.note(SessionAbsent(self.spec.id, why) if is_refused else SessionFailed(self.spec.id, why))
-        is_reached = not (
-            isinstance(problem, Unreachable) or (isinstance(problem, HttpRefused) and problem.status >= 500)
-        )
-        if not is_reached and isinstance(main.state, Ready):
+    def _withdraw(self, state: State) -> None:
+        main = self._main
+        if isinstance(state, Absent) and not state.is_reached and isinstance(main.state, Ready):
             main.state.client.era_doubted.set()  # it may not have noticed that the server is away
         self._used = trio.Event()
         self.negotiated = None
         if self._may_publish():
             self._runtime.catalog.withdraw(Source(self.spec.id, Era.SESSION))
         self.watches.move_to(main.watches)
-        if lacks_login:
-            return self._stopped()
-        return Absent(now, f"it accepts no session: {why}" if is_refused else f"its session failed: {why}", is_reached)
 
     async def _wait_for_next(self) -> None:
         """Wait until it is to be opened. An absent one is tried again when a client uses the server, after
@@ -871,28 +698,6 @@ def _session_spec(spec: ServerSpec) -> ServerSpec:
         timeout = min(timeout, SESSION_START_TIMEOUT)
     idle = SESSION_IDLE if spec.idle is None else spec.idle
     return replace(spec, protocol=Protocol.LEGACY, eras=Eras.ONE, idle=idle, start_timeout=timeout)
-
-
-def _is_refusal(problem: BaseException) -> bool:
-    """Whether the server said by this that it accepts no session."""
-    if isinstance(problem, LinkLost):
-        return problem.answered
-    return isinstance(problem, PeerError | BrokenAnswer | UnsupportedRevision)
-
-
-def _lacks_login(problem: BaseException) -> TypeGuard[AuthNeeded]:
-    return isinstance(problem, AuthNeeded) and problem.ends_connection
-
-
-def _is_lasting(problem: BaseException) -> bool:
-    return isinstance(problem, UnsupportedRevision) or (isinstance(problem, LinkLost) and problem.lasting)
-
-
-def configured_dialect(spec: ServerSpec) -> Dialect:
-    """The dialect that the configuration permits."""
-    return Dialect(
-        may_be_stateless=spec.protocol is not Protocol.LEGACY, may_be_handshake=spec.protocol is not Protocol.MODERN
-    )
 
 
 def describe_counts(counts: Iterable[tuple[Kind, int]]) -> str:

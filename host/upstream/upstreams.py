@@ -298,7 +298,7 @@ class Upstreams:
         """Whether a list of the server (None: of any server) for this caller is old whose changes are not announced, or
         one of `kinds` has an announced change that was not read yet."""
         return any(
-            upstream.has_old_lists or upstream.has_changes(kinds)
+            upstream.has_old_lists or not upstream.lists.are_read(kinds)
             for upstream in self._upstreams_for(server, caller.abilities.retries)
         )
 
@@ -310,11 +310,11 @@ class Upstreams:
         longer than REREAD_WAIT. Returns whether there was anything to wait for."""
         upstreams = self._upstreams_for(server, caller.abilities.retries)
         kinds = {*missed, *changed}
-        changing = [each for each in upstreams if each.has_changes(kinds)]
+        changing = [each for each in upstreams if not each.lists.are_read(kinds)]
         readings = [reading for each in upstreams if (reading := each.read_if_old(missed)) is not None]
         with trio.move_on_after(REREAD_WAIT):
             for each in changing:
-                await each.wait_for_changes(kinds, REREAD_WAIT)
+                await each.lists.wait_for_changes(kinds, REREAD_WAIT)
             for reading in readings:
                 await reading.wait()
         return bool(readings or changing)
@@ -323,7 +323,7 @@ class Upstreams:
         """Wait until the lists with entries of this kind have been read over the connection that serves this caller."""
         if server is not None and (upstream := self.find(server, caller)) is not None:
             with trio.move_on_after(upstream.spec.timeout):
-                await upstream.server_lists.wait_until_read(DEFINED_BY[kind])
+                await upstream.lists.wait_until_read(DEFINED_BY[kind])
 
     async def wait_started(self, server: str, caller: Caller, since: float | None = None) -> bool:
         """Wait until the server has started. Returns whether it had not: its lists may be other ones now.
@@ -405,7 +405,7 @@ class Upstreams:
 
     def refresh(self, server: str, kind: Kind, caller: Caller) -> None:
         """Have a list for this caller read again that may be outdated."""
-        self._serving(server, caller).refresh(kind)
+        self._serving(server, caller).lists.refresh(kind)
 
     def serve_only(self, caller: Caller) -> None:
         """Set the only client of this host, which owns the shared connections. Servers that requested roots before it

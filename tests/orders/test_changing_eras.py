@@ -118,7 +118,7 @@ class Run:
         upstream = self.world.upstreams.by_id["a"]
         for each in upstream.connections:
             for kind in (Kind.TOOL, Kind.PROMPT):
-                each.refresh(kind)
+                each.lists.refresh(kind)
         await trio.sleep(20)
 
     async def call_at_once(self) -> None:

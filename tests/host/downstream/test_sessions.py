@@ -32,7 +32,7 @@ from host.peer.outstanding import PeerError
 from host.protocol.methods import PROMPTS_CHANGED, RESOURCE_UPDATED, TOOLS_CHANGED
 from host.protocol.versions import LATEST
 from host.router.lists import PAGE_SIZE
-from host.upstream.supervisor import SAVE_INTERVAL
+from host.upstream.remembered_lists import SAVE_INTERVAL
 from tests.kit.asgi import IO, Connection, open_http_app, open_stateless
 from tests.kit.memory import MemoryLink
 from tests.kit.world import Refusal as Refused

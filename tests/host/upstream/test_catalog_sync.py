@@ -258,7 +258,7 @@ async def test_a_list_that_gives_way_while_it_is_made_is_not_published(autojump_
         await world.settled()
         read = large(60_000, 2, "n").answers["tools/list"]
         server.answers["tools/list"] = read
-        lister = world.upstreams.by_id["a"]._catalog_sync
+        lister = world.upstreams.by_id["a"].lists.sync
         assert lister is not None
         nursery.start_soon(lister.read, Kind.TOOL)
         while world.memory.by_use()["lists"] < 480_000:
@@ -311,7 +311,7 @@ async def test_a_definition_that_is_left_out_is_named_once_and_shown_as_long_as_
             'a tool without a name is left out: {"description": "x"}',
             "2 entries are called 'b'; all of them are left out",
         ]
-        lister = world.upstreams.by_id["s"]._catalog_sync
+        lister = world.upstreams.by_id["s"].lists.sync
         assert lister is not None
         world.gate.policies.begin_epoch()  # so that the same list is published again
         await lister.read(Kind.TOOL)
@@ -344,7 +344,7 @@ async def test_a_definition_that_clients_of_an_era_refuse_is_named_and_pinned_as
         )
         assert offered == b'{"name": "missing"}'
         world.gate.policies.begin_epoch()
-        lister = world.upstreams.by_id["s"]._catalog_sync
+        lister = world.upstreams.by_id["s"].lists.sync
         assert lister is not None
         await lister.read(Kind.TOOL)
         assert len(complaints(world)) == 1, "the list is published again, and says nothing new"
@@ -956,7 +956,7 @@ async def test_a_long_list_of_definitions_that_clients_refuse_is_named_in_steps_
     server = ScriptedServer("big", tools=odd, start_timeout=600.0)
     async with open_world(server) as world:
         await world.settled()
-        lister = world.upstreams.by_id["big"]._catalog_sync
+        lister = world.upstreams.by_id["big"].lists.sync
         assert lister is not None
         assert len(lister.left_out) == MAX_ENTRIES
         before = lister._budget.cost
@@ -1179,7 +1179,7 @@ async def test_what_is_decided_while_a_list_is_made_holds_for_it(
                 await trio.lowlevel.checkpoint()
 
         async with trio.open_nursery() as nursery:
-            lister = world.upstreams.by_id["big"]._catalog_sync
+            lister = world.upstreams.by_id["big"].lists.sync
             assert lister is not None
             nursery.start_soon(lister.read, Kind.TOOL)
             for _ in range(after):

@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import Channel, Consent, HttpServer, Isolation, KindConsent, Secret, Start, StdioServer, Trust, Verdict
 from host.downstream.listen_streams import AGREEMENT_TIMEOUT, listen, requested_filter
 from host.downstream.stateless import StatelessClient
-from host.journal import DefinitionChanged, ServerFailed
+from host.journal import ServerFailed
 from host.jsonrpc.messages import ErrorBody, Notification
 from host.jsonrpc.raw import encode, members
 from host.peer.outstanding import PeerError
@@ -26,8 +26,8 @@ from host.protocol.methods import Kind
 from host.router.lists import MISSING_SERVERS
 from host.slices import run_inline
 from host.upstream.remembered import _is_of_unknown_owner
+from host.upstream.remembered_lists import SAVE_INTERVAL
 from host.upstream.state import Ready, Stopped
-from host.upstream.supervisor import SAVE_INTERVAL
 from tests.kit.asgi import open_stateless
 from tests.kit.gates import kind
 from tests.kit.world import Refusal, ScriptedServer, World, open_world
@@ -202,20 +202,6 @@ async def test_another_identity_remembers_nothing(other: str, tmp_path: Path, au
         assert bool(listed(world)) is (other == "as it is")
 
 
-async def test_what_is_remembered_changes_with_what_is_offered(tmp_path: Path, autojump_clock: MockClock) -> None:
-    """Also a list that is empty now."""
-    first = server()
-    async with open_world(first, state=tmp_path) as world:
-        await world.settled()
-        await trio.sleep(SAVE_INTERVAL)
-        first.lists["prompts"].clear()
-        world.upstreams.by_id["a"].refresh(Kind.PROMPT)
-        await trio.sleep(SAVE_INTERVAL + 1)
-    async with open_world(server(starts_in=SLOW), state=tmp_path) as world:
-        await wait_all_tasks_blocked()
-        assert sorted(listed(world)) == sorted(EVERYTHING[:3])
-
-
 # Lazy and idle servers
 
 
@@ -320,62 +306,6 @@ def test_nothing_is_remembered_for_headers_that_a_helper_prints() -> None:
     spec = HttpServer(id="h", url=Secret("http://127.0.0.1:9/mcp"), headers_helper=(Secret("print-token"),))
     assert _is_of_unknown_owner(spec)
     assert not _is_of_unknown_owner(dataclasses.replace(spec, headers_helper=None))
-
-
-async def test_a_change_that_an_earlier_host_reported_is_not_reported_again(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
-    """Though the list that is remembered may be older than the stored definitions."""
-    first = server()
-    async with open_world(first, state=tmp_path) as world:
-        await world.settled()
-        await trio.sleep(0.5)
-        first.lists["tools"][0]["description"] = "another one"
-        world.upstreams.by_id["a"].refresh(Kind.TOOL)
-        await trio.sleep(0.5)  # the change is stored, and the list is not
-        assert len([each for each in world.events if isinstance(each, DefinitionChanged)]) == 1
-    async with open_world(server(description="another one"), state=tmp_path) as world:
-        await world.settled()
-        await trio.sleep(1)
-        assert not [each for each in world.events if isinstance(each, DefinitionChanged) and each.kind == "tool"]
-        assert "a__x" not in listed(world)
-
-
-async def test_a_server_that_ends_as_soon_as_it_has_listed_is_remembered(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
-    first = server()
-
-    async def prompts(params: dict[str, Any]) -> object:
-        nursery.start_soon(end)
-        return {"prompts": first.lists["prompts"]}
-
-    async def end() -> None:
-        await wait_all_tasks_blocked()
-        first.dies()
-
-    first.answers["prompts/list"] = prompts
-    async with trio.open_nursery() as nursery, open_world(first, state=tmp_path) as world:
-        await world.settled()
-        await trio.sleep(1)
-    async with open_world(server(starts_in=SLOW), state=tmp_path) as world:
-        await wait_all_tasks_blocked()
-        assert sorted(listed(world)) == sorted(EVERYTHING)
-
-
-async def test_a_list_that_changed_just_before_the_host_stops_is_remembered(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
-    first = server()
-    async with open_world(first, state=tmp_path) as world:
-        await world.settled()
-        await trio.sleep(1)
-        first.lists["prompts"].clear()
-        world.upstreams.by_id["a"].refresh(Kind.PROMPT)
-        await trio.sleep(1)
-    async with open_world(server(starts_in=SLOW), state=tmp_path) as world:
-        await wait_all_tasks_blocked()
-        assert sorted(listed(world)) == sorted(EVERYTHING[:3])
 
 
 async def test_two_owners_in_turn_find_each_their_own_entries(tmp_path: Path, autojump_clock: MockClock) -> None:

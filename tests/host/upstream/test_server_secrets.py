@@ -24,8 +24,8 @@ from host.protocol.era import Era
 from host.protocol.methods import Kind
 from host.protocol.versions import LATEST
 from host.slices import run_inline
+from host.upstream.remembered_lists import SAVE_INTERVAL
 from host.upstream.server_secrets import MAX_LEARNED, ServerSecrets, kept_secret, learn, learn_headers
-from host.upstream.supervisor import SAVE_INTERVAL
 from tests.kit.world import Refusal, ScriptedServer, World, later, open_world, tool
 
 SECRET = "s3cr3t/of+the-server=="

@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Eras, HttpServer, Secret, Trust
+from config import Eras, HttpServer, Secret
 from host.errors import Unavailable
 from host.journal import InternalError, ServerFailed, ServerNeedsLogin, ServerReady, SessionAbsent, SessionFailed
 from host.oauth.challenge import Challenge
@@ -21,7 +21,7 @@ from host.slices import run_inline
 from host.storage.store import CredentialKey
 from host.upstream.connection import PING_INTERVAL, PING_TIMEOUT
 from host.upstream.credentials import Credential
-from host.upstream.state import Failed, Held, NeedsLogin, Ready, State, Stopped, describe_session, describe_state
+from host.upstream.state import Failed, NeedsLogin, Ready, State, Stopped, describe_session, describe_state
 from host.wire.http_errors import AuthNeeded
 from host.wire.link import Link
 from tests.kit.issuer import Issuer
@@ -179,7 +179,7 @@ class Fickle(Crashing):
 
     def __init__(self, life: float = 1e9, *, announces: bool = False, hangs: bool = False, **more: Any) -> None:
         super().__init__(life, prompts=["p"], **more)
-        self.answers |= {"prompts/list": self._prompts, "tools/list": self._tools, "tools/call": _ok}
+        self.answers |= {"prompts/list": self._prompts, "tools/list": self._tools, "tools/call": done}
         self.announces, self.hangs = announces, hangs
         self.now: str | None = None
         """The only prompt, if it is steady."""
@@ -364,99 +364,6 @@ async def test_a_servers_own_questions_are_answered_with_a_pong_no_roots_or_a_re
             with pytest.raises(Refusal, match=r"-3260[12]"):
                 await server.asks(method, {"message": "m", "requestedSchema": {}, "messages": [], "maxTokens": 1})
         assert {type(answer.id) for answer in server.answered} == {int, str}
-
-
-# A command that resolves to another program
-
-
-class Programs:
-    """Two programs, and a command that is the first of them."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        for name in ("one", "two"):
-            (folder / name).touch(0o755)
-        self.is_now("one")
-
-    def is_now(self, name: str) -> None:
-        (self._folder / "command").unlink(missing_ok=True)
-        (self._folder / "command").symlink_to(name)
-
-    def server(self, trust: Trust = Trust.STANDARD) -> ScriptedServer:
-        made = ScriptedServer("a", tools=["x"], answers={"tools/call": _ok}, trust=trust)
-        made.spec = replace(made.spec, command=(Secret(str(self._folder / "command")),))
-        return made
-
-
-def present(world: World) -> type:
-    """What kind of state the server is in."""
-    return type(world.upstreams.by_id["a"].state)
-
-
-async def _ok(params: dict[str, Any]) -> object:
-    return {"content": []}
-
-
-async def test_a_server_whose_command_is_another_program_now_is_not_started_before_a_person_approves(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
-    """It is not listed meanwhile, and a caller is told why (rule 102)."""
-    programs = Programs(tmp_path)
-    server = programs.server()
-    async with open_world(server) as world:
-        client = await world.client()
-        assert await client.names() == ["a__x"]
-        programs.is_now("two")
-        await trio.sleep(60)
-        assert present(world) is Ready  # what runs is what was approved
-        server.dies()
-        await trio.sleep(60)
-        assert present(world) is Held
-        assert "another program" in describe_state(world.upstreams.by_id["a"].state)
-        assert server.connections == 1
-        assert await client.names() == []
-        result = await client.call("a__x")
-        assert result["isError"]
-        assert "resolves to another program" in result["content"][0]["text"]
-        with pytest.raises(Unavailable, match="colonnade definitions"):
-            world.upstreams.ready_client("a")
-        (held,) = world.gate.definitions.pins.held()
-        run_inline(world.gate.definitions.reject("a", held.kind, held.name, held.fingerprint, "console"))
-        await trio.sleep(60)
-        assert server.connections == 1
-        world.approves()
-        await trio.sleep(1)
-        assert present(world) is Ready
-        assert server.connections == 2
-        assert await client.names() == ["a__x"]
-        assert await client.call("a__x") == {"content": []}
-
-
-async def test_another_start_of_the_host_starts_no_other_program(tmp_path: Path, autojump_clock: MockClock) -> None:
-    """Nobody waits for it, either; with the program of before it is started."""
-    programs = Programs(tmp_path)
-    state = tmp_path / "state"
-    for name, connections in (("one", 1), ("two", 0), ("one", 1)):
-        programs.is_now(name)
-        server = programs.server()
-        async with open_world(server, state=state) as world:
-            began = trio.current_time()
-            await world.settled()
-            assert trio.current_time() - began < 1
-            assert present(world) is (Ready if connections else Held)
-            assert server.connections == connections
-
-
-async def test_whatever_a_trusted_servers_command_is_is_started(tmp_path: Path, autojump_clock: MockClock) -> None:
-    programs = Programs(tmp_path)
-    server = programs.server(Trust.TRUSTED)
-    async with open_world(server) as world:
-        await world.settled()
-        programs.is_now("two")
-        server.dies()
-        await trio.sleep(60)
-        assert isinstance(world.upstreams.by_id["a"].state, Ready)
-        assert server.connections == 2
 
 
 # Logins

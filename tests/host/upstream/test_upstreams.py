@@ -632,8 +632,8 @@ async def test_a_list_that_is_the_same_as_before_is_not_taken_over_again(autojum
         entries, version = world.catalog.snapshot(Kind.TOOL, Era.SESSION).entries, world.catalog.version
         published: list[Kind] = []
         upstream = world.upstreams.by_id["a"]
-        assert upstream._catalog_sync is not None
-        upstream._catalog_sync._on_published = published.append
+        assert upstream.lists.sync is not None
+        upstream.lists.sync._on_published = published.append
         for _ in range(3):
             await trio.sleep(MAX_AGE)
             server.asked.clear()

@@ -1,0 +1,173 @@
+"""The state that follows the end of a connection. Pure but for the counters of restarts that it is given: the caller
+passes the time and the random number, and puts the outcome into effect.
+
+    a server     switches its dialect, if the failure shows which one it needs; waits for a login; otherwise has failed
+                 until the next attempt
+    a session    beside a stateless connection is opened again once, if it was ready; otherwise it is absent
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeGuard
+
+import trio
+
+from config import HttpServer, Protocol, ServerSpec
+from host.journal import Event, ServerFailed, ServerNeedsLogin, SessionAbsent, SessionFailed
+from host.peer.outstanding import BrokenAnswer, PeerError
+from host.protocol.handshake import UnsupportedRevision
+from host.upstream.backoff import HEALTHY_AFTER, RESTART_FACTOR, Restarts
+from host.upstream.connection import LoginChanged
+from host.upstream.credentials import Credential
+from host.upstream.negotiate import Dialect, HandshakeOnly, StatelessOnly
+from host.upstream.state import Absent, Connecting, Failed, NeedsLogin, Ready, State, Stopped
+from host.wire.http_errors import AuthNeeded, HttpRefused, Unreachable
+from host.wire.link import LinkLost
+
+LASTING_DELAY = 15.0
+MAX_LASTING_DELAY = 300.0
+"""Seconds to the next attempt after the first failure that only a person can mend, and after many in a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionEnd:
+    """The end of a connection, or of an attempt to make one.
+
+    Attributes:
+        why: the problem in words, without secrets.
+        jitter: random number from 0 to 1.
+        state: the state until then.
+        dialect: the one in which it was to be made, and `was_negotiated` whether it was.
+        is_watched: whether resources are watched over it.
+        credential: the login of the server now, and `login_id` the one with which the connection began.
+    """
+
+    spec: ServerSpec
+    problem: BaseException
+    why: str
+    now: float
+    jitter: float
+    state: State
+    restarts: Restarts
+    dialect: Dialect
+    was_negotiated: bool
+    is_watched: bool
+    credential: Credential | None
+    login_id: str
+
+    @property
+    def ready_for(self) -> float:
+        """Seconds that the connection was ready."""
+        return self.now - self.state.since if isinstance(self.state, Ready) else 0.0
+
+
+class Outcome(NamedTuple):
+    """What follows the end of a connection."""
+
+    state: State
+    event: Event | None = None
+    """Told in the journal before."""
+    dialect: Dialect | None = None
+    """The dialect for the next connection; None: as before."""
+    is_withdrawn: bool = False
+    """Its lists are withdrawn: the clients of a session are served by the stateless connection."""
+
+
+def server_outcome(end: ConnectionEnd) -> Outcome:
+    """The outcome for the connection that a server has always."""
+    problem, why, now = end.problem, end.why, end.now
+    if _lacks_login(problem):
+        return _outcome_without_login(end, problem)
+    if isinstance(problem, LoginChanged):
+        return Outcome(Connecting(now, None))
+    is_ready = isinstance(end.state, Ready)
+    dialect = _switched(end.dialect, problem) if isinstance(end.state, Connecting) else None
+    if dialect is not None and end.restarts.may_start(now):
+        return Outcome(Connecting(now, why), dialect=dialect)
+    delay = end.restarts.on_failure(end.ready_for, end.jitter, now)
+    # After HTTP+SSE, Streamable HTTP is tried again: the server may support it by now.
+    if dialect is None and (not end.was_negotiated or end.dialect.http_sse):
+        dialect = configured_dialect(end.spec)
+    if isinstance(problem, LinkLost) and problem.ended_session and end.ready_for >= HEALTHY_AFTER:
+        delay = 0.0  # a new one is opened at once, unless this happens often
+    if _is_lasting(problem) and not is_ready:
+        delay = max(delay, min(LASTING_DELAY * RESTART_FACTOR ** (end.restarts.failures - 1), MAX_LASTING_DELAY))
+        if not (isinstance(problem, AuthNeeded) and problem.needs_login):  # a login is noticed by itself
+            why = f"{why}; then colonnade restart {end.spec.id}"
+    return Outcome(Failed(now, why, now + delay), ServerFailed(end.spec.id, why, delay), dialect)
+
+
+def _outcome_without_login(end: ConnectionEnd, needed: AuthNeeded) -> Outcome:
+    credential = end.credential
+    assert credential is not None  # otherwise its connection would not say that it needs one
+    if credential.login_id != end.login_id:
+        return Outcome(Connecting(end.now, None))  # a person has logged in meanwhile
+    why = f"{credential.problem}: {credential.remedy}" if credential.problem else str(needed)
+    return Outcome(NeedsLogin(end.now, why), ServerNeedsLogin(end.spec.id, why))
+
+
+def session_outcome(end: ConnectionEnd, *, is_connected: bool) -> Outcome:
+    """The outcome for a session beside a stateless connection. One that was used is opened again at once, unless the
+    one before failed early, too. One that lacks a login is opened when it is needed after the login, for which the
+    stateless connection waits.
+
+    Args:
+        is_connected: whether the stateless connection is ready.
+    """
+    problem, why, now, state, server = end.problem, end.why, end.now, end.state, end.spec.id
+    if isinstance(problem, LoginChanged):
+        return Outcome(Connecting(now, None))
+    is_refused = _is_refusal(problem)
+    if isinstance(problem, trio.TooSlowError) and isinstance(end.spec, HttpServer):
+        # A longer start_timeout would not help, because that of sessions is limited.
+        why = f"it was not open within {end.spec.start_timeout:g} s; with eras: one, none is opened"
+    if isinstance(state, Ready) and not is_refused:
+        end.restarts.on_failure(end.ready_for, end.jitter, now)
+        if end.restarts.failures == 1 and end.restarts.within_intensity(now):
+            was_used = state.client.idle_seconds < end.ready_for or end.is_watched
+            after = Connecting(now, why) if was_used else Stopped(now)
+            return Outcome(after, SessionFailed(server, why, reopens=True))
+    lacks_login = _lacks_login(problem) and not is_connected
+    event: Event | None = None
+    if not isinstance(state, Absent) and not lacks_login:
+        event = SessionAbsent(server, why) if is_refused else SessionFailed(server, why)
+    if lacks_login:
+        return Outcome(Stopped(now), event, is_withdrawn=True)
+    is_reached = not (isinstance(problem, Unreachable) or (isinstance(problem, HttpRefused) and problem.status >= 500))
+    why = f"it accepts no session: {why}" if is_refused else f"its session failed: {why}"
+    return Outcome(Absent(now, why, is_reached), event, is_withdrawn=True)
+
+
+def configured_dialect(spec: ServerSpec) -> Dialect:
+    """The dialect that the configuration permits."""
+    return Dialect(
+        may_be_stateless=spec.protocol is not Protocol.LEGACY, may_be_handshake=spec.protocol is not Protocol.MODERN
+    )
+
+
+def _switched(dialect: Dialect, problem: BaseException) -> Dialect | None:
+    """Another dialect, if the failure shows which one the server needs."""
+    if isinstance(problem, HandshakeOnly):
+        return replace(dialect, may_be_stateless=False)
+    if isinstance(problem, StatelessOnly):
+        return replace(dialect, may_be_handshake=False)
+    # HTTP+SSE (2025-11-25, "Transports / Backwards Compatibility").
+    if dialect.http_sse or not (isinstance(problem, LinkLost) and problem.may_be_http_sse):
+        return None
+    return Dialect(may_be_stateless=False, http_sse=True)
+
+
+def _is_refusal(problem: BaseException) -> bool:
+    """Whether the server said by this that it accepts no session."""
+    if isinstance(problem, LinkLost):
+        return problem.answered
+    return isinstance(problem, PeerError | BrokenAnswer | UnsupportedRevision)
+
+
+def _lacks_login(problem: BaseException) -> TypeGuard[AuthNeeded]:
+    return isinstance(problem, AuthNeeded) and problem.ends_connection
+
+
+def _is_lasting(problem: BaseException) -> bool:
+    return isinstance(problem, UnsupportedRevision) or (isinstance(problem, LinkLost) and problem.lasting)

@@ -1,0 +1,131 @@
+"""What is remembered of one connection: which of its lists are to be stored, when they are, and how those that were
+stored are published before it lists by itself.
+
+A list is published on the road of a list that the server sends, except that nothing is stored, reported or approved by
+that. It decides nothing about what is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import trio
+
+from config import ServerSpec
+from host.catalog import FreshnessHint
+from host.journal import InternalError
+from host.protocol.methods import Kind
+from host.protocol.negotiated import NegotiatedServer
+from host.protocol.stateless import STALE
+from host.source import Source
+from host.storage.store import StateError
+from host.upstream.backoff import ReadingBudget
+from host.upstream.catalog_sync import publish_list
+from host.upstream.connect import secrets_of
+from host.upstream.remembered import Remembered
+from host.upstream.runtime import Runtime
+
+SAVE_INTERVAL = 5.0
+"""Seconds between two times that the lists of a server are stored."""
+LAST_SAVE_TIMEOUT = 1.0
+"""Seconds that storing lists may take when the server is stopped."""
+
+
+class RememberedLists:
+    """Stores the lists of one connection, and finds those that were stored.
+
+    Args:
+        budget: is charged for storing.
+        offered: returns the server as it is now, and what it negotiated; None if it has negotiated nothing, or another
+            server has its place: then nothing is stored.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        budget: ReadingBudget,
+        offered: Callable[[], tuple[ServerSpec, NegotiatedServer] | None],
+        is_ready: Callable[[], bool],
+    ) -> None:
+        self._runtime = runtime
+        self._budget = budget
+        self._offered = offered
+        self._is_ready = is_ready
+        self._unsaved: set[Kind] = set()
+        self._is_due = trio.Event()
+
+    def mark(self, kind: Kind) -> None:
+        """Mark a list that was read, to be stored."""
+        self._unsaved.add(kind)
+        if self._is_ready():
+            self.save_soon()
+
+    def save_soon(self) -> None:
+        """Have the marked lists stored."""
+        self._is_due.set()
+
+    async def run(self) -> None:
+        """Store the lists that were read, also of a connection that ended at once, until cancelled."""
+        try:
+            while True:
+                await self._is_due.wait()
+                if await self._save():
+                    await trio.sleep(SAVE_INTERVAL)
+        finally:
+            with trio.move_on_after(LAST_SAVE_TIMEOUT, shield=True):
+                await self._save()
+
+    async def _save(self) -> bool:
+        """Store the lists that are not stored yet; False if there are none."""
+        remembered, offered = self._runtime.remembered, self._offered()
+        kinds, self._unsaved, self._is_due = self._unsaved, set(), trio.Event()
+        if remembered is None or offered is None or not kinds:
+            return False
+        spec, negotiated = offered
+        try:
+            await self._runtime.catalog.slices.run(remembered.save(spec, negotiated, kinds), self._charge)
+        except StateError:
+            for kind in kinds:
+                self.mark(kind)
+        except Exception as problem:  # noqa: BLE001 - errors in Colonnade must not end other servers
+            self._runtime.journal.note(InternalError(spec.id, problem))
+        return True
+
+    def _charge(self, seconds: float) -> None:
+        self._budget.charge(trio.current_time(), seconds)
+
+    async def load(self, spec: ServerSpec) -> Remembered | None:
+        """What is remembered of this connection, without the secrets of its server: an earlier version may have stored
+        texts in which the server repeats one."""
+        runtime, slices = self._runtime, self._runtime.catalog.slices
+        withheld = secrets_of(spec, runtime.credentials, runtime.journal).withheld
+        if withheld is not None:
+            with suppress(StateError):
+                await slices.run(runtime.gate.definitions.pins.withhold(spec.id, withheld))
+        if runtime.remembered is None:
+            return None
+        try:
+            found = await slices.run(runtime.remembered.load(spec))
+        except StateError:
+            return None
+        return found if found is None or withheld is None else await slices.run(found.without(withheld))
+
+    async def publish(
+        self, spec: ServerSpec, found: Remembered, is_current: Callable[[], bool], is_alone: Callable[[], bool]
+    ) -> None:
+        """Publish what is remembered; see `publish_list`."""
+        source = Source(spec.id, found.negotiated.era)
+        for kind, definitions in found.lists.items():
+            hint = FreshnessHint(STALE, trio.current_time())
+            await publish_list(
+                self._runtime,
+                source,
+                kind,
+                definitions,
+                hint,
+                lambda: None,
+                is_current,
+                is_alone,
+                remembered=True,
+            )

@@ -1,0 +1,39 @@
+"""The lists of a connection that is not there."""
+
+from __future__ import annotations
+
+from host.protocol.era import Era
+from host.protocol.methods import Kind
+from host.source import Source
+from host.upstream.source_lists import SourceLists
+from tests.kit.world import ScriptedServer, open_world
+
+
+async def test_lists_that_nobody_reads_are_neither_old_nor_changed() -> None:
+    async with open_world() as world:
+        lists = SourceLists("a", world.runtime)
+        assert lists.source == Source("a", Era.SESSION)
+        assert not lists.are_old
+        assert lists.are_read(Kind)
+        assert lists.read_if_old(Kind) is None
+        assert lists.problems == lists.left_out == []
+        lists.refresh(Kind.TOOL)
+        lists.on_hearing_changed()
+        lists.expire_hints()
+        await lists.reread_tools()
+        await lists.wait_until_read(Kind)
+        await lists.wait_for_changes(Kind, 1.0)
+        assert lists.tool("x") is None
+
+
+async def test_a_tool_is_looked_up_among_those_of_the_same_connection() -> None:
+    server = ScriptedServer("a", tools=["x"])
+    async with open_world(server) as world:
+        await world.settled()
+        lists = world.upstreams.by_id["a"].lists
+        assert lists.source == Source("a", Era.SESSION)
+        tool = lists.tool("x")
+        assert tool is not None
+        assert tool.ref.name == "x"
+        lists.source = Source("a", Era.STATELESS)
+        assert lists.tool("x") is None
