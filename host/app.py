@@ -208,6 +208,7 @@ class Host:
         self._was_rejected = False
         config = without_widenings(self.config, taken) if wider else taken
         diff, since_start = difference(self.config, config), difference(self.initial_config, read)
+        # Records come first, and taking away holds before it is stored (docs/design.md, "Decisions").
         self.runtime.gate.decision_log.record_configuration("config", config.source)
         self._apply(config, diff.restart)
         with suppress(StateError):  # a problem of the grants, which the status shows; storing is repeated
@@ -324,7 +325,7 @@ async def open_host(
     seal = _open_seal(state, config.source)
     memory = Budget(config.memory)
     with (
-        announce_host(state.hosts, config.source),
+        announce_host(state.hosts, config.source),  # longer than any server runs: no descendant of a host may decide
         open_audit(state.audit, full=config.audit.arguments is AuditDetail.FULL) as audit,
         open_store(state, config.source) as store,
         DecisionLog(audit, journal) as decision_log,
@@ -339,7 +340,7 @@ async def open_host(
         )
         decision_log.record_configuration("config", config.source)
         gate.authorizer.revoke_unruled()
-        with suppress(StateError):
+        with suppress(StateError):  # as in `Host._take`
             await complete(gate.authorizer.grants.store_revocations())
         catalog = Catalog(
             list(config.servers),
@@ -351,7 +352,7 @@ async def open_host(
         )
         key = derive_key(state.key(), b"remembered servers")
         vault = open_vault(state, os.environ)
-        become_subreaper()
+        become_subreaper()  # before there is a keeper that could be killed
         async with (
             open_keeper() as keeper,
             open_credentials(store, vault, journal.note) as credentials,

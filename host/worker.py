@@ -34,6 +34,7 @@ from msgspec import Raw
 MAX_WORKERS = 4
 """Maximum number of processes."""
 NICENESS = 10
+"""The lower priority of the processes: the loop must not wait for a processor because of them."""
 WORK_TIMEOUT = 30.0
 """Seconds that one piece of work may take, including the start of its process (some tenths of a second, many times that
 on a busy machine). A process that needs more was stopped, or gets no processor time."""

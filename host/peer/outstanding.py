@@ -24,9 +24,12 @@ from host.protocol.methods import INITIALIZE
 from host.wire.link import LinkLost, unsent
 
 CANCEL_SEND_GRACE = 2.0
+"""Seconds for which the notice of a cancellation may delay the end of its caller."""
 ABANDONED_SECONDS = 600.0
 """Seconds for which an abandoned request still counts as one that the other side may be working on."""
 MAX_ABANDONED = 10_000
+"""Abandoned requests that are remembered; beyond, the oldest are forgotten, and a response to them counts as useless.
+"""
 MAX_CANCELLED_TOKENS = 1_000
 """Progress tokens of cancelled requests that are remembered; beyond, the oldest are forgotten."""
 
@@ -132,6 +135,7 @@ class OutstandingRequests(Generic[T]):
             # initialize must not be cancelled (2025-11-25, "Cancellation"): a client that gives up on it must
             # disconnect.
             if notice is not None and method != INITIALIZE and self._lost is None:
+                # Shielded: this task is cancelled, and would be again at the first wait.
                 with trio.move_on_after(CANCEL_SEND_GRACE, shield=True):
                     await send_cancel(request.id, notice)
             raise

@@ -338,7 +338,7 @@ class Peer(Generic[T]):
             elif isinstance(answer, ErrorBody):
                 self._answer_soon(Failure(answer, request.id), about)
             else:
-                scope = trio.CancelScope()
+                scope = trio.CancelScope()  # known before the task runs: its cancellation may be in the same read
                 self._incoming.begin(request.id, scope)
                 self._nursery.start_soon(self._serve, request.id, answer, about, scope)
 

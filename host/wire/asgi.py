@@ -36,7 +36,8 @@ FINDINGS = "colonnade.findings"
 BODY_TIMEOUT = 10.0
 """Seconds in which the body of a request must have come."""
 HEARTBEAT_INTERVAL = 15.0
-"""Seconds of silence after which a stream gives a sign of life."""
+"""Seconds of silence after which a stream gives a sign of life: some proxies end one that is silent for half a minute.
+"""
 CHUNK = 64 * 1024
 """Bytes of an answer that are handed to the listener at once."""
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})

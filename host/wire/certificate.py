@@ -51,6 +51,7 @@ class Certificate:
             self._cert, self._key = cert, key
             return False
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # TLS 1.0 and 1.1 are deprecated (RFC 8996). A client of 1.2 could have keys agreed upon again and again.
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION
         context.set_alpn_protocols(PROTOCOLS)

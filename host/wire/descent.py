@@ -39,7 +39,9 @@ KEEPER_NAME = "colonnade-keep"
 RECORD_SUFFIX = ".json"
 
 _MAX_LOOKS = 5
+"""Readings of /proc, after the first one, of which one must be equal to the one before."""
 _RECORD_BYTES = 64 * 1024
+"""Bytes of a record that are read; a path has 4,096 at most."""
 _SO_PEERPIDFD = 77  # since Linux 6.5; not in Python's socket module
 
 

@@ -16,6 +16,7 @@ from host.jsonrpc.envelope import STEP, EnvelopeScanner
 from host.jsonrpc.messages import Malformed
 
 MAX_LINE = 8 * 1024 * 1024
+"""Bytes of one message; for a server `limits.message` may set another number."""
 MAX_DISCARD_FACTOR = 8
 """A message over the limit is discarded up to this many times the limit; beyond that the connection ends."""
 DISCARD_WINDOW = 10.0

@@ -67,6 +67,7 @@ STEADY_STREAM = 10.0
 LAST_ANSWERS_TIMEOUT = 1.0
 """Seconds in which a server that has forgotten a session may refuse the other requests of that session."""
 MIN_RETRY_PAUSE = 1.0
+"""Seconds between two connections of one stream, also if the server asks for less with `retry`."""
 MAX_KEPT_HEADERS = 64
 """Headers of stateless requests that are kept for the next request of the same method and name."""
 MAX_KEPT_FIELDS = 3
@@ -74,6 +75,8 @@ MAX_KEPT_FIELDS = 3
 
 _SESSION = "mcp-session-id"
 _SESSION_ID = re.compile(r"[\x21-\x7e]+")
+# Bytes as in sse.MAX_FIELD. A space at an end would be lost, because it does not belong to the value of a header (RFC
+# 9110, "Field Values").
 _RESUMABLE_ID = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,1022}[\x21-\x7e])?")
 
 _UNANSWERED = "its event stream ended without the response"
@@ -138,6 +141,7 @@ class HttpLink:
                 nursery.cancel_scope.cancel()
         finally:
             if self._exchanges.lost is not None and self._exchanges.lost.ended_session:
+                # Also if this is cancelled: a call that the server refused with the session can be sent again.
                 with trio.move_on_after(LAST_ANSWERS_TIMEOUT, shield=True):
                     await self._exchanges.wait_left()
                 self._origin.abort()
@@ -156,7 +160,7 @@ class HttpLink:
             LinkLost: the server cannot be reached (the link has ended), or this exchange broke.
         """
         message = parcel.message
-        if not self._began.is_set():
+        if not self._began.is_set():  # nobody would take the response
             await self._began.wait()
         if not self._settled and isinstance(message, Request):
             self._stateless = bool(parcel.headers)  # until the era is settled, each request decides for itself
@@ -209,6 +213,7 @@ class HttpLink:
         """Delete the session at the server, if there is one. Bounded in time, never fails."""
         if self._session is None or self._exchanges.lost is not None:
             return
+        # Shielded, because most links end by being cancelled, and a session that nobody deletes stays at the server.
         with trio.move_on_after(CLOSING_TIMEOUT, shield=True), suppress(LinkLost):
             answer = await self._request("DELETE", self._headers())
             await answer.discard()  # a server that does not support this returns 405
@@ -264,7 +269,7 @@ class HttpLink:
         if not answer.is_success:
             await self._take_refusal(answer, request)
             return
-        if request.method == INITIALIZE:
+        if request.method == INITIALIZE:  # before its response is delivered: what is sent then must name the session
             self._remember_session(answer)
         kind = answer.media_type
         if kind == JSON:
@@ -427,7 +432,7 @@ class HttpLink:
             # Proxies end streams without events after some seconds: the next one must not wait long, since changes that
             # the server announces meanwhile are heard of with its beginning.
             succeeded = stream.position != before or trio.current_time() - began >= STEADY_STREAM
-            failures = 0 if succeeded else min(failures + 1, 7)
+            failures = 0 if succeeded else min(failures + 1, 7)  # 2 ** 6 times the shortest pause is over the longest
             await trio.sleep(max(least, min(stream.reconnect_delay * 2.0 ** max(failures - 1, 0), MAX_RETRY_PAUSE)))
 
     def _report_missed_changes(self) -> None:

@@ -154,7 +154,7 @@ class HttpConnection:
         Raises:
             Broken: the connection broke, or the response is not valid HTTP/1.1.
         """
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await trio.lowlevel.checkpoint_if_cancelled()  # sending has no checkpoint if the request fits into the socket
         self.parser.begin()
         self._working = False
         written = True
@@ -213,6 +213,7 @@ class HttpConnection:
     def is_reusable(self) -> bool:
         """Whether the response is complete, and another request may follow."""
         parser = self.parser
+        # Bytes that follow the response belong to no request: the next one would get them for its response.
         return parser.complete and parser.reusable and self._given == len(self._received)
 
     def close(self) -> None:

@@ -13,8 +13,11 @@ from host.wire.http_parser import MAX_INTERIM
 from host.wire.link import LinkLost
 
 CONNECT_TIMEOUT = 10.0
+"""Seconds for a connection, with the tunnel through a proxy and the handshake of TLS."""
 WRITE_TIMEOUT = 10.0
+"""Seconds in which a server must take the next MAX_WRITE bytes (http_connection.py)."""
 MAX_RETRY_PAUSE = 60.0
+"""Seconds; the most that a server can ask for with `retry` or `Retry-After`."""
 
 NOT_HTTP = "it closed the connection before the end of the response, or does not speak HTTP"
 TLS_REMEDY = "if the server speaks TLS, begin its url with https://"
@@ -135,6 +138,7 @@ def aborted() -> Broken:
 _MISNAMED = (62, 64)
 """OpenSSL's codes for a certificate of another name or address (X509_V_ERR_HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH)."""
 _EXPIRED = 10
+"""Its code for an expired one (X509_V_ERR_CERT_HAS_EXPIRED)."""
 
 
 _START_OR_CORRECT = "start the server, or correct its url"

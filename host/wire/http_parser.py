@@ -21,9 +21,11 @@ MAX_INTERIM_HEAD = 16 * 1024
 MAX_HEAD = 64 * 1024
 """Bytes of the head of a response."""
 MAX_HEAD_LINES = 256
+"""Lines of such a head: httptools calls back for each."""
 MAX_CHUNK_EXCESS = 64 * 1024
 """Bytes of a chunked body, beyond those of its data and USUAL_CHUNK for each chunk: extensions and trailers."""
 USUAL_CHUNK = 12
+"""Bytes around the data of a chunk: up to eight digits of its size, and two line ends."""
 
 MAX_KNOWN_HEAD = 2048
 """Bytes of a head that is remembered, because most servers repeat theirs."""

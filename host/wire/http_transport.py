@@ -39,11 +39,12 @@ from host.wire.sse import Event, EventParser, EventTooLong
 from host.wire.turns import Turns
 
 MAX_BODY = 16 * 1024 * 1024
+"""Bytes of a response in one piece; `limits.message` may set another number."""
 LINGER = 0.02
 """Seconds in which a response that is not needed any more may end by itself, so that its connection can be used again.
 """
 CLOSING_TIMEOUT = 2.0
-"""Seconds for sending a cancellation, or for deleting the session."""
+"""Seconds for sending a cancellation, or for deleting the session. A cancelled task waits for both."""
 MAX_REDIRECTS = 3
 
 JSON = "application/json"

@@ -41,11 +41,12 @@ from .head import MAX_HEAD, HeadRefusal
 from .request_head import INVALID, RequestHead, parse_head
 
 MAX_STREAMS = 100
-"""Requests at a time on one connection."""
+"""Requests at a time on one connection: the least that RFC 9113, "Defined Settings", recommends."""
 PATIENCE = 1000
 """Frames without a request that a client may send at once. Another one costs 1, a reset request RESET."""
 PATIENCE_A_SECOND = 10
 RESET = 5
+"""Cost of a reset request. It is one frame, but its app was started for nothing."""
 PATIENCE_FOR_ANSWER = 10
 """Allowance that a completed answer gives back, for the frames that belong to it."""
 PATIENCE_FOR_PART = 4
@@ -106,7 +107,7 @@ class _Http2Inbox:
         self.moved.unpark_all()
 
     async def receive(self) -> Event:
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()  # an app that reads part after part lets other tasks run
         while not self.parts and not self.ended:
             await self.moved.park()
         if not self.parts:
@@ -169,6 +170,7 @@ class Http2(H2Protocol):
         self._patience = float(PATIENCE)
         self._patience_at = trio.current_time()
         codes = h2.settings.SettingCodes
+        # In place of the settings, not by `update_settings`, which h2 applies once the client has acknowledged them.
         self.connection.local_settings = h2.settings.Settings(
             client=False,
             initial_values={codes.MAX_CONCURRENT_STREAMS: MAX_STREAMS, codes.MAX_HEADER_LIST_SIZE: MAX_HEAD},
@@ -204,7 +206,7 @@ class Http2(H2Protocol):
                     await trio.lowlevel.checkpoint()
                     began = time.perf_counter()
         except _Impatient:
-            with suppress(h2.exceptions.ProtocolError):
+            with suppress(h2.exceptions.ProtocolError):  # the connection is closed already
                 self.connection.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)
             await self._flush()
             await self.send(Closed())
@@ -316,7 +318,7 @@ class Http2(H2Protocol):
     def start_app(self, id: int, scope: Scope, send: Send) -> None:
         async def acknowledge(size: int) -> None:
             if size and not self.closed:
-                with suppress(h2.exceptions.ProtocolError):
+                with suppress(h2.exceptions.ProtocolError):  # the stream has ended
                     self.connection.acknowledge_received_data(size, id)
                 await self._flush()
 
@@ -329,6 +331,7 @@ class Http2(H2Protocol):
         exchange = self._exchanges[id]
 
         async def send_in_time(event: Event) -> None:
+            # An app that only sends is cancelled here, before its event has begun.
             await trio.lowlevel.checkpoint_if_cancelled()
             with trio.move_on_after(self._write_timeout) as waiting:
                 await send(event)
@@ -341,13 +344,13 @@ class Http2(H2Protocol):
             _log.exception("the app failed on %s %r", scope["method"], scope["raw_path"])
         finally:
             del self._exchanges[id]
-        with trio.move_on_after(self._write_timeout):
+        with trio.move_on_after(self._write_timeout):  # the client may not take what ends the stream
             await self._finish(id, exchange)
 
     async def _finish(self, id: int, exchange: _Exchange) -> None:
         """Release what the app has left of its stream."""
         unread = sum(size for _, size in exchange.inbox.parts)
-        if unread and not self.closed:
+        if unread and not self.closed:  # their bytes count for the whole connection: other bodies would stall
             with suppress(h2.exceptions.ProtocolError):
                 self.connection.acknowledge_received_data(unread, id)
         stream = self.streams.get(id)
@@ -365,7 +368,7 @@ class Http2(H2Protocol):
 
     async def _break_off(self, id: int, code: ErrorCodes) -> None:
         self._uploading.discard(id)
-        with suppress(h2.exceptions.ProtocolError):
+        with suppress(h2.exceptions.ProtocolError):  # the client was faster
             self.connection.reset_stream(id, code)
         await self._close_stream(id)
         await self._discard(id)
@@ -417,7 +420,7 @@ class Http2(H2Protocol):
         buffer = self.stream_buffers.pop(id, None)
         if buffer is not None:
             await buffer.close()
-        with suppress(PriorityError):
+        with suppress(PriorityError):  # it was removed before
             self.priority.remove_stream(id)
 
     async def _end_if_idle(self) -> None:

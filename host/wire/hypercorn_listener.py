@@ -53,6 +53,7 @@ from .portions import Portions
 from .slots import INCOMPLETE_TIMEOUT, MANY_HEADS, Phase
 
 CHUNK = 64 * 1024
+"""Bytes for which a client has `write_timeout`, and of one read of a body."""
 READ_AHEAD = MAX_HEAD
 """Bytes of pipelined requests that a connection keeps. They are not charged, and a thousand connections may have them.
 """
@@ -115,7 +116,7 @@ def _hypercorn_config() -> Config:
     config.accesslog = None
     config.include_server_header = False
     config.h11_max_incomplete_size = MAX_HEAD
-    config.keep_alive_max_requests = 2**62
+    config.keep_alive_max_requests = 2**62  # by default, hypercorn closes a connection after 1,000
     return config
 
 

@@ -41,6 +41,7 @@ class _TlsConnection(HypercornConnection):
 
     def __init__(self, certificate: Certificate, server: HypercornServer, accepted: socket.socket) -> None:
         super().__init__(server, accepted)
+        # Compatible: clients close without the end of TLS, and lengths show whether a request is whole.
         self._secure = trio.SSLStream(_Ready(self), certificate.context, server_side=True, https_compatible=True)
         self._out = bytearray()
         self._queued, self._written = trio.lowlevel.ParkingLot(), trio.lowlevel.ParkingLot()

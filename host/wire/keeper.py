@@ -48,7 +48,9 @@ SUBREAPER_LIMIT = 1.5
 """Seconds that the subreapers of a dead host have. One that still runs then was stopped or hangs, and is killed."""
 
 _SHORT_PAUSE, _LONG_PAUSE = 0.01, 0.5
+"""Seconds between two rounds of killing, at first and in the end: some processes cannot be killed for a while."""
 _STOP_ROUNDS = 20
+"""Rounds in which processes are stopped before all are killed; only what forks faster than it is found needs many."""
 _SET_PDEATHSIG, _SET_DUMPABLE, _SET_NAME, _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 1, 4, 15, 36, 37
 
 
@@ -364,7 +366,7 @@ class _Keeper:
                 self._subreapers.clear()  # subreapers that still run hang, and are killed as strays are
             strays = bool(ended or strays or self._host_is_gone) and self._kill_strays()
             pause = min(pause * 1.5, _LONG_PAUSE) if strays else _SHORT_PAUSE
-            wait = pause if strays else 0.1 if self._host_is_gone else None
+            wait = pause if strays else 0.1 if self._host_is_gone else None  # a subreaper that hangs sends no signal
             if self._signals.wait(None if self._host_is_gone else self._host, wait):
                 self._accept_order()
 
@@ -377,7 +379,7 @@ class _Keeper:
 
     def _accept_order(self) -> None:
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._host, 1, 4)
+            data, descriptors, _, _ = socket.recv_fds(self._host, 1, 4)  # one byte: the next has descriptors of its own
         except OSError:
             data, descriptors = b"", []
         if not data:
@@ -408,7 +410,7 @@ class _Keeper:
             self._signals.close()
             _Subreaper(keeper, socket.socket(fileno=descriptors[0]), _ChildSignals()).run(descriptors[1:])
         finally:
-            os._exit(0)
+            os._exit(0)  # whatever happened: the keeper's own code must not go on in this copy of it
 
 
 def _catch_signals() -> None:

@@ -58,6 +58,7 @@ from .slots import INCOMPLETE_TIMEOUT, MANY_HEADS, Phase
 
 _IDLE, _REQUEST = Phase.IDLE, Phase.REQUEST  # for speed; see RESOURCE in protocol/methods.py
 _CHUNK = 64 * 1024
+"""Bytes for which a client has `write_timeout`, so that a long answer may take as long as its client needs."""
 _READ_AHEAD = MAX_HEAD
 """Bytes of the next requests that a connection keeps while one is answered. They are not charged, and a thousand
 connections may have them."""
@@ -155,7 +156,7 @@ class ClientConnection(Timed):
         sock = self._socket
         try:
             self._client, self._here = _address(sock, sock.getpeername()), _address(sock, sock.getsockname())
-            if sock.family != socket.AF_UNIX:
+            if sock.family != socket.AF_UNIX:  # events are short writes, which the kernel would else hold back
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError:  # the connection was reset before it was accepted
             return
@@ -325,7 +326,7 @@ class ClientConnection(Timed):
                 await trio.lowlevel.wait_readable(self._fd)
                 if request is not None and not request.is_whole:
                     size = min(size, await self.server.portions.acquire(self._unread))
-                if request is not None and request.is_ended:
+                if request is not None and request.is_ended:  # meanwhile: the bytes belong to the next one
                     return b""
                 data = self._socket.recv(size)
             except BlockingIOError:
@@ -435,7 +436,7 @@ class ClientConnection(Timed):
         if self._closed or (whole and not self.buffer and not self._unread()):
             self.close()
             return
-        if self._writing.locked():
+        if self._writing.locked():  # a task that the app left behind waits for the client to take its bytes
             self.abort()
             return
         self._busy = True

@@ -12,6 +12,7 @@ from collections import deque
 import trio
 
 MAX_BACKLOG = 16 * 1024 * 1024
+"""Bytes that may wait for the reader of a pipe. One longer line may wait alone."""
 STALL_TIMEOUT = 10.0
 """Seconds in which the reader of a full pipe must read something."""
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 BACKLOG = 1024
+"""Connections that wait in the kernel: until the rest of the program is loaded, and while a listener is full."""
 _SEND_BUFFER = 256 * 1024  # kernel memory for a client that does not read; by default it grows to megabytes
 _LONGEST_ADDRESS = 100  # bytes of the address of a Unix socket; Linux accepts 107, other systems fewer
 _USER_TIMEOUT = 10_000  # ms; ends a connection whose peer vanished while unsent data is only in the kernel

@@ -23,6 +23,7 @@ PASSES = 3
 MIN_PORTION = 8 * 1024
 """Bytes that each read of more than SMALL counts as at least."""
 SMALL = 1024
+"""Bytes up to which a read is small. One of a single byte takes half as long as one of 64 KiB."""
 SMALL_PARTS = 2
 """Reads of at most SMALL bytes in one pass."""
 

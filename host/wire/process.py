@@ -38,6 +38,7 @@ KILL_TIMEOUT = 1.0
 CLOSE_TIMEOUT = KILL_TIMEOUT + helper.SUBREAPER_LIMIT
 """Seconds that closing a keeper may take, including all of its children."""
 _SWEEP_INTERVAL = 0.05
+"""Seconds between two looks for strays: a process becomes one whenever its parent ends, and nothing tells."""
 
 _INHERITED_VARIABLES = frozenset(
     [
@@ -205,7 +206,7 @@ class Child:
     async def _stop(self, grace: float) -> None:
         """End the whole tree: end of input, `grace` seconds, TERM, `grace` seconds, KILL, wait."""
         self.close_stdin()
-        if not self._order_sent:
+        if not self._order_sent:  # a subreaper that sees the end of input in place of an order starts nothing
             with contextlib.suppress(OSError):
                 self._control.shutdown(socket.SHUT_WR)
         elif not await self._ended_within(grace):
@@ -267,7 +268,7 @@ class _KeeperProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                cwd="/",
+                cwd="/",  # no folder stays in use because of it
                 # A program can read the environment of its parent in /proc; some Pythons need this one variable.
                 env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
                 pass_fds=[theirs.fileno()],
@@ -414,7 +415,7 @@ class Keeper:
             on_failure.callback(control.close)
             passed_on.callback(far.close)
             socket.send_fds(self._helper.socket, [b"s"], [far.fileno(), *theirs])
-            self._helper.resume()
+            self._helper.resume()  # in case a server has stopped it
             on_failure.pop_all()
         child = Child(control, *ours)
         self._children.add(child)

@@ -15,6 +15,7 @@ from host.jsonrpc.raw import one_line
 from host.wire.framing import DiscardedMessage
 
 MAX_EVENT = 8 * 1024 * 1024
+"""Bytes of one event; for a server `limits.message` may set another number."""
 MAX_FIELD = 1024
 """Bytes of an id, or of the name of an event. Both are kept as long as the stream lives and are not charged, and Python
 needs four times the bytes for text with one character beyond the first plane. Longer ids are not resumed after
