@@ -173,7 +173,7 @@ def _noted(folder: Path) -> dict[str, tuple[int, str]]:
     except FileNotFoundError:
         return found
     for line in lines:
-        with suppress(msgspec.DecodeError, KeyError, TypeError, ValueError):
+        with suppress(msgspec.DecodeError, KeyError, TypeError, ValueError):  # a damaged note explains no missing file
             record = msgspec.json.decode(line, type=dict[str, object])
             found[str(record["file"])] = int(str(record["last"])), str(record["last_hash"])
     return found

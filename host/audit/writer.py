@@ -123,7 +123,7 @@ class Audit:
         if self._file is not None and not self._file.size:
             self._file.discard()
         elif self._file is not None:
-            with suppress(OSError):
+            with suppress(OSError):  # `verify` then reports a file without its end
                 self._append(self._file, "stop", {})
             self._unsynced.append(self._file.descriptor)
         with suppress(OSError):
@@ -344,7 +344,7 @@ class _File:
                 raise OSError(None, "only a part of it could be written")
         except OSError:
             self._torn = True
-            with suppress(OSError):
+            with suppress(OSError):  # the next record tries again
                 self._truncate_torn()
             raise
         self.size += len(line)
@@ -352,7 +352,7 @@ class _File:
     def empty(self) -> None:
         """Take back all that is in it."""
         self.size, self.seal, self._torn = 0, None, True
-        with suppress(OSError):
+        with suppress(OSError):  # the next record tries again
             self._truncate_torn()
 
     def _truncate_torn(self) -> None:

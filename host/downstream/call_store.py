@@ -188,7 +188,7 @@ class CallStore:
             tell: takes the notifications of the call while this request is attached; must not wait.
             token: the progress token of this request; without one it gets no progress.
         """
-        await trio.lowlevel.checkpoint_if_cancelled()
+        await trio.lowlevel.checkpoint_if_cancelled()  # a cancelled request starts nothing
         call = self.start(owner, work, may_park=may_park, task=task, identity=identity, size=size)
         return await self.attend(call, AttachedRequest(0, tell, token))
 
@@ -303,7 +303,7 @@ class CallStore:
         try:
             with call.life:
                 with call.working:
-                    await trio.lowlevel.checkpoint_if_cancelled()
+                    await trio.lowlevel.checkpoint_if_cancelled()  # it may have been cancelled before its first step
                     outcome: Raw | ColonnadeError
                     try:
                         outcome = await work(call)

@@ -23,6 +23,7 @@ LARGE_BYTES = 512 * 1024
 """Heavy messages of at least this size are large. Smaller heavy ones have slots of their own, and never wait for large
 ones."""
 MAX_LARGE = 3
+"""Large messages that are parsed at once: with MAX_SMALL, as many as there are worker processes (MAX_WORKERS)."""
 MAX_LARGE_PER_CLIENT = 2
 """Large messages of one identity that are parsed at once."""
 MAX_SMALL = 1

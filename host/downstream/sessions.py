@@ -303,14 +303,14 @@ class Session:
     async def answer(
         self, request: Request, scope: trio.CancelScope, say: Say, address: str = ""
     ) -> Success | Failure | None:
-        """The response to a request that was begun; None if the client cancelled it, which gets no response. `enqueue`
+        """The response to a request that was begun; None if the client cancelled it, which gets no response. `say`
         sends the messages before the response on the request's own stream; `address`: see `Exchange.address`."""
         handle = _RequestHandle(self, say, scope, address)
         self._streams[scope] = say
         answer: Success | Failure | None = None
         try:
             with scope:
-                await trio.lowlevel.checkpoint_if_cancelled()
+                await trio.lowlevel.checkpoint_if_cancelled()  # its cancellation may have come before this task ran
                 answer = await errors_as_answers(request, partial(self._result, handle), self._journal, self._name)
             return answer
         finally:
@@ -359,7 +359,7 @@ class Session:
             if scope is not None:
                 scope.cancel(cancelled_reason(notice))
         elif notice.method == PROGRESS:
-            with suppress(ValueError):
+            with suppress(ValueError):  # without a token it is about no request
                 self.asking.on_progress(notice)
         elif notice.method == ROOTS_CHANGED:
             self._router.roots_changed(self._caller)
@@ -473,6 +473,7 @@ MAX_INITIALIZE_WAIT = 2.0
 """Seconds that `initialize` waits, at the endpoint of all servers, for instructions of servers that were never seen.
 Hosts give a server up whose `initialize` takes longer than some seconds."""
 MAX_SESSIONS = 1000
+"""Open sessions of all clients over Streamable HTTP."""
 OLD_STREAM_GRACE = 1.0
 """Seconds for which the former standing stream of a session may take to end when its client opens another."""
 IDLE_TIMEOUT = 3600.0
@@ -588,7 +589,7 @@ class Sessions:
             self.end(min(each for each in idle if self._open[each[1]].identity == most)[1])
             return True
         most, count = held.most_common(1)[0]
-        if count <= held[newcomer] + 1:
+        if count <= held[newcomer] + 1:  # two identities would otherwise remove each other's sessions in turns
             return False
         used = [
             (len(session.serving) > 0, session.last_used, id)  # sessions that only listen are removed first

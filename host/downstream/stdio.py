@@ -24,6 +24,7 @@ from host.wire.pipe import LineWriter, PipeStalled
 
 CHUNK = 65536
 DRAIN_TIMEOUT = 2.0
+"""Seconds in which the client may still read what was written before the end."""
 
 
 @contextmanager
@@ -115,7 +116,7 @@ async def _read(channel: DuplexSession, stdin: int) -> None:
 
 async def _receive(fd: int) -> bytes:
     """Read from `fd`; empty at its end. Waits for a pipe, socket or terminal; a file never blocks."""
-    await trio.lowlevel.checkpoint()
+    await trio.lowlevel.checkpoint()  # between two reads that need not wait, other tasks run
     while True:
         try:
             return os.read(fd, CHUNK)

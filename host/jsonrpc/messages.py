@@ -31,6 +31,7 @@ from host.jsonrpc.strict import MAX_TOKENS, count_tokens, count_tokens_outside_s
 
 Id: TypeAlias = int | str
 
+# JSON-RPC 2.0, "Error object"
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
@@ -41,6 +42,7 @@ INTERNAL_ERROR = -32603
 MIN_ID, MAX_ID = -(2**63), 2**63 - 1
 MAX_ID_BYTES = 256
 MAX_BATCH = 100
+"""Messages in a batch of a client."""
 MAX_OTHER_TOKENS = 10_000
 """Structural characters outside strings of params, not counting `arguments`. Arguments are only passed on; the rest of
 params is decoded several times on the event loop."""
@@ -49,6 +51,7 @@ MAX_OTHER_SURROGATES = 64 * 1024
 such escapes, and decoding them nevertheless is slow."""
 _ALWAYS_LIGHT = min(MAX_OTHER_TOKENS, MAX_OTHER_SURROGATES)
 MAX_SERVER_BATCH = 1000
+"""Messages in a batch of a server, all of which are read before anything else runs."""
 MAX_SURROGATE_BYTES = 128 * 1024
 """Bytes of a server's message that may contain escaped lone surrogates; in a batch, of all such messages together."""
 

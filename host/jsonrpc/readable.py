@@ -17,6 +17,7 @@ from host.jsonrpc.raw import DECODE_ERRORS, may_hold_surrogates
 from host.jsonrpc.strict import MAX_DIGITS, flaw, pieces
 
 MAX_RESULT_DEPTH = 100
+"""Levels of a result. The message around it has some more, and not every parser reads 128."""
 LONE_SURROGATE = "an escape stands for half a surrogate pair, which is not a character"
 
 _ALIKE = bytes.maketrans(b"{}", b"[]")

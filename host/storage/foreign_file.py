@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MAX_BYTES = 32 * 1024 * 1024
+"""Bytes of a file that is read to be replaced."""
 _MAX_LINKS = 40
 """As many as the system itself follows."""
 _REPOSITORY = (".git", ".hg", ".svn", ".jj")
@@ -51,7 +52,7 @@ class ForeignFile:
                 file.write(data)
                 file.flush()
                 if self.group >= 0:
-                    with suppress(PermissionError):
+                    with suppress(PermissionError):  # the user is not, or not any more, in that group
                         os.fchown(descriptor, -1, self.group)
                 os.fchmod(descriptor, self.mode)
                 os.fsync(descriptor)
@@ -88,7 +89,7 @@ class ForeignFile:
 
     def clean_up(self) -> None:
         """Remove what an attempt to replace it left, perhaps of a process that was killed."""
-        with suppress(OSError):
+        with suppress(OSError):  # it changes nothing for anybody, and the next attempt removes it
             self._new.unlink(missing_ok=True)
         _remove_empty(self.folders)
 
@@ -247,7 +248,7 @@ def _missing_folders(folder: Path) -> list[Path]:
 
 def _remove_empty(folders: Sequence[Path]) -> None:
     for folder in folders:
-        with suppress(OSError):
+        with suppress(OSError):  # it is not empty, or gone
             folder.rmdir()
 
 

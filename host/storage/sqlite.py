@@ -264,10 +264,9 @@ class SqliteStore(Store):
                     batch, self._queue = self._queue, []
                     await self._run_in_thread(lambda: self.commit(batch))
                     _announce(batch)
-        except trio.Cancelled:
-            with suppress(ValueError):
+        finally:
+            if write in self._queue:  # this was cancelled before its turn
                 self._queue.remove(write)
-            raise
 
     async def run_in_thread(self, work: Callable[[], None]) -> None:
         await self._run_in_thread(work)
@@ -653,7 +652,7 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
         yield
         _insist(lambda: connection.execute("COMMIT"))  # readers hold it up
     except BaseException:
-        with suppress(sqlite3.Error):
+        with suppress(sqlite3.Error):  # the first problem is the one to raise
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         raise
@@ -695,10 +694,11 @@ def _open_database(path: Path) -> sqlite3.Connection:
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA synchronous = FULL")
+    # What is replaced because it holds a secret must not stay in the file.
+    connection.execute("PRAGMA secure_delete = ON")
+    # For a file that somebody may have damaged or changed (SQLite documentation, "Defense Against The Dark Arts"), as
+    # `quick_check` below.
     connection.execute("PRAGMA cell_size_check = ON")
-    connection.execute(
-        "PRAGMA secure_delete = ON"
-    )  # what is replaced because it holds a secret must not stay in the file
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA journal_mode = TRUNCATE")
     with _transaction(connection):
@@ -737,7 +737,7 @@ def _set_aside(path: Path, lock: int, damage: _Damaged) -> None:
     try:
         kept = path.with_name(f"{path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
         os.rename(path, kept)
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):  # left behind, a journal would be played back into the next database
             os.rename(f"{path}-journal", f"{kept}-journal")
     except OSError as problem:
         raise StateError(f"the database {path} is damaged and cannot be renamed: {problem.strerror}") from problem

@@ -44,6 +44,7 @@ STREAM_HEADERS = {
     "cache-control": "no-cache, no-transform",
     "x-accel-buffering": "no",
 }
+"""By the last two, proxies that would compress the events, and nginx, pass each of them on at once."""
 
 
 async def send_answer(

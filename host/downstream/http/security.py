@@ -26,6 +26,7 @@ from host.wire.asgi import Headers, Scope
 SESSION = "mcp-session-id"
 """Header that names the session of a request."""
 MAX_BODY = 4 * 1024 * 1024
+"""Bytes of one message of a client."""
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")

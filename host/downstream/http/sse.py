@@ -35,6 +35,7 @@ from host.wire.asgi import NO_HEADERS, Send, cancel_when, send_body, start_respo
 from host.wire.sse import format_event
 
 PING_INTERVAL = 30.0
+"""Seconds between two events that keep a stream alive while nothing else is sent."""
 SESSION = "session_id"
 
 
@@ -210,11 +211,11 @@ class _EventQueue:
         await trio.lowlevel.checkpoint()
 
     async def ping(self) -> None:
-        """Send a keep-alive comment, for clients and proxies."""
+        """Send keep-alive events, for clients and proxies."""
         while True:
             await trio.sleep(PING_INTERVAL)
             if not self._waiting:
-                with suppress(OverBudget):
+                with suppress(OverBudget):  # there may be memory for the next one
                     self.enqueue_event(format_event(b"{}", event="ping"))
 
     async def write_events(self, send: Send) -> None:

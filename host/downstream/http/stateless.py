@@ -179,7 +179,7 @@ class StatelessHttp:
                 self._stop,
                 address,
             )
-        with suppress(OverBudget):
+        with suppress(OverBudget):  # the end of the stream ends the subscription as well
             stream.add(write(Success(request.id, listen_result(request.id))))
         stream.end()
 

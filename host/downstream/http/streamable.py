@@ -51,6 +51,7 @@ from host.wire.sse import format_comment
 SWEEP_INTERVAL = 5.0
 """Seconds after which a session at the latest drops the finished streams beyond its limits."""
 MAX_SESSION_ID = 128
+"""Characters of a session id that may be somebody's; ours have 32."""
 _STATELESS = Era.STATELESS  # for speed; see RESOURCE in protocol/methods.py
 
 
