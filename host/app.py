@@ -7,27 +7,25 @@ signals, audit, keeper, logins, upstreams, admin API, console, session.
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Container, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
+from typing import NamedTuple
 
 import trio
 
-from config import AuditDetail, Config, ConfigError, Listen, Switch, is_loopback, load
-from config.diff import difference, listen_in_effect
+from config import AuditDetail, Config, Switch, is_loopback
 from host.admin.login import ConsoleSessions
 from host.admin.socket import open_admin_socket
 from host.admin.state import HostAdmin
 from host.admin.status import status
 from host.admin.web import allowed_hosts, console_app, console_url
 from host.audit.retention import Retention
-from host.audit.writer import keep_audit, open_audit
+from host.audit.writer import Audit, keep_audit, open_audit
 from host.catalog import Catalog, Entry
 from host.downstream.call_store import CallStore, open_call_store
 from host.downstream.http.app import open_http_endpoint
@@ -38,21 +36,21 @@ from host.downstream.stdio import own_stdout, serve_stdio
 from host.downstream.tasks import Tasks
 from host.errors import AuditUnavailable
 from host.heap import collect, give_back, tune
-from host.journal import ConfigReloaded, ConsoleFailed, EntryOmitted, InternalError, Journal, excerpt
+from host.journal import ConsoleFailed, EntryOmitted, InternalError, Journal, excerpt
+from host.live_config import LiveConfig
 from host.memory import Budget
 from host.policy.confirmations import ConfirmationQueue
 from host.policy.decision_log import DecisionLog
 from host.policy.gate import Gate
 from host.policy.grants import Grants
 from host.policy.pins import Pins
-from host.policy.widening import changes_as_data, widenings, without_widenings
 from host.protocol.era import Era
 from host.router.router import Router
 from host.seal import Seal, derive_key
 from host.slices import complete
 from host.storage.directory import State
 from host.storage.sqlite import open_store
-from host.storage.store import StateError
+from host.storage.store import StateError, Store
 from host.upstream.connect import open_link
 from host.upstream.credentials import open_credentials
 from host.upstream.open_logins import open_logins
@@ -63,7 +61,7 @@ from host.upstream.vault import open_vault
 from host.watched_files import watch_files
 from host.wire.acceptor import ListenerLimits, ServeHttp
 from host.wire.asgi import ASGIApp
-from host.wire.certificate import Certificate, CertificateError
+from host.wire.certificate import Certificate
 from host.wire.descent import announce_host, is_served_above
 from host.wire.port import bind
 from host.wire.process import become_subreaper, open_keeper
@@ -92,14 +90,11 @@ class HttpServers:
     certificate: Certificate | None = None
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Host:
     """All parts below the transports."""
 
-    initial_config: Config
-    """The configuration that it was started with."""
-    config: Config
-    """The configuration in effect."""
+    live: LiveConfig
     runtime: Runtime
     upstreams: Upstreams
     router: Router
@@ -107,23 +102,7 @@ class Host:
     stateless: Stateless
     admin: HostAdmin
     memory: Budget
-    certificate: Certificate | None = None
-    """The certificate and key with which the endpoint serves TLS."""
-    change_tokens: Callable[[Listen], None] = lambda listen: None
-    """Lets in the access tokens of the endpoint; over stdio there are none."""
-    _reading: trio.Lock = field(default_factory=trio.Lock)
-    """Held while the configuration is read: an older reading of the file must not replace a newer one."""
-    _was_rejected: bool = False
-    """Whether the file could not be taken over when it was read last."""
-    console_sessions: ConsoleSessions = field(default_factory=lambda: ConsoleSessions(trio.current_time))
-    files: Mapping[Path, str] = field(init=False)
-    """The files that were looked at when the configuration was read last, each with its state."""
-    _waiting: tuple[str, Config] = field(init=False)
-    """The configuration that was read last, and the id under which its changes are shown that wait for a person."""
-
-    def __post_init__(self) -> None:
-        self._waiting = ("", self.config)
-        self.files = self.config.files
+    console_sessions: ConsoleSessions
 
     def status(self) -> bytes:
         return status(
@@ -135,153 +114,6 @@ class Host:
             memory=self.memory,
         )
 
-    def restart(self, server: str) -> None:
-        """Restart one server. Its calls in progress have DRAIN_TIMEOUT seconds to end."""
-        self.upstreams.apply(self.config.servers, {server})
-
-    def set_disabled(self, server: str, *, disabled: bool) -> None:
-        """Leave a server out, or take it in again, until a person has the configuration read again. A saved file ends
-        only the latter, since taking a server in widens."""
-        servers = {**self.config.servers, server: replace(self.config.servers[server], disabled=disabled)}
-        self._apply(replace(self.config, servers=MappingProxyType(servers)), {server})
-
-    async def reload(self, *, by_person: bool = True, shown: str | None = None) -> ConfigReloaded:
-        """Read the configuration again. An invalid one changes nothing; a valid one takes effect at once, and only
-        servers whose own configuration changed are restarted.
-
-        Args:
-            by_person: a person wants all of it. Otherwise what widens waits for a person (`host.policy.widening`).
-            shown: the id of the changes that the person has seen. If the file has others by now, nothing changes.
-        """
-        async with self._reading:
-            config = await self._read()
-            if isinstance(config, ConfigReloaded):
-                return config
-            if shown is not None and not (self._is_waiting(config) and self._waiting[0] == shown):
-                await self._let_wait(config)
-                why = "the file is not the one whose changes were shown; look at them again"
-                return ConfigReloaded(why, accepted=False)
-            return await self._take(config, by_person=by_person)
-
-    async def compare(self) -> ConfigReloaded | None:
-        """Read the configuration, and show what in it waits for a person. Nothing takes effect. The outcome if the
-        configuration is invalid."""
-        async with self._reading:
-            config = await self._read()
-            if isinstance(config, ConfigReloaded):
-                return config
-            await self._let_wait(config)
-            return None
-
-    async def _read(self) -> Config | ConfigReloaded:
-        """The configuration in the file, or the outcome if it is invalid."""
-        try:
-            config = await trio.to_thread.run_sync(partial(load, self.config.source, answers=self.config.answers))
-            self.files = config.files
-            self.admin.set_file_problem("")
-            if (address := self.config.given_address) is not None:
-                listen = replace(config.listen, address=address)
-                config = replace(config, listen=listen, given_address=address)
-            return config
-        except ConfigError as problem:
-            first, *more = problem.problems
-            why = f"{first}" + (f" (and {len(more)} more: colonnade check)" if more else "")
-            self.runtime.gate.decision_log.record_configuration("config_rejected", self.config.source)
-            outcome, self._was_rejected = ConfigReloaded(why, accepted=False), True
-            self.admin.set_file_problem(why)
-            self.runtime.journal.note(outcome)
-            return outcome
-
-    async def _take(self, read: Config, *, by_person: bool) -> ConfigReloaded:
-        """Put a configuration into effect, without what waits for a person."""
-        if not by_person and not self._was_rejected and read.digest == self.config.digest:  # a person was faster
-            return ConfigReloaded("nothing has changed", accepted=True)
-        taken = self._takeable(read)
-        wider = {} if by_person else widenings(self.config, taken)
-        waiting = tuple(f"{server}: {each}" if server else each for server, found in wider.items() for each in found)
-        id, read_before = self._waiting
-        if not by_person and not self._was_rejected and read == read_before:  # another comment, or order of keys
-            self._waiting = (id, read)
-            outcome = ConfigReloaded("nothing has changed", accepted=True, waiting=waiting)
-            self.runtime.journal.note(outcome)
-            return outcome
-        self._was_rejected = False
-        config = without_widenings(self.config, taken) if wider else taken
-        diff, since_start = difference(self.config, config), difference(self.initial_config, read)
-        # Records come first, and taking away holds before it is stored (docs/design.md, "Decisions").
-        self.runtime.gate.decision_log.record_configuration("config", config.source)
-        self._apply(config, diff.restart)
-        with suppress(StateError):  # a problem of the grants, which the status shows; storing is repeated
-            await complete(self.runtime.gate.authorizer.grants.store_revocations())
-        about_certificate, is_usable = await self._renew_certificate()
-        changes = [
-            *(f"{server} added" for server in diff.added),
-            *(f"{server} removed" for server in diff.removed),
-            *(f"{server} restarts" for server in diff.restart),
-            *(f"{server} has new rules or limits" for server in diff.policy_changed if server not in diff.restart),
-            *diff.applied,
-            *since_start.deferred,
-            *about_certificate,
-        ]
-        said = "; ".join(changes) or ("nothing takes effect yet" if waiting else "nothing has changed")
-        if by_person and not self.admin.host_info()["stdio"]:
-            said = "; ".join((said, *config.read_once))
-        await self._let_wait(read)
-        outcome = ConfigReloaded(
-            said,
-            accepted=True,
-            waiting=waiting,
-            complete=is_usable,
-        )
-        self.runtime.journal.note(outcome)
-        return outcome
-
-    def _takeable(self, read: Config) -> Config:
-        """A configuration without the changes of the endpoint that are for the next start."""
-        return replace(read, listen=listen_in_effect(self.config.listen, read.listen))
-
-    async def _renew_certificate(self) -> tuple[list[str], bool]:
-        """Read the certificate again. Returns a sentence if it is another one now or cannot be used, and whether it
-        can be used."""
-        tls = self.config.listen.tls
-        if self.certificate is None or tls is None:
-            return [], True
-        try:
-            renewed = await trio.to_thread.run_sync(self.certificate.read, tls.cert, tls.key)
-        except CertificateError as problem:
-            return [f"listen.tls: {problem}; the former certificate stays"], False
-        if not renewed:
-            return [], True
-        notice = f": {self.certificate.notice}" if self.certificate.notice else ""
-        return [f"listen.tls: new connections get the new certificate{notice}"], True
-
-    def _is_waiting(self, read: Config) -> bool:
-        """Whether this is the configuration whose changes are shown: the same text, and the same values of its
-        references."""
-        _, waiting = self._waiting
-        return waiting == read and waiting.digest == read.digest
-
-    async def _let_wait(self, read: Config) -> None:
-        """Show what of this configuration waits for a person. What has been shown already keeps its id."""
-        if not self._is_waiting(read):
-            self._waiting = (secrets.token_hex(8), read)
-        id, _ = self._waiting
-        taken = self._takeable(read)
-        self.admin.set_waiting_changes(await trio.to_thread.run_sync(changes_as_data, self.config, taken, id))
-
-    def _apply(self, config: Config, restarted: Container[str]) -> None:
-        """Put a configuration into effect. There is no checkpoint: no request may see half of it."""
-        self.config = config
-        self.change_tokens(config.listen)
-        self.runtime.catalog.set_servers([id for id, spec in config.servers.items() if not spec.disabled])
-        self.runtime.gate.authorizer.confirmations.spec = config.ask
-        self.memory.total = config.memory
-        self.runtime.gate.decision_log.full_arguments = config.audit.arguments is AuditDetail.FULL
-        self.runtime.gate.replace(config.servers)
-        if self.runtime.logins is not None:
-            self.runtime.logins.keep_only(config.servers)
-        self.upstreams.apply(config.servers, restarted)
-
 
 @asynccontextmanager
 async def open_host(
@@ -292,6 +124,7 @@ async def open_host(
     *,
     endpoint: str = "",
     single_client: bool = False,
+    certificate: Certificate | None = None,
 ) -> AsyncIterator[Host]:
     """All servers of the configuration, connecting, for the block; at its end none is left.
 
@@ -299,6 +132,7 @@ async def open_host(
         serve_http: serves everything that the host serves over HTTP.
         endpoint: the URL of the endpoint, empty over stdio.
         single_client: there will be one client only.
+        certificate: the certificate and key with which the endpoint serves TLS.
 
     Raises:
         StateError, AuditUnavailable, OSError: decisions cannot be stored, events cannot be written to the audit, or the
@@ -311,19 +145,52 @@ async def open_host(
             f"{name} has a server that serves {name} again, which would go on without end; remove that server from it"
         )
 
-    def on_collision(entry: Entry) -> None:
-        journal.note(
-            EntryOmitted(
-                entry.ref.server, f"{excerpt(entry.outward)} is offered more than once; all of them are left out"
-            )
-        )
-
     def on_crash(what: str, problem: Exception) -> None:
         journal.note(InternalError(what, problem))
 
     tune()
     seal = _open_seal(state, config.source)
     memory = Budget(config.memory)
+    async with (
+        _open_consent(config, state, journal) as consent,
+        _open_servers(config, state, journal, consent, memory, serve_http, single_client=single_client) as servers,
+        open_call_store(partial(on_crash, "a call that may outlive its request"), memory) as calls,
+        trio.open_nursery() as nursery,
+    ):
+        runtime, upstreams = servers
+        router = Router(runtime, upstreams, seal)
+        live = LiveConfig(config, runtime, upstreams, memory, certificate=certificate, stdio=single_client)
+        admin = HostAdmin(live, runtime, upstreams, endpoint=endpoint, stdio=single_client)
+        stateless = Stateless(router, journal, calls, Tasks(router, calls), seal)
+        console_sessions = ConsoleSessions(trio.current_time)
+        host = Host(live, runtime, upstreams, router, calls, stateless, admin, memory, console_sessions)
+        nursery.start_soon(
+            keep_audit,
+            consent.audit,
+            lambda: Retention(live.config.audit.keep, live.config.audit.max),
+            partial(on_crash, "keeping the audit"),
+        )
+        nursery.start_soon(consent.gate.decision_log.keep_folded)
+        nursery.start_soon(admin.run)
+        nursery.start_soon(give_back, memory)
+        nursery.start_soon(collect)
+        async with open_admin_socket(admin, state.run, state.hosts, partial(on_crash, "the admin socket"), serve_http):
+            yield host
+        nursery.cancel_scope.cancel()
+
+
+class _Consent(NamedTuple):
+    """What decides about requests, and where decisions are kept."""
+
+    audit: Audit
+    store: Store
+    gate: Gate
+
+
+@asynccontextmanager
+async def _open_consent(config: Config, state: State, journal: Journal) -> AsyncIterator[_Consent]:
+    """The gate with the stored decisions and the audit of this configuration, for the block; raises as `open_host`
+    does."""
     with (
         announce_host(state.hosts, config.source),  # longer than any server runs: no descendant of a host may decide
         open_audit(state.audit, full=config.audit.arguments is AuditDetail.FULL) as audit,
@@ -331,87 +198,72 @@ async def open_host(
         DecisionLog(audit, journal) as decision_log,
     ):
         trusts = {server: spec.trust for server, spec in config.servers.items()}
-        confirmations = ConfirmationQueue(Grants(store), config.ask, decision_log.record_confirmation)
         gate = Gate(
             config.servers,
             Pins(store, trusts, on_lost=decision_log.record_lost_definitions),
-            confirmations,
+            ConfirmationQueue(Grants(store), config.ask, decision_log.record_confirmation),
             decision_log,
         )
         decision_log.record_configuration("config", config.source)
         gate.authorizer.revoke_unruled()
-        with suppress(StateError):  # as in `Host._take`
+        with suppress(StateError):  # as in `LiveConfig._take`
             await complete(gate.authorizer.grants.store_revocations())
-        catalog = Catalog(
-            list(config.servers),
-            lambda ref: gate.definitions.is_visible_cached(
-                ref.server, ref.kind, ref.name, ref.source.era is Era.STATELESS
-            ),
-            on_collision,
-            memory,
-        )
-        key = derive_key(state.key(), b"remembered servers")
-        vault = open_vault(state, os.environ)
-        become_subreaper()  # before there is a keeper that could be killed
-        async with (
-            open_keeper() as keeper,
-            open_credentials(store, vault, journal.note) as credentials,
-            open_logins(
-                store,
-                vault,
-                credentials,
-                serve_http,
-                decision_log.record_login,
-                journal.note,
-                may_offer=single_client or is_loopback(config.listen.address.host),
-            ) as logins,
-        ):
-            remembered = RememberedServers(store, key, catalog, gate.definitions.pins, credentials.name_of)
-            runtime = Runtime(catalog, gate, journal, remembered, credentials=credentials, logins=logins)
-            open_upstream_link = partial(
-                open_link, keeper=keeper, journal=journal, turns=Turns(), memory=memory, credentials=credentials
+        yield _Consent(audit, store, gate)
+
+
+@asynccontextmanager
+async def _open_servers(
+    config: Config,
+    state: State,
+    journal: Journal,
+    consent: _Consent,
+    memory: Budget,
+    serve_http: ServeHttp,
+    *,
+    single_client: bool,
+) -> AsyncIterator[tuple[Runtime, Upstreams]]:
+    """The servers with their logins and lists, connecting, for the block; raises as `open_host` does."""
+
+    def on_collision(entry: Entry) -> None:
+        journal.note(
+            EntryOmitted(
+                entry.ref.server, f"{excerpt(entry.outward)} is offered more than once; all of them are left out"
             )
-            async with open_upstreams(
-                config.servers,
-                _start_grace(config, single_client=single_client),
-                open_upstream_link,
-                runtime,
-                single_client=single_client,
-            ) as upstreams:
-                router = Router(runtime, upstreams, seal)
-                async with (
-                    open_call_store(partial(on_crash, "a call that may outlive its request"), memory) as calls,
-                    trio.open_nursery() as nursery,
-                ):
-                    stateless = Stateless(router, journal, calls, Tasks(router, calls), seal)
-                    admin = HostAdmin(lambda: host.config, runtime, upstreams, endpoint=endpoint, stdio=single_client)
-                    host = Host(
-                        config,
-                        config,
-                        runtime,
-                        upstreams,
-                        router,
-                        calls,
-                        stateless,
-                        admin,
-                        memory,
-                    )
-                    nursery.start_soon(
-                        keep_audit,
-                        audit,
-                        lambda: Retention(host.config.audit.keep, host.config.audit.max),
-                        partial(on_crash, "keeping the audit"),
-                    )
-                    nursery.start_soon(decision_log.keep_folded)
-                    admin.host = host
-                    nursery.start_soon(admin.run)
-                    nursery.start_soon(give_back, memory)
-                    nursery.start_soon(collect)
-                    async with open_admin_socket(
-                        admin, state.run, state.hosts, partial(on_crash, "the admin socket"), serve_http
-                    ):
-                        yield host
-                    nursery.cancel_scope.cancel()
+        )
+
+    store, gate = consent.store, consent.gate
+    catalog = Catalog(
+        list(config.servers),
+        lambda ref: gate.definitions.is_visible_cached(ref.server, ref.kind, ref.name, ref.source.era is Era.STATELESS),
+        on_collision,
+        memory,
+    )
+    key = derive_key(state.key(), b"remembered servers")
+    vault = open_vault(state, os.environ)
+    become_subreaper()  # before there is a keeper that could be killed
+    async with (
+        open_keeper() as keeper,
+        open_credentials(store, vault, journal.note) as credentials,
+        open_logins(
+            store,
+            vault,
+            credentials,
+            serve_http,
+            gate.decision_log.record_login,
+            journal.note,
+            may_offer=single_client or is_loopback(config.listen.address.host),
+        ) as logins,
+    ):
+        remembered = RememberedServers(store, key, catalog, gate.definitions.pins, credentials.name_of)
+        runtime = Runtime(catalog, gate, journal, remembered, credentials=credentials, logins=logins)
+        open_upstream_link = partial(
+            open_link, keeper=keeper, journal=journal, turns=Turns(), memory=memory, credentials=credentials
+        )
+        grace = _start_grace(config, single_client=single_client)
+        async with open_upstreams(
+            config.servers, grace, open_upstream_link, runtime, single_client=single_client
+        ) as upstreams:
+            yield runtime, upstreams
 
 
 def _start_grace(config: Config, *, single_client: bool) -> float:
@@ -452,7 +304,7 @@ async def serve(
     """Serve over HTTP at the bound socket, whose URL is `url`, until a signal stops the host."""
     async with (
         _open_signals() as signals,
-        open_host(config, state, journal, servers.plain, endpoint=url) as host,
+        open_host(config, state, journal, servers.plain, endpoint=url, certificate=servers.certificate) as host,
         _follow_reloads(host, signals),
         _open_own_console(host, bound, signals.stop, announce, servers.plain) as console,
         open_http_endpoint(
@@ -468,8 +320,7 @@ async def serve(
             has_console=host.admin.new_console_url is not None,
         ) as app,
     ):
-        host.certificate, host.change_tokens = servers.certificate, app.change_tokens
-        app.change_tokens(host.config.listen)  # a reload may have been faster
+        host.live.follow_listen(app.change_tokens)
         await servers.endpoint(app.serve, bound, stop=signals.stop)
 
 
@@ -499,11 +350,11 @@ async def _open_own_console(
     """The web console, for the block: returned as an app if it is served at the endpoint's own address (a loopback
     address, and none other is configured); otherwise served at a loopback address of its own. If it cannot be opened,
     that is announced, and the host serves without."""
-    spec = host.config.console
+    spec = host.live.config.console
     if spec is None:
         yield None
         return
-    listen = host.config.listen
+    listen = host.live.config.listen
     # Its cookies and links are for plain HTTP on loopback, which no other machine can read along.
     if bound is not None and spec.address is None and is_loopback(listen.address.host) and listen.tls is None:
         app = _console_at(host, bound, stop)
@@ -589,7 +440,7 @@ async def _follow_reloads(host: Host, signals: _Signals) -> AsyncIterator[None]:
 
     async def reload(*, by_person: bool) -> None:
         try:
-            await host.reload(by_person=by_person)
+            await host.live.reload(by_person=by_person)
         except Exception as problem:  # noqa: BLE001 - a mistake of ours in this must not end what runs
             host.runtime.journal.note(InternalError("reading the configuration again", problem))
 
@@ -601,8 +452,8 @@ async def _follow_reloads(host: Host, signals: _Signals) -> AsyncIterator[None]:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(follow)
-        if host.initial_config.watch is Switch.ON:
-            source = host.initial_config.source
-            nursery.start_soon(watch_files, source, lambda: host.files, partial(reload, by_person=False))
+        config = host.live.config
+        if config.watch is Switch.ON:
+            nursery.start_soon(watch_files, config.source, lambda: host.live.files, partial(reload, by_person=False))
         yield
         nursery.cancel_scope.cancel()

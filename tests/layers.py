@@ -30,7 +30,7 @@ RANKS = [  # a file imports from its own rank and from lower ones
     ("host.upstream",),
     ("host.router",),
     ("host.downstream", "host.admin"),
-    ("host.app", "host.mcp_client"),
+    ("host.app", "host.live_config", "host.mcp_client"),
     ("host.cli",),
     ("host.__main__",),
 ]

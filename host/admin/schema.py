@@ -8,14 +8,14 @@ what runs is for the configuration file alone to say.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Annotated, Any, Literal, NotRequired, Protocol, TypedDict, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
-from config import Channel
+from config import Channel, Config
 from host.journal import ConfigReloaded
 from host.jsonrpc.raw import DECODE_ERRORS
 from host.policy.rows import ChangeRow, Explanation, GrantRow, HeldRow
@@ -278,7 +278,22 @@ class ApiError(TypedDict):
 
 
 class HostControl(Protocol):
-    """A running host, as a person controls it. The server is one of its configuration."""
+    """The configuration in effect of a running host, and what a person can have done to it. The server is one of the
+    configuration."""
+
+    @property
+    def config(self) -> Config:
+        """The configuration in effect."""
+
+    @property
+    def waiting_changes(self) -> Sequence[ChangeRow]:
+        """The changes of the configuration file that wait for a person. They change with a `ConfigReloaded` in the
+        journal, and while `reload` and `compare` run."""
+
+    @property
+    def file_problem(self) -> str:
+        """Why the configuration file, as it was read last, is not applied; empty if it is valid. It changes as
+        `waiting_changes` does."""
 
     def restart(self, server: str) -> None:
         """End the connection to the server and connect again. Calls in progress have some seconds to end."""

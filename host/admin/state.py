@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar, cast, final
 import trio
 from msgspec import Raw
 
-from config import Channel, Config, HttpServer, ServerSpec, Verdict
+from config import Channel, HttpServer, ServerSpec, Verdict
 from config.problems import did_you_mean
 from config.when import WhenError, read_when
 from host.admin.decisions import NO_HOST, PolicyAdmin
@@ -133,7 +133,7 @@ class HostAdmin(PolicyAdmin):
     """Implements `host.admin.schema.AdminApi`.
 
     Args:
-        config: the configuration that holds now.
+        control: the configuration in effect, and what a person can have done to it.
         stdio: the host serves one client on its standard input and output.
         endpoint: the URL of the endpoint; empty over stdio.
 
@@ -142,7 +142,7 @@ class HostAdmin(PolicyAdmin):
 
     def __init__(
         self,
-        config: Callable[[], Config],
+        control: HostControl,
         runtime: Runtime,
         upstreams: Upstreams,
         *,
@@ -150,13 +150,9 @@ class HostAdmin(PolicyAdmin):
         endpoint: str = "",
     ) -> None:
         self.new_console_url: Callable[[], str] | None = None
-        self.host: HostControl | None = None
-        """The host, once it is open."""
-        self._waiting_changes: list[ChangeRow] = []
-        self._file_problem = ""
         super().__init__(runtime.gate)
         self._started = trio.current_time()
-        self._config = config
+        self._control = control
         self._upstreams = upstreams
         self._catalog = runtime.catalog
         self._confirmations: ConfirmationQueue = runtime.gate.authorizer.confirmations
@@ -236,7 +232,7 @@ class HostAdmin(PolicyAdmin):
     def host_info(self) -> HostInfo:
         return {
             "colonnade": VERSION,
-            "config": os.path.realpath(self._config().source),
+            "config": os.path.realpath(self._control.config.source),
             "pid": os.getpid(),
             "stdio": self._stdio,
             "endpoint": self._endpoint,
@@ -253,7 +249,7 @@ class HostAdmin(PolicyAdmin):
             "held": sum(server["held"] for server in servers),
             "waiting_changes": [
                 visible(f"{each['server']}: {sentence}" if each["server"] else sentence)
-                for each in self._waiting_changes
+                for each in self._control.waiting_changes
                 for sentence in each["widens"]
             ],
             "problems": self._problems(),
@@ -273,7 +269,7 @@ class HostAdmin(PolicyAdmin):
             "confirmations": lambda: map_in_steps(self._confirmation_as_data, self._confirmations.list_all()),
             "held": self._held,
             "grants": lambda: map_in_steps(partial(grant_as_data, self._gate), self._gate.authorizer.grants.all()),
-            "configuration": lambda: map_in_steps(_copy_change, self._waiting_changes),
+            "configuration": lambda: map_in_steps(_copy_change, self._control.waiting_changes),
             "activity": lambda: map_in_steps(_copy_activity, self._activity),
             "problems": lambda: map_in_steps(str, self._problems()),
         }
@@ -374,31 +370,20 @@ class HostAdmin(PolicyAdmin):
 
     # The running host
 
-    def set_waiting_changes(self, changes: list[ChangeRow]) -> None:
-        """Set the changes of the configuration file that wait for a person."""
-        self._waiting_changes = changes
-        self.mark_changed("configuration")
-
-    def set_file_problem(self, problem: str) -> None:
-        """Set the reason why the configuration file, as it was saved last, is not applied; empty if it is valid."""
-        if problem != self._file_problem:
-            self._file_problem = problem
-            self.mark_changed("problems")
-
     def control(self, server: str, action: str) -> Steps[Done]:
         yield None
-        host, spec = self._controlled(server)
+        spec = self._spec(server)
         if action == "restart":
             if spec.disabled:
                 raise AdminError(f"{server} is disabled; `colonnade enable {server}` takes it in")
-            host.restart(server)
+            self._control.restart(server)
             done = "it restarts; calls in progress have some seconds to end"
-            if any(change["server"] == server for change in self._waiting_changes):
+            if any(change["server"] == server for change in self._control.waiting_changes):
                 done += ". A change of it in the file waits for you: colonnade reload"
         elif spec.disabled is (action == "disable"):
             raise AdminError(f"{server} is {action}d already")
         else:
-            host.set_disabled(server, disabled=action == "disable")
+            self._control.set_disabled(server, disabled=action == "disable")
             ends = {
                 "enable": "the configuration is read again or the host is restarted",
                 "disable": "`colonnade enable`, `colonnade reload` or a restart of the host",
@@ -408,20 +393,19 @@ class HostAdmin(PolicyAdmin):
         return {"done": f"{server}: {done}."}
 
     def reload(self, *, apply: bool, shown: str | None) -> Steps[Done]:
-        if self.host is None:
-            raise AdminError(NO_HOST)
-        compare: Callable[[], Awaitable[ConfigReloaded | None]] = self.host.compare
-        reading = _Waited(partial(self.host.reload, shown=shown) if apply else compare)
+        compare: Callable[[], Awaitable[ConfigReloaded | None]] = self._control.compare
+        reading = _Waited(partial(self._control.reload, shown=shown) if apply else compare)
         yield reading
+        self.mark_changed("configuration", "problems")
         if reading.outcome is not None and reading.outcome.failed:
             raise AdminError(str(reading.outcome))
         if reading.outcome is None:
-            count = len(self._waiting_changes)
+            count = len(self._control.waiting_changes)
             return {"done": f"changes of the configuration that wait for a person: {count}."}
         return {"done": f"{reading.outcome}."}
 
     def login(self, server: str, channel: Channel) -> Steps[LoginProposal]:
-        _, spec = self._controlled(server)
+        spec = self._spec(server)
         if spec.disabled:
             raise AdminError(f"{server} is disabled; `colonnade enable {server}` takes it in")
         if why := why_no_login(spec):
@@ -454,18 +438,17 @@ class HostAdmin(PolicyAdmin):
 
     def server_log(self, server: str, after: int) -> Steps[ServerLog]:
         yield None
-        self._controlled(server)
+        self._spec(server)
         lines = self._journal.output(server, after)
         return {"lines": [{"n": each.number, "t": each.t, "line": each.line, "stream": each.stream} for each in lines]}
 
-    def _controlled(self, server: str) -> tuple[HostControl, ServerSpec]:
-        servers = self._config().servers
+    def _spec(self, server: str) -> ServerSpec:
+        """The configuration of a server; raises AdminError if there is none."""
+        servers = self._control.config.servers
         if server not in servers:
             remedy = did_you_mean(server, servers) or f"its servers are {', '.join(servers)}"
             raise AdminError(f"there is no server {visible(server)} in the configuration; {remedy}")
-        if self.host is None:
-            raise AdminError(NO_HOST)
-        return self.host, servers[server]
+        return servers[server]
 
     # Rows
 
@@ -491,7 +474,7 @@ class HostAdmin(PolicyAdmin):
             self._newly_ready[event.server] = None
             self._became_ready.unpark_all()
         elif isinstance(event, ConfigReloaded):
-            sections += ["catalog", "held", "grants", "problems"]
+            sections += ["catalog", "held", "grants", "configuration", "problems"]
         elif isinstance(event, AuditFailed):
             sections.append("problems")
         if not isinstance(event, _NOT_IN_ACTIVITY):
@@ -583,11 +566,12 @@ class HostAdmin(PolicyAdmin):
 
     def _problems(self) -> list[str]:
         """Problems with what the host keeps."""
+        mistake = self._control.file_problem
         problems = [
             self._gate.definitions.pins.problem,
             self._gate.authorizer.grants.problem,
             self._gate.decision_log.problem,
-            self._file_problem and f"the configuration file has a mistake and is not applied: {self._file_problem}",
+            mistake and f"the configuration file has a mistake and is not applied: {mistake}",
         ]
         return [visible(problem) for problem in problems if problem]
 

@@ -43,6 +43,7 @@ from host.policy.fingerprint import Launch, launch_of
 from host.slices import run_inline
 from host.upstream.state import Ready
 from host.wire.link import Link, LinkLost
+from tests.kit.control import FakeControl
 from tests.kit.memory import MemoryLink
 from tests.kit.scripts import Step, scripts
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, open_world
@@ -536,7 +537,8 @@ class Machine:
             self.world, self.nursery = world, nursery
             world.gate.authorizer.grants._wall, world.gate.authorizer.grants._monotonic = self.now, self.now
             self.config = self._config()
-            self.admin = HostAdmin(lambda: self.config, world.runtime, world.upstreams, stdio=False)
+            self.control = FakeControl(self.config)
+            self.admin = HostAdmin(self.control, world.runtime, world.upstreams, stdio=False)
             world.gate.decision_log.record_configuration("config", SOURCE)
             file = world.gate.decision_log._audit._file
             assert file is not None
@@ -919,6 +921,7 @@ class Machine:
         self.variant = (0, 1, 2, 3, 4, 0, 0, 0)[one % 8]
         self._respecify()
         former, self.config = self.config, self._config()
+        self.control.config = self.config
         self.world.gate.replace(self.config.servers)
         run_inline(self.world.gate.authorizer.grants.store_revocations())
         self.world.upstreams.apply(self.config.servers, difference(former, self.config).restart)

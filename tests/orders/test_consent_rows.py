@@ -23,11 +23,9 @@ from config import (
     Channel,
     Check,
     Condition,
-    Config,
     Consent,
     Elicitation,
     KindConsent,
-    Listen,
     Rate,
     Rule,
     Trust,
@@ -52,6 +50,7 @@ from host.protocol.methods import TARGETED
 from host.protocol.versions import LATEST as STATELESS
 from host.slices import run_inline
 from tests.kit.asgi import LATEST, Connection, open_http_app
+from tests.kit.control import control_of
 from tests.kit.gates import SOURCE, kind
 from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, World, later, open_world, tool
 
@@ -750,9 +749,7 @@ def _texts(value: object) -> list[str]:
 
 
 def admin_of(world: World) -> HostAdmin:
-    servers = {id: server.spec for id, server in world.servers.items()}
-    config = Config(source=SOURCE, listen=Listen(), start_grace=3.0, servers=servers)
-    return HostAdmin(lambda: config, world.runtime, world.upstreams, stdio=False)
+    return HostAdmin(control_of(world), world.runtime, world.upstreams, stdio=False)
 
 
 # T19

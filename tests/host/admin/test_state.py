@@ -13,8 +13,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import AskSpec, Channel, Check, Condition, Config, Consent, KindConsent, Listen, Rule, Trust
-from host.admin.schema import SECTIONS, AdminError, ConfirmationRow
+from config import AskSpec, Channel, Check, Condition, Consent, KindConsent, Rule, Trust
+from host.admin.schema import SECTIONS, AdminError, ConfirmationRow, HostControl
 from host.admin.state import MAX_ACTIVITY, HostAdmin
 from host.journal import (
     MAX_OUTPUT_LINES,
@@ -34,7 +34,8 @@ from host.slices import run_inline
 from tests.host.upstream.test_open_logins import NOWHERE
 from tests.host.upstream.test_open_logins import opened as opened_desk
 from tests.host.upstream.test_supervisor import Protected
-from tests.kit.gates import SOURCE, kind
+from tests.kit.control import FakeControl, control_of
+from tests.kit.gates import kind
 from tests.kit.issuer import ISSUER_METADATA, open_issuer
 from tests.kit.logins import login
 from tests.kit.openapi import conforms
@@ -58,16 +59,14 @@ def server(**more: Any) -> ScriptedServer:
     return ScriptedServer("gh", tools=listed, consent=consent, answers={"tools/call": done}, **more)
 
 
-def admin_of(world: World) -> HostAdmin:
-    config = Config(
-        source=SOURCE, listen=Listen(), start_grace=3.0, servers={id: each.spec for id, each in world.servers.items()}
-    )
-    return HostAdmin(lambda: config, world.runtime, world.upstreams, stdio=False)
+def admin_of(world: World, control: HostControl | None = None) -> HostAdmin:
+    return HostAdmin(control or control_of(world), world.runtime, world.upstreams, stdio=False)
 
 
 class Opened:
-    def __init__(self, world: World, admin: HostAdmin, nursery: trio.Nursery) -> None:
+    def __init__(self, world: World, admin: HostAdmin, control: FakeControl, nursery: trio.Nursery) -> None:
         self.world = world
+        self.control = control
         self.admin = admin
         self._nursery = nursery
 
@@ -84,9 +83,9 @@ class Opened:
 async def opened(*servers: ScriptedServer, ask: AskSpec | None = None) -> AsyncIterator[Opened]:
     async with trio.open_nursery() as nursery, open_world(*(servers or (server(),)), ask=ask) as world:
         await world.settled()
-        admin = admin_of(world)
+        admin = admin_of(world, control := control_of(world))
         with admin.attach(Channel.CONSOLE):
-            yield Opened(world, admin, nursery)
+            yield Opened(world, admin, control, nursery)
         nursery.cancel_scope.cancel()
 
 
@@ -128,14 +127,14 @@ async def test_everything_there_is_to_see_is_as_the_api_describes_it() -> None:
     async with trio.open_nursery() as nursery, open_world(*servers) as world:
         for id in ("gh", "strange", "bad"):
             await world.upstreams.by_id[id].settled.wait()
-        admin = admin_of(world)
+        admin = admin_of(world, control := control_of(world))
         with admin.attach(Channel.CONSOLE):
-            host = Opened(world, admin, nursery)
+            host = Opened(world, admin, control, nursery)
             call, question = await host.asked()
             run_inline(admin.answer(question["id"], "always", None, "exact", Channel.CONSOLE))
             await call.comes()
             await host.asked({"owner": "other"})
-            admin.set_waiting_changes([CHANGE])
+            control.waiting_changes.append(CHANGE)
             state: dict[str, Any] = {**await admin.state()}
             conforms("GET", "/api/v1/state", 200, state)
             assert [each["state"] for each in state["servers"]] == ["ready", "ready", "failed", "starting", "disabled"]
@@ -462,75 +461,48 @@ async def test_without_a_console_there_is_no_link() -> None:
 # The running host
 
 
-class FakeHost:
-    """A `HostControl` that notes what is asked of it."""
-
-    def __init__(self, *, accepts: bool = True, complete: bool = True) -> None:
-        self.done: list[object] = []
-        self._accepts = accepts
-        self._complete = complete
-
-    def restart(self, server: str) -> None:
-        self.done.append(("restart", server))
-
-    def set_disabled(self, server: str, *, disabled: bool) -> None:
-        self.done.append(("set_disabled", server, disabled))
-
-    async def reload(self, *, shown: str | None) -> ConfigReloaded:
-        self.done.append(("reload", shown))
-        changes = "gh restarts" if self._accepts else "line 1: no"
-        return ConfigReloaded(changes, accepted=self._accepts, complete=self._complete)
-
-    async def compare(self) -> ConfigReloaded | None:
-        self.done.append("compare")
-        return None if self._accepts else ConfigReloaded("line 1: no", accepted=False)
-
-
 async def test_a_person_controls_the_servers_of_a_host() -> None:
     async with opened() as host:
-        with pytest.raises(AdminError, match="no host of this configuration runs"):
-            run_inline(host.admin.control("gh", "restart"))
-        host.admin.host = control = FakeHost()
         assert "it restarts" in run_inline(host.admin.control("gh", "restart"))["done"]
         assert "it is disabled until" in run_inline(host.admin.control("gh", "disable"))["done"]
         with pytest.raises(AdminError, match="gh is enabled already"):
             run_inline(host.admin.control("gh", "enable"))
         with pytest.raises(AdminError, match="no server ghx in the configuration; did you mean gh"):
             run_inline(host.admin.control("ghx", "restart"))
-        assert control.done == [("restart", "gh"), ("set_disabled", "gh", True)]
+        assert host.control.done == [("restart", "gh"), ("set_disabled", "gh", True)]
 
 
 async def test_a_reload_says_what_came_of_it() -> None:
     async with opened() as host:
-        host.admin.host = control = FakeHost()
         said = await host.admin.run_steps(host.admin.reload(apply=True, shown="c1"))
-        assert (said["done"], control.done) == ("configuration read again: gh restarts.", [("reload", "c1")])
-        host.admin.host = FakeHost(accepts=False)
+        assert (said["done"], host.control.done) == ("configuration read again: gh restarts.", [("reload", "c1")])
+        host.control.accepts = False
         for apply in (True, False):
             with pytest.raises(AdminError, match="configuration kept: line 1: no"):
                 await host.admin.run_steps(host.admin.reload(apply=apply, shown=None))
-        host.admin.host = FakeHost(complete=False)
+        host.control.accepts, host.control.complete = True, False
         with pytest.raises(AdminError, match="configuration read again: gh restarts"):
             await host.admin.run_steps(host.admin.reload(apply=True, shown=None))
 
 
 async def test_changes_that_wait_for_a_person_are_shown_until_they_are_applied() -> None:
     async with opened() as host:
-        host.admin.host = FakeHost()
         before = host.admin.versions()
-        host.admin.set_waiting_changes([CHANGE])
-        assert host.admin.versions()["configuration"] > before["configuration"]
+        host.control.waiting_changes.append(CHANGE)
         said = await host.admin.run_steps(host.admin.reload(apply=False, shown=None))
+        assert host.admin.versions()["configuration"] > before["configuration"]
         assert said["done"] == "changes of the configuration that wait for a person: 1."
         assert (await host.admin.state())["configuration"] == [CHANGE]
         assert (await host.admin.status())["waiting_changes"] == ["gh: command has changed"]
-        host.admin.set_waiting_changes([])
+        before = host.admin.versions()
+        host.control.waiting_changes.clear()
+        host.world.journal.note(ConfigReloaded("gh restarts", accepted=True))
+        assert host.admin.versions()["configuration"] > before["configuration"]
         assert (await host.admin.state())["configuration"] == []
 
 
 async def test_the_standard_error_of_a_server_is_shown_from_a_line_on() -> None:
     async with opened() as host:
-        host.admin.host = FakeHost()
         for line in ("first", "second"):
             host.world.journal.note(OutputLine("gh", line))
         host.world.journal.note(OutputLine("other", "no"))
@@ -551,9 +523,6 @@ async def test_a_login_is_opened_by_the_console_with_what_it_is_for() -> None:
         async with open_world(notes, server(), credentials=desk.process.credentials, logins=desk.logins) as world:
             await world.settled()
             admin = admin_of(world)
-            with pytest.raises(AdminError, match="no host of this configuration runs"):
-                await admin.run_steps(admin.login("notes", Channel.CONSOLE))
-            admin.host = FakeHost()
             issuer.challenge = 'Bearer scope="read write"'
             opened = await admin.run_steps(admin.login("notes", Channel.CONSOLE))
             assert opened["link"].startswith("http://127.0.0.1:")
@@ -574,7 +543,6 @@ async def test_a_login_that_cannot_be_is_told_and_shown() -> None:
         async with open_world(notes, credentials=desk.process.credentials, logins=desk.logins) as world:
             await world.settled()
             admin = admin_of(world)
-            admin.host = FakeHost()
             assert (await admin.state())["servers"][0]["login_failed"] == ""
             with pytest.raises(AdminError, match=r"notes: .*PKCE"):
                 await admin.run_steps(admin.login("notes", Channel.CONSOLE))
@@ -589,6 +557,5 @@ async def test_a_disabled_server_has_no_login() -> None:
         notes.spec = replace(notes.spec, disabled=True)
         async with open_world(notes, credentials=desk.process.credentials, logins=desk.logins) as world:
             admin = admin_of(world)
-            admin.host = FakeHost()
             with pytest.raises(AdminError, match="notes is disabled"):
                 await admin.run_steps(admin.login("notes", Channel.CONSOLE))

@@ -13,7 +13,7 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Channel, Config, Consent, Eras, KindConsent, Listen, Rule, Secret, Trust
+from config import Channel, Consent, Eras, KindConsent, Rule, Secret, Trust
 from host.admin.state import HostAdmin
 from host.audit.read import records
 from host.audit.records import files
@@ -36,6 +36,7 @@ from host.upstream.backoff import MIN_SPACING
 from host.upstream.pages import MAX_ENTRIES
 from host.upstream.state import Failed, describe_state
 from host.upstream.upstreams import REREAD_WAIT
+from tests.kit.control import control_of
 from tests.kit.gates import kind
 from tests.kit.passes import ATTEMPTS, assert_loop_responsive, measure_passes
 from tests.kit.world import Refusal, ScriptedServer, World, later, open_world, tool
@@ -1352,10 +1353,7 @@ async def test_the_console_and_a_judge_hold_nobody_up_either() -> None:
     rules = Consent(tools=KindConsent(deny=tuple(Rule(f"t*x{number}*y") for number in range(RULES))))
     async with open_world(big.server(trust=Trust.UNTRUSTED, start_timeout=600.0, consent=rules)) as world:
         await world.settled()
-        config = Config(
-            source=Path("/nowhere"), listen=Listen(), start_grace=3.0, servers={"big": world.servers["big"].spec}
-        )
-        admin = HostAdmin(lambda: config, world.runtime, world.upstreams, stdio=False)
+        admin = HostAdmin(control_of(world), world.runtime, world.upstreams, stdio=False)
 
         async def look() -> None:
             state = await admin.sections(["servers", "catalog", "held"])

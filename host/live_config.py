@@ -1,0 +1,217 @@
+"""The configuration in effect, and what replaces it while a host runs: a person who has the file read again, a saved
+file, and a person who leaves a server out or takes one in."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+
+import trio
+
+from config import AuditDetail, Config, ConfigError, Listen, load
+from config.diff import difference, listen_in_effect
+from host.journal import ConfigReloaded
+from host.memory import Budget
+from host.policy.rows import ChangeRow
+from host.policy.widening import changes_as_data, widenings, without_widenings
+from host.slices import complete
+from host.storage.store import StateError
+from host.upstream.runtime import Runtime
+from host.upstream.upstreams import Upstreams
+from host.wire.certificate import Certificate, CertificateError
+
+
+class LiveConfig:
+    """Implements `host.admin.schema.HostControl`.
+
+    Args:
+        config: the configuration that the host starts with.
+        certificate: the certificate and key with which the endpoint serves TLS.
+        stdio: the host serves one client on its standard input and output.
+
+    Attributes:
+        config: the configuration in effect.
+        files: the files that were looked at when the configuration was read last, each with its state.
+        file_problem: why the configuration file, as it was read last, is not applied; empty if it is valid.
+        waiting_changes: the changes of the configuration file that wait for a person.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        runtime: Runtime,
+        upstreams: Upstreams,
+        memory: Budget,
+        *,
+        certificate: Certificate | None = None,
+        stdio: bool = False,
+    ) -> None:
+        self.config = config
+        self.files: Mapping[Path, str] = config.files
+        self.file_problem = ""
+        self.waiting_changes: list[ChangeRow] = []
+        self._initial = config
+        self._runtime = runtime
+        self._upstreams = upstreams
+        self._memory = memory
+        self._certificate = certificate
+        self._stdio = stdio
+        self._listen_readers: list[Callable[[Listen], None]] = []
+        self._reading = trio.Lock()
+        """Held while the configuration is read: an older reading of the file must not replace a newer one."""
+        self._was_rejected = False
+        """Whether the file could not be taken over when it was read last."""
+        self._waiting = ("", config)
+        """The id under which the changes that wait for a person are shown, and the configuration that has them."""
+
+    def follow_listen(self, reader: Callable[[Listen], None]) -> None:
+        """`reader` is called with `listen` of the configuration in effect, now and with each later one; it must not
+        wait."""
+        self._listen_readers.append(reader)
+        reader(self.config.listen)
+
+    def restart(self, server: str) -> None:
+        """Restart one server. Its calls in progress have DRAIN_TIMEOUT seconds to end."""
+        self._upstreams.apply(self.config.servers, {server})
+
+    def set_disabled(self, server: str, *, disabled: bool) -> None:
+        """Leave a server out, or take it in again, until a person has the configuration read again. A saved file ends
+        only the latter, since taking a server in widens."""
+        servers = {**self.config.servers, server: replace(self.config.servers[server], disabled=disabled)}
+        self._apply(replace(self.config, servers=MappingProxyType(servers)), {server})
+
+    async def reload(self, *, by_person: bool = True, shown: str | None = None) -> ConfigReloaded:
+        """Read the configuration again. An invalid one changes nothing; a valid one takes effect at once, and only
+        servers whose own configuration changed are restarted.
+
+        Args:
+            by_person: a person wants all of it. Otherwise what widens waits for a person (`host.policy.widening`).
+            shown: the id of the changes that the person has seen. If the file has others by now, nothing changes.
+        """
+        async with self._reading:
+            config = await self._read()
+            if isinstance(config, ConfigReloaded):
+                return config
+            if shown is not None and not (self._is_waiting(config) and self._waiting[0] == shown):
+                await self._let_wait(config)
+                why = "the file is not the one whose changes were shown; look at them again"
+                return ConfigReloaded(why, accepted=False)
+            return await self._take(config, by_person=by_person)
+
+    async def compare(self) -> ConfigReloaded | None:
+        """Read the configuration, and show what in it waits for a person. Nothing takes effect. The outcome if the
+        configuration is invalid."""
+        async with self._reading:
+            config = await self._read()
+            if isinstance(config, ConfigReloaded):
+                return config
+            await self._let_wait(config)
+            return None
+
+    async def _read(self) -> Config | ConfigReloaded:
+        """The configuration in the file, or the outcome if it is invalid."""
+        try:
+            config = await trio.to_thread.run_sync(partial(load, self.config.source, answers=self.config.answers))
+        except ConfigError as problem:
+            first, *more = problem.problems
+            why = f"{first}" + (f" (and {len(more)} more: colonnade check)" if more else "")
+            self._runtime.gate.decision_log.record_configuration("config_rejected", self.config.source)
+            outcome, self._was_rejected, self.file_problem = ConfigReloaded(why, accepted=False), True, why
+            self._runtime.journal.note(outcome)
+            return outcome
+        self.files, self.file_problem = config.files, ""
+        if (address := self.config.given_address) is not None:
+            config = replace(config, listen=replace(config.listen, address=address), given_address=address)
+        return config
+
+    async def _take(self, read: Config, *, by_person: bool) -> ConfigReloaded:
+        """Put a configuration into effect, without what waits for a person."""
+        may_be_known = not by_person and not self._was_rejected
+        if may_be_known and read.digest == self.config.digest:  # a person was faster
+            return ConfigReloaded("nothing has changed", accepted=True)
+        taken = self._takeable(read)
+        wider = {} if by_person else widenings(self.config, taken)
+        waiting = tuple(f"{server}: {each}" if server else each for server, found in wider.items() for each in found)
+        id, read_before = self._waiting
+        if may_be_known and read == read_before:  # another comment, or order of keys
+            self._waiting = (id, read)
+            outcome = ConfigReloaded("nothing has changed", accepted=True, waiting=waiting)
+            self._runtime.journal.note(outcome)
+            return outcome
+        self._was_rejected = False
+        config = without_widenings(self.config, taken) if wider else taken
+        diff, since_start = difference(self.config, config), difference(self._initial, read)
+        # Records come first, and taking away holds before it is stored (docs/design.md, "Decisions").
+        self._runtime.gate.decision_log.record_configuration("config", config.source)
+        self._apply(config, diff.restart)
+        with suppress(StateError):  # a problem of the grants, which the status shows; storing is repeated
+            await complete(self._runtime.gate.authorizer.grants.store_revocations())
+        about_certificate, is_usable = await self._renew_certificate()
+        changes = [
+            *(f"{server} added" for server in diff.added),
+            *(f"{server} removed" for server in diff.removed),
+            *(f"{server} restarts" for server in diff.restart),
+            *(f"{server} has new rules or limits" for server in diff.policy_changed if server not in diff.restart),
+            *diff.applied,
+            *since_start.deferred,
+            *about_certificate,
+        ]
+        said = "; ".join(changes) or ("nothing takes effect yet" if waiting else "nothing has changed")
+        if by_person and not self._stdio:
+            said = "; ".join((said, *config.read_once))
+        await self._let_wait(read)
+        outcome = ConfigReloaded(said, accepted=True, waiting=waiting, complete=is_usable)
+        self._runtime.journal.note(outcome)
+        return outcome
+
+    def _takeable(self, read: Config) -> Config:
+        """A configuration without the changes of the endpoint that are for the next start."""
+        return replace(read, listen=listen_in_effect(self.config.listen, read.listen))
+
+    async def _renew_certificate(self) -> tuple[list[str], bool]:
+        """Read the certificate again. Returns a sentence if it is another one now or cannot be used, and whether it
+        can be used."""
+        tls = self.config.listen.tls
+        if self._certificate is None or tls is None:
+            return [], True
+        try:
+            renewed = await trio.to_thread.run_sync(self._certificate.read, tls.cert, tls.key)
+        except CertificateError as problem:
+            return [f"listen.tls: {problem}; the former certificate stays"], False
+        if not renewed:
+            return [], True
+        notice = f": {self._certificate.notice}" if self._certificate.notice else ""
+        return [f"listen.tls: new connections get the new certificate{notice}"], True
+
+    def _is_waiting(self, read: Config) -> bool:
+        """Whether this is the configuration whose changes are shown: the same text, and the same values of its
+        references."""
+        _, waiting = self._waiting
+        return waiting == read and waiting.digest == read.digest
+
+    async def _let_wait(self, read: Config) -> None:
+        """Show what of this configuration waits for a person. What has been shown already keeps its id."""
+        if not self._is_waiting(read):
+            self._waiting = (secrets.token_hex(8), read)
+        id, _ = self._waiting
+        taken = self._takeable(read)
+        self.waiting_changes = await trio.to_thread.run_sync(changes_as_data, self.config, taken, id)
+
+    def _apply(self, config: Config, restarted: Container[str]) -> None:
+        """Put a configuration into effect. There is no checkpoint: no request may see half of it."""
+        self.config = config
+        for reader in self._listen_readers:
+            reader(config.listen)
+        self._runtime.catalog.set_servers([id for id, spec in config.servers.items() if not spec.disabled])
+        self._runtime.gate.authorizer.confirmations.spec = config.ask
+        self._memory.total = config.memory
+        self._runtime.gate.decision_log.full_arguments = config.audit.arguments is AuditDetail.FULL
+        self._runtime.gate.replace(config.servers)
+        if self._runtime.logins is not None:
+            self._runtime.logins.keep_only(config.servers)
+        self._upstreams.apply(config.servers, restarted)
