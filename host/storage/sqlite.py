@@ -262,7 +262,8 @@ class SqliteStore(Store):
             async with self._turn:
                 if write in self._queue:  # else it was in the batch of another one
                     batch, self._queue = self._queue, []
-                    await self._run_in_thread(lambda: self.commit(batch))
+                    with trio.CancelScope(shield=True):  # the others, who wait for their turn, take theirs for stored
+                        await self._run_in_thread(lambda: self.commit(batch))
                     _announce(batch)
         finally:
             if write in self._queue:  # this was cancelled before its turn

@@ -609,6 +609,26 @@ async def test_a_change_that_is_called_off_is_not_begun(state: Path) -> None:
         assert set(stored(store)) == {"y"}
 
 
+async def test_who_is_cancelled_when_its_turn_comes_stores_what_the_others_wait_for(state: Path) -> None:
+    """It has taken their changes into its transaction: they would otherwise count as stored, and be nowhere."""
+    with threaded(state) as store:
+        await store._turn.acquire()
+        async with trio.open_nursery() as nursery:
+            leading = trio.CancelScope()
+
+            async def lead() -> None:
+                with leading:
+                    await complete(store.write(puts("a")))
+
+            nursery.start_soon(lead)
+            await wait_all_tasks_blocked()
+            nursery.start_soon(complete, store.write(puts("b")))
+            await wait_all_tasks_blocked()
+            store._turn.release()
+            leading.cancel()
+        assert "b" in stored(store)
+
+
 async def test_nobody_but_who_stores_waits_for_the_lock_of_another_process(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
