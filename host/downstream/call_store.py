@@ -244,7 +244,7 @@ class CallStore:
                 due = call.hand_over_at
                 if due <= trio.current_time():
                     return self._hand_over(call)
-                with trio.move_on_at(due):
+                with trio.move_on_at(due):  # no checkpoint since the looks above, so no change is missed
                     await call.changed.wait()
             raise SupersededState
         finally:

@@ -115,7 +115,7 @@ class StandingStream:
         try:
             yield
         finally:
-            if self._say is say:
+            if self._say is say:  # the stream that a client resumes elsewhere may be attached already
                 self._say = None
 
     def _flush(self) -> None:

@@ -57,7 +57,7 @@ async def serve_stdio(session: Session, stateless: StatelessStdio, stdin: int, s
             finally:
                 session.end()
             nursery.cancel_scope.cancel("the client closed its end")
-        with trio.move_on_after(DRAIN_TIMEOUT):
+        with trio.move_on_after(DRAIN_TIMEOUT):  # after the end of the task that wrote: two would mix their lines
             await stdio.flush()
 
 

@@ -41,6 +41,7 @@ INTERNAL_ERROR = -32603
 # Limits of one message (docs/operations.md lists them). The structural limits for clients are in strict.py.
 MIN_ID, MAX_ID = -(2**63), 2**63 - 1
 MAX_ID_BYTES = 256
+"""Bytes of an id that is text; it also bounds what is kept of a message that is discarded (envelope.py)."""
 MAX_BATCH = 100
 """Messages in a batch of a client."""
 MAX_OTHER_TOKENS = 10_000

@@ -21,6 +21,7 @@ from host.jsonrpc.raw import DECODE_ERRORS, is_json
 
 MAX_DEPTH = 64
 MAX_TOKENS = 200_000
+"""Structural characters, which are counted before anything is parsed: a value may take two bytes."""
 MAX_DIGITS = 4300
 """Digits of an integer: Python refuses to convert longer ones by default."""
 LIGHT_TOKENS = 5_000

@@ -74,7 +74,7 @@ class _Waiter(Generic[T]):
         return self._task is not None
 
     async def wait(self) -> None:
-        """Wait until the outcome is set."""
+        """Wait until the outcome is set. No checkpoint comes first, so one that is set from now on is not missed."""
         self._task = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._abort)
 

@@ -412,7 +412,7 @@ class HypercornConnection:
         else:
             self._half_closed = True
             self._server.slots.set_phase(self, Phase.ENDING, trio.current_time())
-            with suppress(OSError):
+            with suppress(OSError):  # the connection is broken already
                 self._stream.socket.shutdown(socket.SHUT_WR)
             self._reading.cancel()
             self._waiting_for_turn.cancel()
@@ -420,7 +420,7 @@ class HypercornConnection:
     def abort(self) -> None:
         """Close the connection and discard the data that waits in the kernel, which the client does not read."""
         if not self._closed:
-            with suppress(OSError):
+            with suppress(OSError):  # the connection is broken already
                 self._stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()
 

@@ -453,7 +453,7 @@ class ClientConnection(Timed):
     def abort(self) -> None:
         """Close the connection and discard the data that waits in the kernel, which the client does not read."""
         if not self._closed:
-            with suppress(OSError):
+            with suppress(OSError):  # the connection is broken already
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()
 

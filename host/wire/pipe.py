@@ -79,7 +79,7 @@ class LineWriter:
         """
         while True:
             await self._wake.wait()
-            self._wake = trio.Event()
+            self._wake = trio.Event()  # before the writing, during which more may come
             await self.flush()
 
     async def flush(self) -> None:

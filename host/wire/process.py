@@ -207,7 +207,7 @@ class Child:
         """End the whole tree: end of input, `grace` seconds, TERM, `grace` seconds, KILL, wait."""
         self.close_stdin()
         if not self._order_sent:  # a subreaper that sees the end of input in place of an order starts nothing
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # the subreaper has ended
                 self._control.shutdown(socket.SHUT_WR)
         elif not await self._ended_within(grace):
             self._send_command(helper.TERM)
@@ -296,7 +296,7 @@ class _KeeperProcess:
 
     async def aclose(self) -> None:
         """Make the process end when its subreapers have ended; kill it after SUBREAPER_LIMIT seconds."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the process has ended, and `watch` has closed the socket
             self.socket.shutdown(socket.SHUT_WR)
         self.resume()
         with trio.move_on_after(helper.SUBREAPER_LIMIT):
