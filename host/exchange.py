@@ -17,8 +17,10 @@ from msgspec import Raw, Struct, field
 from host.catalog import Entry
 from host.jsonrpc.messages import Notification, Request
 from host.protocol.abilities import NO_ABILITIES, Abilities
+from host.protocol.era import SESSION, Era
 from host.protocol.methods import Kind
 from host.protocol.stateless import STALE, Freshness
+from host.source import EntryRef
 from host.wire.link import LinkLost
 
 STDIO = "stdio"
@@ -76,6 +78,8 @@ class Caller(Struct, frozen=True, eq=False, weakref=True):
     """Identifies this caller where the caller itself must not be referenced."""
     session: Hashable | None = None
     """Key shared by all requests of one session or stdio process; None if each request stands alone."""
+    era: Era = SESSION
+    """Of the request: a stateless client gets server requests in a result, and repeats its request with answers."""
 
     @property
     def owner(self) -> Hashable:
@@ -101,10 +105,8 @@ class ResolvedName(Struct, frozen=True):
     kind: Kind
     asked: str
     """The name or URI as in the request."""
-    server: str | None
-    """None if it belongs to no server."""
-    inward: str
-    """The server's own name or URI."""
+    ref: EntryRef | None
+    """What it means; None if it belongs to no server. The server need not have the entry, nor be configured."""
     entry: Entry | None = None
     """The listed entry of a name, visible or hidden; None for resources, of which a server may have more than it
     lists."""
@@ -112,8 +114,10 @@ class ResolvedName(Struct, frozen=True):
     """Whether the URI names no server, so that only the servers' lists show its owner."""
     since: float | None = None
     """When its request came, if resolving it has waited."""
-    stateless: bool = False
-    """Whether its definition is that of the server's stateless connection."""
+
+    @property
+    def server(self) -> str | None:
+        return None if self.ref is None else self.ref.source.server
 
 
 class Exchange(Struct, frozen=True, eq=False):

@@ -39,6 +39,7 @@ from host.jsonrpc.messages import (
 from host.jsonrpc.raw import EMPTY_OBJECT, encode_object, members
 from host.memory import Budget, Holding, OverBudget, Owner, Use, client_owner
 from host.peer.outstanding import OutstandingRequests
+from host.protocol.era import SESSION
 from host.protocol.handshake import InitializeRequest, initialize_result, read_initialize
 from host.protocol.log_levels import DEFAULT_LEVEL, is_at_least, level_of
 from host.protocol.meta import prepare_for_next_hop
@@ -410,9 +411,9 @@ class Session:
     async def _initialize(self, opened: InitializeRequest) -> Raw:
         # A client of one server waits for it as it would if it were connected directly.
         at_most = MAX_INITIALIZE_WAIT if self.endpoint is None else math.inf
-        await self._router.wait_listed(self.endpoint, stateless=False, at_most=at_most)
-        server = self._router.server_at(self.endpoint, stateless=False)
-        instructions = self._router.instructions(self.endpoint)
+        await self._router.wait_listed(self.endpoint, SESSION, at_most=at_most)
+        server = self._router.server_at(self.endpoint, SESSION)
+        instructions = self._router.instructions(self.endpoint, SESSION)
         handle = _RequestHandle(self, self.standing.enqueue, None)
         self._caller = Caller(
             self._name, self.endpoint, self.identity, opened.abilities, self, handle, self.mark, session=self.mark

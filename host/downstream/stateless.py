@@ -49,6 +49,7 @@ from host.jsonrpc.messages import Failure, Notification, Request, Success
 from host.jsonrpc.raw import encode, encode_object, members, string, value
 from host.protocol.abilities import Abilities
 from host.protocol.codes import as_stateless_error
+from host.protocol.era import STATELESS
 from host.protocol.log_levels import is_at_least
 from host.protocol.meta import META, progress_token
 from host.protocol.methods import COMPLETION_COMPLETE, DISCOVER, LIST_METHOD_BY_NAME, LOG_MESSAGE, TOOLS_CALL
@@ -93,7 +94,15 @@ class StatelessClient(Struct, frozen=True):
         """The caller of one request. `handle` is for notifications outside the response; None for none."""
         handle = _NO_CLIENT if handle is None else handle
         return Caller(
-            self.name, self.endpoint, self.identity, abilities, self.instance, handle, self.mark, session=self.session
+            self.name,
+            self.endpoint,
+            self.identity,
+            abilities,
+            self.instance,
+            handle,
+            self.mark,
+            self.session,
+            STATELESS,
         )
 
 
@@ -228,11 +237,11 @@ class Stateless:
 
     async def _discover(self, caller: Caller) -> Raw:
         if caller.endpoint is not None:
-            await self._router.wait_listed(caller.endpoint, stateless=True)
-        server = self._router.server_at(caller.endpoint, stateless=True)
+            await self._router.wait_listed(caller.endpoint, STATELESS)
+        server = self._router.server_at(caller.endpoint, STATELESS)
         found = discover_result(
             VERSION,
-            self._router.instructions(caller.endpoint, stateless=True),
+            self._router.instructions(caller.endpoint, STATELESS),
             server=server,
             tasks=server is None or server.runs_tasks,
             apps=self._router.shows_apps(caller.endpoint),

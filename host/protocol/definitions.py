@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
@@ -24,6 +24,7 @@ from pydantic_core import Url
 
 from host.jsonrpc.raw import DECODE_ERRORS, encode, encode_object, items, members, string
 from host.jsonrpc.strict import count_tokens, is_heavy
+from host.protocol.era import SESSION, STATELESS, Era
 from host.protocol.json_schema import EMPTY, object_schema, schema_of_any_value
 from host.protocol.methods import Kind
 from host.protocol.output_schema import ObjectSchema, is_compiled, is_sound, needs_a_look
@@ -64,12 +65,12 @@ def misfit_of(kind: Kind, definition: bytes, uris: Sequence[str] = ()) -> Misfit
         return None
     reasons: list[str | None] = []
     changes = False
-    for stateless in (False, True):
+    for era in (SESSION, STATELESS):
         # Clients of the handshake era may read a URI as pydantic does; the others only need one.
-        found = (_why_no_uri(uri) for uri in uris if not (stateless and _SCHEME.match(uri)))
+        found = (_why_no_uri(uri) for uri in uris if not (era is STATELESS and _SCHEME.match(uri)))
         reason = next(filter(None, found), None)
         try:
-            changes = adapted(kind, definition, stateless=stateless) != definition or changes
+            changes = adapted(kind, definition, era) != definition or changes
         except Unfit as problem:
             reason = reason or str(problem)
         reasons.append(reason)
@@ -85,18 +86,18 @@ def find_misfit(kind: Kind, definition: bytes, uris: Sequence[str] = ()) -> Step
     return (yield from in_worker(misfit_of, kind, definition, uris))
 
 
-def adapt(kind: Kind, definition: bytes, *, stateless: bool) -> Steps[bytes]:
+def adapt(kind: Kind, definition: bytes, era: Era) -> Steps[bytes]:
     """`adapted`, in another process if it may take more than a few milliseconds."""
     if _is_short(definition):
-        return adapted(kind, definition, stateless=stateless)
-    return (yield from in_worker(partial(adapted, stateless=stateless), kind, definition))
+        return adapted(kind, definition, era)
+    return (yield from in_worker(adapted, kind, definition, era))
 
 
 def _is_short(definition: bytes) -> bool:
     return len(definition) <= MAX_INLINE_BYTES and count_tokens(definition) <= MAX_INLINE_TOKENS
 
 
-def adapted(kind: Kind, definition: bytes, *, stateless: bool) -> bytes:
+def adapted(kind: Kind, definition: bytes, era: Era) -> bytes:
     """The definition in the form that the clients of an era accept; `definition` itself if it needs no change.
 
     Raises:
@@ -105,7 +106,7 @@ def adapted(kind: Kind, definition: bytes, *, stateless: bool) -> bytes:
     found = members(definition)
     mended = _mended_members(found, _SHAPES[kind])
     if kind is Kind.TOOL:
-        _mend_schemas(mended, stateless=stateless)
+        _mend_schemas(mended, era)
     return definition if _are_same(mended, found) else bytes(encode_object(mended))
 
 
@@ -327,26 +328,26 @@ def _are_same(mended: dict[str, Raw], found: dict[str, Raw]) -> bool:
     return len(mended) == len(found) and all(mended.get(name) is each for name, each in found.items())
 
 
-def _mend_schemas(found: dict[str, Raw], *, stateless: bool) -> None:
+def _mend_schemas(found: dict[str, Raw], era: Era) -> None:
     try:
-        found["inputSchema"] = object_schema(found.get("inputSchema"), booleans=stateless)
+        found["inputSchema"] = object_schema(found.get("inputSchema"), booleans=era is STATELESS)
     except ValueError as problem:
         raise Unfit(f"its inputSchema: {problem}") from None
     if "outputSchema" in found:
-        schema = _output_schema(found["outputSchema"], stateless=stateless)
+        schema = _output_schema(found["outputSchema"], era)
         if schema is None:
             del found["outputSchema"]
         else:
             found["outputSchema"] = schema
 
 
-def _output_schema(schema: Raw, *, stateless: bool) -> Raw | None:
+def _output_schema(schema: Raw, era: Era) -> Raw | None:
     """The schema of structured content in a form that clients accept; None if there is none. To clients of the
     handshake era structured content is an object, so they get no schema for any other value."""
     try:
         if _promises_objects(schema):
-            mended = object_schema(schema, booleans=stateless)
-        elif stateless:
+            mended = object_schema(schema, booleans=era is STATELESS)
+        elif era is STATELESS:
             mended = schema_of_any_value(schema)
         else:
             return None

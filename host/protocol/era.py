@@ -27,7 +27,8 @@ class Era(StrEnum):
     """No session: the message's own envelope is all that counts."""
 
 
-_SESSION, _STATELESS = Era.SESSION, Era.STATELESS  # for speed; see RESOURCE in protocol/methods.py
+SESSION, STATELESS = Era.SESSION, Era.STATELESS
+"""The same as variables, for what every request compares; see RESOURCE in `protocol/methods.py`."""
 
 
 class EraHeaders:
@@ -64,7 +65,7 @@ def era_over_http(method: str | None, headers: EraHeaders, envelope: Callable[[]
         return _era_without_version(method, headers, envelope)
     if headers.legacy:
         _check_same(envelope(), named)
-        return _SESSION  # the session refuses a second, different header
+        return SESSION  # the session refuses a second, different header
     if len(named) > 1:
         raise HeaderMismatch("expected one MCP-Protocol-Version header")
     (version,) = named
@@ -73,7 +74,7 @@ def era_over_http(method: str | None, headers: EraHeaders, envelope: Callable[[]
         raise unsupported_version(version)
     # An `initialize` with an envelope opens no session: it is a stateless request for a method that 2026-07-28 does not
     # have.
-    return _SESSION if method == INITIALIZE and envelope() is None else _STATELESS
+    return SESSION if method == INITIALIZE and envelope() is None else STATELESS
 
 
 def _check_same(envelope: str | None, named: frozenset[str]) -> None:

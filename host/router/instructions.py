@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from host.policy.definitions import Definitions
+from host.protocol.era import STATELESS, Era
 from host.protocol.negotiated import NegotiatedServer
 from host.upstream.upstreams import Upstreams
 
@@ -12,17 +13,15 @@ MAX_ALL_INSTRUCTIONS = 8192
 """Characters of the merged text."""
 
 
-def merged_instructions(
-    endpoint: str | None, upstreams: Upstreams, definitions: Definitions, *, stateless: bool
-) -> str:
+def merged_instructions(endpoint: str | None, upstreams: Upstreams, definitions: Definitions, era: Era) -> str:
     """The instructions of all servers under headings, shortened; on a server's own endpoint that server's, unchanged.
-    Held instructions are left out. Those of a server that is away are the last ones that it sent. `stateless`: for a
-    stateless client."""
+    Held instructions are left out. Those of a server that is away are the last ones that it sent. `era`: of the
+    client."""
     if endpoint is not None:
-        return _instructions_of(endpoint, upstreams, definitions, stateless) or ""
+        return _instructions_of(endpoint, upstreams, definitions, era) or ""
     parts: list[str] = []
     for server, upstream in upstreams.by_id.items():
-        text = _instructions_of(server, upstreams, definitions, stateless)
+        text = _instructions_of(server, upstreams, definitions, era)
         if text:
             heading = f"## {server}" + (f" ({upstream.spec.title})" if upstream.spec.title else "")
             parts.append(f"{heading}\n{_cut(text, MAX_INSTRUCTIONS)}")
@@ -33,18 +32,18 @@ def merged_instructions(
     return _cut("\n\n".join([preamble, *parts]), MAX_ALL_INSTRUCTIONS)
 
 
-def _instructions_of(server: str, upstreams: Upstreams, definitions: Definitions, stateless: bool) -> str | None:
-    upstream, negotiated = upstreams.by_id.get(server), negotiated_at(server, upstreams, stateless=stateless)
+def _instructions_of(server: str, upstreams: Upstreams, definitions: Definitions, era: Era) -> str | None:
+    upstream, negotiated = upstreams.by_id.get(server), negotiated_at(server, upstreams, era)
     if upstream is None or upstream.spec.disabled or negotiated is None:
         return None
-    return definitions.instructions(server, negotiated.instructions, stateless=negotiated.revision.stateless)
+    return definitions.instructions(server, negotiated.instructions, stateless=negotiated.era is STATELESS)
 
 
-def negotiated_at(server: str, upstreams: Upstreams, *, stateless: bool) -> NegotiatedServer | None:
-    """The result of negotiation with a server, for stateless clients or those with a session, or the remembered one.
-    While its session was never open, clients with a session get what the stateless connection offers."""
+def negotiated_at(server: str, upstreams: Upstreams, era: Era) -> NegotiatedServer | None:
+    """The result of negotiation with a server, for clients of an era, or the remembered one. While its session was
+    never open, clients with a session get what the stateless connection offers."""
     upstream = upstreams.by_id.get(server)
-    return None if upstream is None else upstream.serving(stateless=stateless).negotiated or upstream.negotiated
+    return None if upstream is None else upstream.serving(era).negotiated or upstream.negotiated
 
 
 def _cut(text: str, limit: int) -> str:

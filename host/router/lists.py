@@ -21,10 +21,9 @@ from host.catalog import Entry, KindSnapshot, ServerEntries
 from host.errors import InvalidParams
 from host.exchange import Answered, Caller, Exchange
 from host.jsonrpc.raw import encode, string
-from host.protocol.abilities import Abilities
 from host.protocol.definitions import adapt
 from host.protocol.downgrade import downgrade_definition
-from host.protocol.era import Era
+from host.protocol.era import SESSION, STATELESS, Era
 from host.protocol.methods import Kind, ListMethod
 from host.protocol.stateless import STALE, Freshness, common_freshness
 from host.protocol.tasks import with_support
@@ -94,7 +93,7 @@ class Lists:
             InvalidParams: the cursor is malformed or expired, or its list has changed.
         """
         caller = exchange.caller
-        await self._upstreams.wait_listed(caller.endpoint, stateless=caller.abilities.retries)
+        await self._upstreams.wait_listed(caller.endpoint, caller.era)
         if "cursor" not in exchange.params and self._upstreams.are_old(caller.endpoint, caller, (listing.kind,)):
             await self._upstreams.reread(caller.endpoint, caller, changed=(listing.kind,))
         view, start = await self.view(caller, listing.kind), 0
@@ -115,7 +114,7 @@ class Lists:
     def _missing_servers(self, caller: Caller, kind: Kind) -> list[str]:
         """The servers whose lists of this kind are not known, as far as clients may know of them."""
         endpoint = caller.endpoint
-        known = self._catalog.snapshot(kind, _era(caller)).parts
+        known = self._catalog.snapshot(kind, caller.era).parts
         return [
             server
             for server, upstream in self._upstreams.by_id.items()
@@ -131,12 +130,12 @@ class Lists:
         If the lists change faster than a view can be rendered, it is the newest one since an entry was last hidden: it
         may be out of date, but shows no hidden entry.
         """
-        key = (caller.endpoint, kind, _form(caller.abilities))
+        key = (caller.endpoint, kind, _form(caller))
         views = self._views.setdefault(key, deque(maxlen=MAX_PAST_VIEWS))
         attempts = 0
         while True:
             await self._catalog.wait_until_evaluated(kind, caller.endpoint)
-            snapshot = self._catalog.snapshot(kind, _era(caller))
+            snapshot = self._catalog.snapshot(kind, caller.era)
             least = snapshot.version if attempts < MAX_VIEW_ATTEMPTS else snapshot.last_narrowed
             if views and views[-1].version >= least:
                 return views[-1]
@@ -156,7 +155,7 @@ class Lists:
 
     def last_view(self, caller: Caller, kind: Kind) -> View | None:
         """The newest view that was rendered for callers with the same endpoint and abilities."""
-        views = self._views.get((caller.endpoint, kind, _form(caller.abilities)))
+        views = self._views.get((caller.endpoint, kind, _form(caller)))
         return views[-1] if views else None
 
     def _build_view(self, snapshot: KindSnapshot, key: _Key) -> Steps[View]:
@@ -187,13 +186,13 @@ class Lists:
         for entry in part.visible:
             yield None
             # 2026-07-28, "Custom Headers from Tool Parameters": clients leave out tools whose headers are invalid.
-            if form.stateless and entry.param_headers is None:
+            if form.era is STATELESS and entry.param_headers is None:
                 continue
             definition = entry.exported if outward else entry.definition
             if (misfit := entry.misfit) is not None:
-                if (misfit.stateless if form.stateless else misfit.handshake) is not None:
+                if (misfit.stateless if form.era is STATELESS else misfit.handshake) is not None:
                     continue
-                definition = yield from adapt(kind, definition, stateless=form.stateless)
+                definition = yield from adapt(kind, definition, form.era)
             definition = _render_definition(entry, definition, form)
             entries.append(entry)
             definitions.append(definition)
@@ -205,7 +204,7 @@ class Lists:
         """The shortest freshness that a server gave for its list; none if a server gave no hint or has not listed
         yet."""
         now, endpoint = trio.current_time(), caller.endpoint
-        known = self._catalog.snapshot(kind, _era(caller)).parts
+        known = self._catalog.snapshot(kind, caller.era).parts
         hints: list[Freshness] = []
         whole = True
         for server in self._upstreams.by_id if endpoint is None else (endpoint,):
@@ -228,7 +227,7 @@ class Lists:
 
     def _cursor_binding(self, caller: Caller, kind: Kind) -> bytes:
         """The caller and the list that a cursor is bound to."""
-        bound = [caller.endpoint, caller.identity, kind.value, _form(caller.abilities)]
+        bound = [caller.endpoint, caller.identity, kind.value, _form(caller)]
         return self._lifetime_mark + bytes(encode(bound))
 
     def _open_cursor(self, caller: Caller, kind: Kind, cursor: Raw) -> tuple[View, int, bool]:
@@ -239,8 +238,8 @@ class Lists:
         except (InvalidSeal, ValueError):
             raise InvalidParams("the cursor is not valid here; list again from the start") from None
         version, start, public = (int(part) for part in place.split(b"."))
-        for view in self._views.get((caller.endpoint, kind, _form(caller.abilities)), ()):
-            snapshot = self._catalog.snapshot(kind, _era(caller))
+        for view in self._views.get((caller.endpoint, kind, _form(caller)), ()):
+            snapshot = self._catalog.snapshot(kind, caller.era)
             if view.version == version >= snapshot.last_narrowed:
                 return view, start, bool(public)
         raise InvalidParams("the list has changed since this cursor was given; list again from the start")
@@ -259,17 +258,13 @@ class _Form(NamedTuple):
     tasks: bool
     """With the support of tasks. A stateless caller declares tasks in each request, and its tools do not mention
     them."""
-    stateless: bool
+    era: Era
     """As clients of this era accept it, and without tools that cannot be called over stateless HTTP."""
 
 
-def _form(abilities: Abilities) -> _Form:
-    stateless = abilities.retries
-    return _Form(abilities.structured_content, abilities.icons, abilities.tasks and not stateless, stateless)
-
-
-def _era(caller: Caller) -> Era:
-    return Era.STATELESS if caller.abilities.retries else Era.SESSION
+def _form(caller: Caller) -> _Form:
+    abilities, era = caller.abilities, caller.era
+    return _Form(abilities.structured_content, abilities.icons, abilities.tasks and era is SESSION, era)
 
 
 def _colliding(snapshot: KindSnapshot, part: ServerEntries) -> set[str]:

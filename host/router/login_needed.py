@@ -18,6 +18,7 @@ from host.exchange import Caller, Exchange
 from host.jsonrpc.raw import encode, members, string
 from host.oauth.problem import OAuthProblem
 from host.peer.outstanding import BrokenAnswer, PeerError
+from host.protocol.era import SESSION
 from host.protocol.server_requests import ELICIT, ServerRequest, elicitation_complete, with_elicitation_id
 from host.storage.store import StateError
 from host.upstream.connect import why_no_login
@@ -134,7 +135,7 @@ class _Offer:
             if shows_link:
                 del login.offered_to[session]
         if not self._upstream.needs_login:
-            if shows_link and not caller.abilities.retries:
+            if shows_link and caller.era is SESSION:
                 self._exchange.client.notify(elicitation_complete(self._id))
             return
         if not declined.is_set():

@@ -16,7 +16,7 @@ from host.errors import ColonnadeError, ResourceNotFound, UnknownEntry
 from host.exchange import Caller, ResolvedName
 from host.jsonrpc.raw import encode
 from host.names import inward_uri, matching_templates, split_name
-from host.protocol.era import Era
+from host.protocol.era import SESSION, STATELESS
 from host.protocol.methods import COMPLETION_COMPLETE, RESOURCE, Kind, target_of
 from host.protocol.param_headers import ParamHeader
 from host.source import EntryRef, Source
@@ -65,63 +65,66 @@ class Resolver:
     def _is_missing(self, target: ResolvedName, method: str, caller: Caller) -> bool:
         """Whether a list might have the name that does not show it: it lacks the name, or hides it, which must take the
         same time. A resource need not be listed, if its URI names its server."""
-        entry, server = target.entry, target.server
+        entry, ref = target.entry, target.ref
         if target.kind is RESOURCE:
-            return server is None or (method == COMPLETION_COMPLETE and not self.is_offered(server, target))
-        parts = self._catalog.snapshot(target.kind, _era(caller)).parts
-        return entry is None or entry.outward in parts[entry.ref.server].hidden
+            return ref is None or (method == COMPLETION_COMPLETE and not self.is_offered(target))
+        parts = self._catalog.snapshot(target.kind, caller.era).parts
+        return entry is None or entry.outward in parts[entry.ref.source.server].hidden
 
     def resolve_now(self, caller: Caller, kind: Kind, name: str, since: float | None = None) -> ResolvedName:
         """Resolve a name without waiting. `since`: see `ResolvedName`."""
         if kind is not RESOURCE:
             return self._resolve_name(caller, kind, name, since)[0]
         named = self._server_in_uri(caller.endpoint, name)
-        server, inward = named or self._owner_by_listing(name, caller) or (None, name)
-        by_listing = named is None and server is not None
-        stateless = self._upstreams.is_stateless(server or "", caller)
-        return ResolvedName(kind, name, server, inward, by_listing=by_listing, since=since, stateless=stateless)
+        server, uri = named or self._owner_by_listing(name, caller) or (None, name)
+        ref = None if server is None else EntryRef(self._upstreams.source(server, caller), kind, uri)
+        return ResolvedName(kind, name, ref, by_listing=named is None and ref is not None, since=since)
 
     def _resolve_name(
         self, caller: Caller, kind: Kind, name: str, since: float | None = None
     ) -> tuple[ResolvedName, Upstream | None]:
         """`resolve_now` for a kind with names, and the connection that serves the caller at the server of the name."""
         server, inward, entry = self._look_up(caller, kind, name)
+        if server is None:
+            return ResolvedName(kind, name, None, since=since), None
         # Looked up where there is an entry too, so that hidden and missing names take the same way.
-        upstream = None if server is None else self._upstreams.find(server, caller)
-        stateless = upstream is not None and upstream.is_stateless
-        if entry is not None:
-            stateless = entry.ref.source.era is Era.STATELESS
-        return ResolvedName(kind, name, server, inward, entry, since=since, stateless=stateless), upstream
+        upstream = self._upstreams.find(server, caller)
+        ref = EntryRef(Source(server, SESSION) if upstream is None else upstream.source, kind, inward)
+        return ResolvedName(kind, name, ref if entry is None else entry.ref, entry, since=since), upstream
 
-    def reachable(self, target: ResolvedName, caller: Caller, *, may_start: bool = False) -> str:
-        """The server of a resolved name. With `may_start`, a server that is starting is none that is away.
+    def reachable(self, target: ResolvedName, caller: Caller, *, may_start: bool = False) -> EntryRef:
+        """What a resolved name means, at a configured server. With `may_start`, a server that is starting is none that
+        is away.
 
         Raises:
             UnknownEntry, ResourceNotFound: no server has this name.
             Unavailable: the server is away, and only it can tell whether it has the resource.
         """
-        server = target.server
-        if server is None or server not in self._upstreams.by_id:
+        ref = target.ref
+        if ref is None or ref.source.server not in self._upstreams.by_id:
             raise not_found(target.kind, target.asked)
-        if may_start and self._upstreams.is_starting(server, caller):
-            return server
+        if may_start and self._upstreams.is_starting(ref.server, caller):
+            return ref
         if target.kind is RESOURCE and not target.by_listing:
             # While the server is away, a denied resource gets the same answer as one that does not exist.
-            self._upstreams.ready_client(server, caller)
-        return server
+            self._upstreams.ready_client(ref.server, caller)
+        return ref
 
     def visible(self, target: ResolvedName) -> Entry | None:
         """The entry under a resolved name, if the caller may see it."""
-        server, kind = target.server, target.kind
+        ref = target.ref
         # Evaluated for entries that do not exist too, so that they take as long as denied ones.
-        is_visible = server is not None and self._definitions.is_visible(server, kind, target.inward, target.stateless)
+        is_visible = ref is not None and self._definitions.is_visible(
+            ref.server, ref.kind, ref.name, ref.source.era is STATELESS
+        )
         return target.entry if is_visible else None
 
-    def is_offered(self, server: str, target: ResolvedName) -> bool:
+    def is_offered(self, target: ResolvedName) -> bool:
         """Whether the caller may know that the server offers what has this name."""
-        exists = self.is_listed(server, target) if target.kind is Kind.RESOURCE else target.entry is not None
-        known = self._definitions.is_known(server, target.kind, target.inward, stateless=target.stateless)
-        return known and exists
+        if target.ref is None:
+            return False
+        exists = self.is_listed(target.ref) if target.kind is Kind.RESOURCE else target.entry is not None
+        return self.is_known(target.ref) and exists
 
     def param_headers(self, tool: ResolvedName) -> tuple[ParamHeader, ...]:
         """The arguments that headers must repeat for a tool; none if the caller may not know the tool."""
@@ -142,29 +145,24 @@ class Resolver:
         Raises:
             Unavailable: the server's list could never be read.
         """
-        if server not in self._catalog.snapshot(kind, _era(caller)).parts:
+        if server not in self._catalog.snapshot(kind, caller.era).parts:
             self._upstreams.ready_client(server, caller)
         return not_found(kind, name)
 
-    def is_listed(self, server: str, target: ResolvedName) -> bool:
-        """Whether the server lists the resource, or a template of its URI."""
-        uri, source = target.inward, Source(server, Era.STATELESS if target.stateless else Era.SESSION)
-        templates = self._catalog.listed(source, Kind.TEMPLATE) or ()
-        made_by = matching_templates([entry.ref.name for entry in templates], (uri,))
-        return self._catalog.entry(EntryRef(source, Kind.RESOURCE, uri)) is not None or made_by != []
-
-    def owner(self, caller: Caller, uri: str) -> tuple[str, str] | None:
-        """The server of a resource, and its own URI for it."""
-        return self._server_in_uri(caller.endpoint, uri) or self._owner_by_listing(uri, caller)
+    def is_listed(self, resource: EntryRef) -> bool:
+        """Whether its source lists the resource, or a template of its URI."""
+        templates = self._catalog.listed(resource.source, Kind.TEMPLATE) or ()
+        made_by = matching_templates([entry.ref.name for entry in templates], (resource.name,))
+        return self._catalog.entry(resource) is not None or made_by != []
 
     def _look_up(self, caller: Caller, kind: Kind, name: str) -> tuple[str | None, str, Entry | None]:
         """The server, the server's own name, and the entry listed under `name` at the endpoint, visible or not. If
         there is no entry, the server and the name as the text has them."""
-        snapshot, endpoint = self._catalog.snapshot(kind, _era(caller)), caller.endpoint
+        snapshot, endpoint = self._catalog.snapshot(kind, caller.era), caller.endpoint
         if endpoint is not None:
             return endpoint, name, snapshot.entry(endpoint, name)
         (server, inward), entry = split_name(name), snapshot.by_outward.get(name)
-        return (server, inward, None) if entry is None else (entry.ref.server, entry.ref.name, entry)
+        return (server, inward, None) if entry is None else (entry.ref.source.server, entry.ref.name, entry)
 
     def _server_in_uri(self, endpoint: str | None, uri: str) -> tuple[str, str] | None:
         """The server named by the endpoint, or else by the URI, and the server's own URI."""
@@ -180,33 +178,26 @@ class Resolver:
 
     def _listing_owners(self, uri: str, caller: Caller) -> set[str]:
         kinds = (Kind.RESOURCE, Kind.TEMPLATE)
-        listed = {kind: self._catalog.snapshot(kind, _era(caller)) for kind in kinds}
+        listed = {kind: self._catalog.snapshot(kind, caller.era) for kind in kinds}
         return {
             server
             for server in self._upstreams.by_id
             for kind in kinds
-            if self._is_known(server, kind, uri, caller) and listed[kind].entry(server, uri) is not None
+            if self.is_known(EntryRef(self._upstreams.source(server, caller), kind, uri))
+            and listed[kind].entry(server, uri) is not None
         }
 
     def _template_owners(self, uri: str, caller: Caller) -> set[str]:
-        templates = self._catalog.snapshot(Kind.TEMPLATE, _era(caller)).parts
+        templates = self._catalog.snapshot(Kind.TEMPLATE, caller.era).parts
         known = {
-            server: [
-                entry.ref.name
-                for entry in part.entries
-                if self._is_known(server, entry.ref.kind, entry.ref.name, caller)
-            ]
+            server: [entry.ref.name for entry in part.entries if self.is_known(entry.ref)]
             for server, part in templates.items()
         }
         return {server for server, each in known.items() if matching_templates(each, (uri,)) != []}
 
-    def _is_known(self, server: str, kind: Kind, name: str, caller: Caller) -> bool:
-        stateless = self._upstreams.is_stateless(server, caller)
-        return self._definitions.is_known(server, kind, name, stateless=stateless)
-
-
-def _era(caller: Caller) -> Era:
-    return Era.STATELESS if caller.abilities.retries else Era.SESSION
+    def is_known(self, ref: EntryRef) -> bool:
+        """Whether clients may know that the entry exists; see `Definitions.is_known`."""
+        return self._definitions.is_known(ref.server, ref.kind, ref.name, stateless=ref.source.era is STATELESS)
 
 
 def not_found(kind: Kind, name: str) -> UnknownEntry | ResourceNotFound:

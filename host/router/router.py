@@ -42,7 +42,7 @@ from host.policy.gate import CallPermit, ConfirmationRequired, NotVisible, Watch
 from host.protocol.abilities import Abilities, abilities_of
 from host.protocol.codes import as_relayed, means_not_found, uri_in
 from host.protocol.downgrade import downgrade_result
-from host.protocol.era import Era
+from host.protocol.era import STATELESS, Era
 from host.protocol.links import rename_in_result, without_pages
 from host.protocol.log_levels import level_of
 from host.protocol.methods import (
@@ -184,10 +184,11 @@ class Router:
         caller = exchange.caller
         kind, name = target_of(exchange.request.method, exchange.params)
         target = self.resolver.resolve_now(caller, kind, name)
-        servers = list(self._upstreams.by_id) if target.server is None and kind is RESOURCE else [target.server or ""]
+        named = target.server or ""
+        servers = list(self._upstreams.by_id) if not named and kind is RESOURCE else [named]
         why = {server: self._why_hidden(target, server, caller) for server in servers}
         hiding = [server for server in servers if why[server] is not Reason.MISSING]  # a generator would stop early
-        server = hiding[0] if hiding else target.server or ""
+        server = hiding[0] if hiding else named
         if is_stale and not hiding:
             return
         why_refused = reason or why.get(server, Reason.MISSING)
@@ -196,14 +197,14 @@ class Router:
     def _why_hidden(self, target: ResolvedName, server: str, caller: Caller) -> Reason:
         """The reason why the caller does not get an entry of this server: the one of its name, or, for a URI that names
         no server, any that lists it."""
-        kind, inward, stateless = target.kind, target.inward, target.stateless
-        if target.server is None:
-            stateless = self._upstreams.is_stateless(server, caller)
-            era = Era.STATELESS if stateless else Era.SESSION
-            exists = self.catalog.entry(EntryRef(Source(server, era), kind, inward)) is not None
+        ref = target.ref
+        if ref is None:
+            ref = EntryRef(self._upstreams.source(server, caller), target.kind, target.asked)
+            exists = self.catalog.entry(ref) is not None
         else:
-            exists = kind is RESOURCE or target.entry is not None
-        return self._gate.definitions.why_hidden(server, kind, inward, exists, stateless=stateless)
+            exists = target.kind is RESOURCE or target.entry is not None
+        stateless = ref.source.era is STATELESS
+        return self._gate.definitions.why_hidden(ref.server, ref.kind, ref.name, exists, stateless=stateless)
 
     def record_ambiguous(self, request: Request, caller: Caller, address: str) -> None:
         """Record that a request was refused since some readers take one of its members for another one. The recorded
@@ -247,10 +248,10 @@ class Router:
     def may_park(self, caller: Caller, target: ResolvedName) -> bool:
         """Whether the client may have to answer something in the middle of a call of this entry, not only after its
         result: requests of its server, or a login that it needs."""
-        server = target.server
-        if server is not None and self._gate.client_may_confirm(server, target.kind, target.inward, caller):
+        ref = target.ref
+        if ref is not None and self._gate.client_may_confirm(ref.server, ref.kind, ref.name, caller):
             return True
-        upstream = self._upstreams.by_id.get(server or "")
+        upstream = self._upstreams.by_id.get(target.server or "")
         if upstream is not None and (upstream.needs_login or self._login_offers.may_come(upstream, caller)):
             return True
         negotiated = None if upstream is None else upstream.negotiated
@@ -268,22 +269,22 @@ class Router:
 
     # Listing
 
-    async def wait_listed(self, endpoint: str | None, *, stateless: bool, at_most: float = math.inf) -> None:
+    async def wait_listed(self, endpoint: str | None, era: Era, *, at_most: float = math.inf) -> None:
         """Wait at most so many seconds for servers that were never seen; see `Upstreams.wait_listed`."""
-        await self._upstreams.wait_listed(endpoint, stateless=stateless, at_most=at_most)
+        await self._upstreams.wait_listed(endpoint, era, at_most=at_most)
 
-    def server_at(self, endpoint: str | None, *, stateless: bool) -> NegotiatedServer | None:
-        """The offer of the only server of an endpoint to stateless clients or those with a session, or the remembered
-        one; None if that is not known, and at the endpoint of all servers."""
-        return negotiated_at(endpoint or "", self._upstreams, stateless=stateless)
+    def server_at(self, endpoint: str | None, era: Era) -> NegotiatedServer | None:
+        """The offer of the only server of an endpoint to clients of an era, or the remembered one; None if that is not
+        known, and at the endpoint of all servers."""
+        return negotiated_at(endpoint or "", self._upstreams, era)
 
     def shows_apps(self, endpoint: str | None) -> bool:
         """Whether clients of this endpoint may see pages of MCP Apps."""
         return endpoint is None or self._gate.policies.shows_apps(endpoint)
 
-    def instructions(self, endpoint: str | None, *, stateless: bool = False) -> str:
-        """The instructions for clients of this endpoint, with a session or without."""
-        return merged_instructions(endpoint, self._upstreams, self._gate.definitions, stateless=stateless)
+    def instructions(self, endpoint: str | None, era: Era) -> str:
+        """The instructions for clients of this endpoint and era."""
+        return merged_instructions(endpoint, self._upstreams, self._gate.definitions, era)
 
     # Requests to one entry
 
@@ -295,11 +296,11 @@ class Router:
             _EraChanged: the server is of the other era by now; nothing was sent.
         """
         caller, method = exchange.caller, TARGETED[exchange.request.method]
-        server, kind, asked = self.resolver.reachable(target, caller), target.kind, target.asked
-        exists = kind is RESOURCE or target.entry is not None
+        ref, kind, asked = self.resolver.reachable(target, caller), target.kind, target.asked
+        server, exists = ref.source.server, kind is RESOURCE or target.entry is not None
         try:
             async with self._gate.passage(
-                exchange, server, kind, target.inward, exists=exists, stateless=target.stateless
+                exchange, server, kind, ref.name, exists=exists, stateless=ref.source.era is STATELESS
             ) as permit:
                 if exchange.round is not None and exchange.round.server not in (None, server):
                     raise UnknownState  # the name belongs to another server by now
@@ -310,8 +311,7 @@ class Router:
                 if permit.admission.access is not None and self._upstreams.are_old(server, caller):
                     await self._upstreams.reread(server, caller)
                 async with self._upstreams.lease(server, exchange) as lease:
-                    upstream = self._upstreams.find(server, caller)
-                    if (upstream is not None and upstream.is_stateless) is not target.stateless:
+                    if self._upstreams.source(server, caller) != ref.source:
                         raise _EraChanged
                     if method.capability not in lease.client.negotiated.capabilities:
                         raise not_found(kind, asked)
@@ -319,7 +319,7 @@ class Router:
                         try:
                             answer = await lease.client.call(permit)
                         except SessionLost as lost:
-                            answer = await self._call_again(target, permit, lease.client, lost)
+                            answer = await self._call_again(ref.source, permit, lease.client, lost)
                     except LoginLost:
                         permit.renew_unexecuted()
                         raise
@@ -346,9 +346,7 @@ class Router:
             raise ProtocolViolation(server, f"{server} sent a result that cannot be read") from None
         return Answered(downgrade_result(method.name, result, caller.abilities), answer.freshness)
 
-    async def _call_again(
-        self, target: ResolvedName, permit: CallPermit, forgotten: Client, lost: SessionLost
-    ) -> Answer:
+    async def _call_again(self, source: Source, permit: CallPermit, forgotten: Client, lost: SessionLost) -> Answer:
         """Send a call once more that its server did not process, over another session (2025-11-25, "Session
         Management").
 
@@ -360,20 +358,18 @@ class Router:
         await forgotten.wait_lost()
         await self._upstreams.wait_reopened(server, exchange.caller)
         async with self._upstreams.lease(server, exchange) as lease:
-            if self._upstreams.is_stateless(server, exchange.caller) is not target.stateless:
+            if self._upstreams.source(server, exchange.caller) != source:
                 permit.fail(lost)
                 raise _EraChanged
             return await lease.client.call(permit)
 
     def _may_change(self, target: ResolvedName, caller: Caller) -> bool:
         """Whether `_wait_started` has to wait for the server of a resolved name, or to look whether it listed it."""
-        server = target.server
-        if server is None:
+        ref = target.ref
+        if ref is None:
             return False
-        upstream = self._upstreams.find(server, caller)
-        return (upstream is not None and upstream.is_starting) or self._upstreams.is_only_remembered(
-            server, target.kind, stateless=target.stateless
-        )
+        upstream = self._upstreams.find(ref.source.server, caller)
+        return (upstream is not None and upstream.is_starting) or self._upstreams.is_only_remembered(ref)
 
     async def _wait_started(self, target: ResolvedName, caller: Caller) -> ResolvedName:
         """Wait for the server of a resolved name, if it is starting. Returns the name resolved by its present lists.
@@ -382,14 +378,14 @@ class Router:
             Unavailable: its definition is only remembered, and could not be read again.
             TimedOut, TooManyRequests: see `Upstreams.wait_started`.
         """
-        server = target.server
-        if server is not None and await self._upstreams.wait_started(server, caller, target.since):
+        ref = target.ref
+        if ref is not None and await self._upstreams.wait_started(ref.source.server, caller, target.since):
             target = self.resolver.resolve_now(caller, target.kind, target.asked)
-            server = target.server
-        if server is None or not self._upstreams.is_only_remembered(server, target.kind, stateless=target.stateless):
+            ref = target.ref
+        if ref is None or not self._upstreams.is_only_remembered(ref):
             return target
-        if self.resolver.is_offered(server, target):
-            raise self._upstreams.unread(server, target.kind, caller)
+        if self.resolver.is_offered(target):
+            raise self._upstreams.unread(ref.source.server, ref.kind, caller)
         return target
 
     async def _complete(self, exchange: Exchange) -> Answer:
@@ -397,19 +393,17 @@ class Router:
         target = await self._wait_started(target, exchange.caller)
         kind, name = target.kind, target.asked
         # Only listed resources can be completed, also those of a disconnected server.
-        server = target.server if kind is Kind.RESOURCE else self.resolver.reachable(target, exchange.caller)
-        if server is None:
+        ref = target.ref if kind is Kind.RESOURCE else self.resolver.reachable(target, exchange.caller)
+        if ref is None:
             raise not_found(kind, name)
-        inward = target.inward
+        server, stateless = ref.source.server, ref.source.era is STATELESS
         exists = (
-            target.entry is not None
-            or target.by_listing
-            or (kind is Kind.RESOURCE and self.resolver.is_listed(server, target))
+            target.entry is not None or target.by_listing or (kind is Kind.RESOURCE and self.resolver.is_listed(ref))
         )
         try:
             async with (
                 self._gate.passage(
-                    exchange, server, kind, inward, exists=exists, confirm=False, stateless=target.stateless
+                    exchange, server, kind, ref.name, exists=exists, confirm=False, stateless=stateless
                 ) as permit,
                 self._upstreams.lease(server, exchange) as lease,
             ):
@@ -419,7 +413,7 @@ class Router:
                     try:
                         answer = await lease.client.call(permit)
                     except SessionLost as lost:
-                        answer = await self._call_again(target, permit, lease.client, lost)
+                        answer = await self._call_again(ref.source, permit, lease.client, lost)
                 except ServerErrorResponse as refusal:
                     permit.fail(refusal)
                     if refusal.code == METHOD_NOT_FOUND:
@@ -450,7 +444,7 @@ class Router:
         if caller.endpoint is None:
             data = _with_outward_uri(refusal.data, permit, name)
             refusal = ServerErrorResponse(refusal.server, refusal.code, refusal.message, data)
-        return refusal if caller.abilities.retries else as_relayed(refusal)
+        return refusal if caller.era is STATELESS else as_relayed(refusal)
 
     # Resource subscriptions
 
@@ -487,12 +481,12 @@ class Router:
 
     def _permit_to_watch(self, exchange: Exchange, name: str) -> WatchPermit:
         target = self.resolver.resolve_now(exchange.caller, Kind.RESOURCE, name)
-        server, inward = self.resolver.reachable(target, exchange.caller, may_start=True), target.inward
+        ref = self.resolver.reachable(target, exchange.caller, may_start=True)
         # Before the gate is asked: otherwise denied and missing resources would get different responses.
-        self._upstreams.check_subscribable(server, exchange.caller)
+        self._upstreams.check_subscribable(ref.server, exchange.caller)
         # No server sends updates for such a URI, whose subscription would hold memory.
-        too_long = len(inward) > MAX_LENGTH
-        permit = None if too_long else self._gate.admit_watch(exchange, server, inward, stateless=target.stateless)
+        too_long, stateless = len(ref.name) > MAX_LENGTH, ref.source.era is STATELESS
+        permit = None if too_long else self._gate.admit_watch(exchange, ref.server, ref.name, stateless=stateless)
         if permit is None:
             raise not_found(Kind.RESOURCE, name)
         return permit
@@ -500,13 +494,10 @@ class Router:
     def _unwatch(self, exchange: Exchange, name: str) -> Raw:
         """End the caller's subscription, even while its server is disconnected: no request is sent to the server
         here."""
-        found = self.resolver.owner(exchange.caller, name)
-        if found is None:
+        ref = self.resolver.resolve_now(exchange.caller, Kind.RESOURCE, name).ref
+        if ref is None or not self.resolver.is_known(ref):
             raise not_found(Kind.RESOURCE, name)
-        stateless = self._upstreams.is_stateless(found[0], exchange.caller)
-        if not self._gate.definitions.is_known(found[0], Kind.RESOURCE, found[1], stateless=stateless):
-            raise not_found(Kind.RESOURCE, name)
-        self._upstreams.unwatch(*found, exchange.caller)
+        self._upstreams.unwatch(ref.server, ref.name, exchange.caller)
         return EMPTY_OBJECT
 
     # Errors of servers

@@ -43,6 +43,7 @@ from host.peer.peer import Peer
 from host.policy.gate import CallPermit, Gate
 from host.policy.server_requests import holds_roots
 from host.protocol.abilities import SHARED_ABILITIES, Abilities
+from host.protocol.era import SESSION, STATELESS
 from host.protocol.handshake import client_capabilities
 from host.protocol.known_members import PROGRESS_MEMBERS
 from host.protocol.log_levels import DEFAULT_LEVEL
@@ -352,7 +353,7 @@ class Client:
         may_be_task = self.negotiated.runs_tasks and method == TOOLS_CALL.name
         capabilities = self._capabilities_for(exchange.caller.abilities, tasks=may_be_task)
         level = exchange.level
-        if level is None and not exchange.caller.abilities.retries and self.negotiated.has_logging:
+        if level is None and exchange.caller.era is SESSION and self.negotiated.has_logging:
             level = DEFAULT_LEVEL  # a handshake client need not set one to get messages
         stateless_params = with_envelope(
             params, revision, capabilities, level=level, client_version=VERSION, token=token
@@ -498,7 +499,7 @@ class Client:
             caller = upstream_call.exchange.caller
             # Stateless clients have no elicitation ids and get no notification of completion.
             rename = (
-                str if caller.abilities.retries else partial(self._server_messages.elicitations.make_client_id, caller)
+                str if caller.era is STATELESS else partial(self._server_messages.elicitations.make_client_id, caller)
             )
             error.data = adapt_url_elicitations(error.data, rename, self._server_messages.title)
         return error

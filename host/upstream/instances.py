@@ -21,6 +21,7 @@ from host.errors import TooManyResources, Unavailable
 from host.exchange import Caller, Exchange
 from host.journal import InstanceFailed, InternalError
 from host.protocol.abilities import SHARED_ABILITIES
+from host.protocol.era import STATELESS
 from host.protocol.methods import Kind
 from host.sanitize import without_directories
 from host.slices import Steps
@@ -342,7 +343,7 @@ class Instances:
             dialect,
             serving.lists,
             # A stateless client declares its capabilities with each request: the next one may declare more.
-            SHARED_ABILITIES if caller.abilities.retries else caller.abilities,
+            SHARED_ABILITIES if caller.era is STATELESS else caller.abilities,
             # An instance of a call ends before the roots can change.
             roots_change=instance.key is not None,
         )

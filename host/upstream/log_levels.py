@@ -13,6 +13,7 @@ from host.exchange import Caller
 from host.jsonrpc.raw import encode
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.peer.peer import Peer
+from host.protocol.era import STATELESS
 from host.protocol.log_levels import DEFAULT_LEVEL, most_verbose
 from host.protocol.methods import SET_LEVEL
 from host.upstream.call import UpstreamCall, internal_call
@@ -59,7 +60,7 @@ class LogLevels:
         level = self._wanted.pop(caller, None)
         if level is None:
             return
-        if caller.abilities.retries:
+        if caller.era is STATELESS:
             self._recent[caller.endpoint, level] = trio.current_time() + RECENT
         self._on_changed()
 

@@ -40,6 +40,7 @@ from host.peer.peer import InFlight, Peer, Work
 from host.policy.gate import Gate
 from host.policy.server_requests import NOT_ALLOWED_MESSAGE
 from host.protocol.abilities import NO_ABILITIES
+from host.protocol.era import SESSION, STATELESS
 from host.protocol.known_members import PROGRESS_MEMBERS, twin_in_notification
 from host.protocol.links import rename_in_result
 from host.protocol.log_levels import with_server_name
@@ -294,7 +295,7 @@ class ServerMessages:
             self.on_dropped("too many log messages", f"more than {MAX_LOGS_PER_SECOND} in one second")
             return
         calls = self._possible_calls(in_flight, ignore_internal=True)
-        if len(calls) > 1 and calls[-1].exchange.caller.abilities.retries:
+        if len(calls) > 1 and calls[-1].exchange.caller.era is STATELESS:
             return  # each request of a stateless client has a stream of its own, and the right one is not certain
         if calls:
             caller = calls[-1].exchange.caller
@@ -380,7 +381,7 @@ class ServerMessages:
         task_call = self.task_calls.get(related_task_of(request.params) or "")
         calls = self._possible_calls(in_flight) if task_call is None else [task_call]
         owner = self._owner()
-        if len(calls) > 1 and any(upstream_call.exchange.caller.abilities.retries for upstream_call in calls):
+        if len(calls) > 1 and any(upstream_call.exchange.caller.era is STATELESS for upstream_call in calls):
             if server_request is ServerRequest.ROOTS:
                 return NO_ROOTS
             # A stateless client gets the server request in the response to one of its requests. In the wrong one it
@@ -411,7 +412,7 @@ class ServerMessages:
         except InvalidParams as problem:
             raise ServerRequestRejected(INVALID_PARAMS, problem.message) from None
         except ServerRequestRejected as refusal:
-            if calls and caller.abilities.retries and refusal.missing_capability is not None:
+            if calls and caller.era is STATELESS and refusal.missing_capability is not None:
                 calls[-1].note_lacked(refusal)
             raise
         if server_request is ServerRequest.URL:
@@ -432,7 +433,7 @@ class ServerMessages:
             and not in_flight.exact
         ):
             # Servers request roots at their start, beside a call that may end long before the response comes.
-            send_outside_call = None if caller.abilities.retries else sender(PendingServerRequest([], owner.client))
+            send_outside_call = None if caller.era is STATELESS else sender(PendingServerRequest([], owner.client))
         return partial(self._while_pending, pending, sender(pending), send_outside_call)
 
     def adapt_request(self, parsed: tuple[ServerRequest, dict[str, Raw]], caller: Caller) -> dict[str, Raw]:
@@ -445,7 +446,7 @@ class ServerMessages:
         if not self._gate.server_requests.allows(self._server, server_request):
             raise self._journaled_rejection(server_request, INVALID_PARAMS, NOT_ALLOWED_MESSAGE)
         adapted = self._adapt(server_request, params, caller)
-        if server_request is ServerRequest.URL and not caller.abilities.retries:  # stateless revisions have no ids
+        if server_request is ServerRequest.URL and caller.era is SESSION:  # stateless revisions have no ids
             adapted = with_elicitation_id(adapted, secrets.token_urlsafe(12))
         return adapted
 

@@ -39,7 +39,7 @@ from host.journal import (
 from host.jsonrpc.readable import LONE_SURROGATE
 from host.policy.fingerprint import launch_of
 from host.protocol.abilities import SHARED_ABILITIES
-from host.protocol.era import Era
+from host.protocol.era import SESSION, STATELESS, Era
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.sanitize import without_directories
@@ -216,9 +216,9 @@ class Upstream:
         """Whether the server can have no connection of the other era."""
         return not (self.is_stateless and self.session is not None)
 
-    def serving(self, *, stateless: bool) -> Upstream:
+    def serving(self, era: Era) -> Upstream:
         """The connection for clients of an era: that of their own era, if the server has one."""
-        if stateless:
+        if era is STATELESS:
             return self
         if self.session is not None and self.session.is_due and self.is_stateless:
             self.session._used.set()
@@ -688,7 +688,7 @@ class Session(Upstream):
             self._runtime.catalog.show(self.source)
 
     def _log_listeners(self) -> Collection[Caller]:
-        return [each for each in super()._log_listeners() if not each.abilities.retries]
+        return [each for each in super()._log_listeners() if each.era is SESSION]
 
 
 def _session_spec(spec: ServerSpec) -> ServerSpec:

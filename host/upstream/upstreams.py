@@ -15,9 +15,11 @@ from host.errors import MethodNotFound, TimedOut, TooManyRequests, Unavailable
 from host.exchange import Caller, Exchange
 from host.policy.gate import WatchPermit
 from host.policy.pin_rules import side_of
+from host.protocol.era import SESSION, STATELESS, Era
 from host.protocol.methods import RESOURCE, ROOTS_CHANGED, Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.slices import Steps
+from host.source import EntryRef, Source
 from host.upstream.client import DEFINED_BY, Client
 from host.upstream.connection import OpenLink, UpstreamLease
 from host.upstream.instances import Instances
@@ -124,7 +126,7 @@ class Upstreams:
         return Instances(
             upstream.spec,
             partial(_open_instance_link, self._open_link, upstream.spec),
-            lambda caller: upstream.serving(stateless=caller.abilities.retries),
+            lambda caller: upstream.serving(caller.era),
             self._runtime,
             self._nursery,
         )
@@ -193,7 +195,7 @@ class Upstreams:
         """
         if server not in self.by_id:
             raise Unavailable(server, f"{server} is not in the configuration any more")
-        return self.by_id[server].serving(stateless=caller is None or caller.abilities.retries)
+        return self.by_id[server].serving(STATELESS if caller is None else caller.era)
 
     def ready_client(self, server: str, caller: Caller | None = None) -> Client:
         """The shared client of a server for this caller; raises Unavailable if it is not connected."""
@@ -250,26 +252,24 @@ class Upstreams:
         if server in self.instances:
             self.instances[server].unwatch(uri, caller)
 
-    async def wait_listed(self, server: str | None, *, stateless: bool = True, at_most: float = math.inf) -> None:
+    async def wait_listed(self, server: str | None, era: Era = STATELESS, *, at_most: float = math.inf) -> None:
         """Wait until the lists of the server (None: of all servers) are known, from the store or from the server, but
         for each no longer than `start_grace` after its first start. Waits for no server whose first attempt failed.
 
         Args:
-            stateless: for clients of this era, whose lists of a server may be those of its session.
+            era: of the clients, whose lists of a server may be those of its session.
             at_most: seconds to wait for all of them together.
         """
         with trio.move_on_after(min(at_most, self._start_grace)):
-            while (
-                upstream := self._first_unlisted(server, stateless)
-            ) is not None:  # a new configuration may replace it
+            while (upstream := self._first_unlisted(server, era)) is not None:  # a new configuration may replace it
                 with trio.move_on_at(upstream.created_at + self._start_grace):
                     await upstream.listed.wait()
 
-    def _first_unlisted(self, server: str | None, stateless: bool) -> Upstream | None:
+    def _first_unlisted(self, server: str | None, era: Era) -> Upstream | None:
         """A server that lists wait for now, of all or only this one. Sessions that were never open are started."""
         waited: list[Upstream] = []
         for id in self.by_id if server is None else self.by_id.keys() & {server}:
-            upstream = self.by_id[id].serving(stateless=stateless)
+            upstream = self.by_id[id].serving(era)
             upstream.begin()
             if not upstream.listed.is_set() and upstream.created_at + self._start_grace > trio.current_time():
                 waited.append(upstream)
@@ -282,24 +282,23 @@ class Upstreams:
         Raises:
             TooManyRequests: too many requests of this owner wait.
         """
-        stateless = caller.abilities.retries
-        wanted = [each for each in self._upstreams_for(server, stateless) if not each.listed.is_set()]
+        wanted = [each for each in self._upstreams_for(server, caller.era) if not each.listed.is_set()]
         if wanted:
             with self.waiting_request(caller):
                 at_most = min(each.spec.timeout for each in wanted)
-                await self.wait_listed(server, stateless=stateless, at_most=at_most)
+                await self.wait_listed(server, caller.era, at_most=at_most)
 
-    def _upstreams_for(self, server: str | None, stateless: bool) -> list[Upstream]:
+    def _upstreams_for(self, server: str | None, era: Era) -> list[Upstream]:
         """The connections that serve clients of an era at the server (None: at all servers)."""
         upstreams = self.by_id.values() if server is None else (self.by_id[server],) if server in self.by_id else ()
-        return [each.serving(stateless=stateless) for each in upstreams]
+        return [each.serving(era) for each in upstreams]
 
     def are_old(self, server: str | None, caller: Caller, kinds: Collection[Kind] = ()) -> bool:
         """Whether a list of the server (None: of any server) for this caller is old whose changes are not announced, or
         one of `kinds` has an announced change that was not read yet."""
         return any(
             upstream.has_old_lists or not upstream.lists.are_read(kinds)
-            for upstream in self._upstreams_for(server, caller.abilities.retries)
+            for upstream in self._upstreams_for(server, caller.era)
         )
 
     async def reread(
@@ -308,7 +307,7 @@ class Upstreams:
         """Have the old lists of the server (None: of all servers) for this caller read, and those in `missed`, in which
         a name is missing. Waits for that, and for announced changes of the lists in `missed` and `changed`, but no
         longer than REREAD_WAIT. Returns whether there was anything to wait for."""
-        upstreams = self._upstreams_for(server, caller.abilities.retries)
+        upstreams = self._upstreams_for(server, caller.era)
         kinds = {*missed, *changed}
         changing = [each for each in upstreams if not each.lists.are_read(kinds)]
         readings = [reading for each in upstreams if (reading := each.read_if_old(missed)) is not None]
@@ -372,22 +371,23 @@ class Upstreams:
             if not self._waiting[owner]:
                 del self._waiting[owner]
 
-    def is_only_remembered(self, server: str, kind: Kind, *, stateless: bool) -> bool:
-        """Whether the server has not listed its entries of this kind to this host, which may be other ones by now."""
-        pins = self._runtime.gate.definitions.pins
-        if kind is RESOURCE and pins.is_remembered(server, side_of(Kind.TEMPLATE, stateless=stateless)):
+    def is_only_remembered(self, ref: EntryRef) -> bool:
+        """Whether the source has not listed its entries of this kind to this host, which may be other ones by now."""
+        pins, stateless = self._runtime.gate.definitions.pins, ref.source.era is STATELESS
+        if ref.kind is RESOURCE and pins.is_remembered(ref.server, side_of(Kind.TEMPLATE, stateless=stateless)):
             return True
-        return pins.is_remembered(server, side_of(kind, stateless=stateless))
+        return pins.is_remembered(ref.server, side_of(ref.kind, stateless=stateless))
 
     def find(self, server: str, caller: Caller) -> Upstream | None:
         """The connection that serves this caller at the server, if there is one."""
         upstream = self.by_id.get(server)
-        return upstream if upstream is None or caller.abilities.retries else upstream.for_sessions
+        return upstream if upstream is None or caller.era is STATELESS else upstream.for_sessions
 
-    def is_stateless(self, server: str, caller: Caller) -> bool:
-        """Whether the caller is served over a stateless connection of the server, as far as is known."""
+    def source(self, server: str, caller: Caller) -> Source:
+        """What the server offers this caller comes from there, as far as is known. A server that is not configured, or
+        was never connected, counts as one with sessions."""
         upstream = self.find(server, caller)
-        return upstream is not None and upstream.is_stateless
+        return Source(server, SESSION) if upstream is None else upstream.source
 
     def unread(self, server: str, kind: Kind, caller: Caller) -> Unavailable:
         """The error for a request whose definition is only remembered.

@@ -66,6 +66,7 @@ def test_nothing_behind_the_faces_has_a_place_for_a_clients_token() -> None:
         "client",
         "key",
         "session",
+        "era",
     }
     kept = {"request", "params", "caller", "client", "level", "round", "on_task_created", "target", "address"}
     assert {field.name for field in fields(Exchange)} == kept

@@ -585,7 +585,7 @@ class World:
         """The answer to a request whose caller repeats requests, at the beginning or `at` a later round. Raises what
         the router raises."""
         abilities = abilities_of(LATEST, encode(dict(capabilities or {})))
-        caller = Caller("test", endpoint, identity, abilities)
+        caller = Caller("test", endpoint, identity, abilities, era=Era.STATELESS)
         found = members(encode(dict(params)))
         return await self.router.answer(
             Exchange(Request(1, method, encode_object(found)), found, caller, NoClient(), level, at or MrtrRound())

@@ -46,6 +46,7 @@ from host.policy.confirmations import ConfirmationAnswer, PendingConfirmation
 from host.policy.fingerprint import Launch, launch_of
 from host.policy.pins import StaleDecision
 from host.protocol.abilities import abilities_of
+from host.protocol.era import Era
 from host.protocol.methods import TARGETED
 from host.protocol.versions import LATEST as STATELESS
 from host.slices import run_inline
@@ -309,7 +310,8 @@ async def test_p1_and_takes_the_same_way(
                 answer = await client.answer(Request(1, method, encode(asked)))
                 assert answer is not None
                 return write(answer).decode()
-            caller = Caller("test", endpoint, None, abilities_of(STATELESS, encode({"elicitation": {}})))
+            abilities = abilities_of(STATELESS, encode({"elicitation": {}}))
+            caller = Caller("test", endpoint, None, abilities, era=Era.STATELESS)
             if method in TARGETED:
                 target = await world.router.resolver.resolve(caller, method, members(encode(asked)))
                 if method == "tools/call":

@@ -16,6 +16,7 @@ from host.jsonrpc.raw import EMPTY_OBJECT
 from host.protocol.abilities import abilities_of
 from host.protocol.definitions import Misfit, Unfit, adapt, adapted, describe_unfit, find_misfit, misfit_of
 from host.protocol.downgrade import downgrade_definition
+from host.protocol.era import SESSION, STATELESS, Era
 from host.protocol.methods import Kind
 from host.protocol.versions import LEGACY, MODERN
 from host.slices import WorkerCall, run_inline
@@ -44,7 +45,7 @@ def shown(kind: Kind, definition: bytes, revision: str, uris: tuple[str, ...] = 
     if misfit is not None:
         if (misfit.stateless if abilities.retries else misfit.handshake) is not None:
             return None
-        definition = adapted(kind, definition, stateless=abilities.retries)
+        definition = adapted(kind, definition, STATELESS if abilities.retries else SESSION)
     if kind is not Kind.TOOL:
         return downgrade_definition(definition, icons=abilities.icons)
     return downgrade_definition(
@@ -171,7 +172,7 @@ def test_so_is_one_inside_a_member(kind: Kind, definition: Definition, expected:
 def test_the_rest_of_a_mended_definition_keeps_its_bytes() -> None:
     raw = b'{ "name":"t","description":null,"x": 1.50,"inputSchema":{"type": "object","y" : "\\u00e9"}}'
     expected = b'{"name":"t","x":1.50,"inputSchema":{"type": "object","y" : "\\u00e9"}}'
-    assert adapted(Kind.TOOL, raw, stateless=True) == expected
+    assert adapted(Kind.TOOL, raw, STATELESS) == expected
 
 
 @pytest.mark.parametrize(
@@ -191,9 +192,9 @@ def test_a_definition_that_has_no_such_form_is_unfit(kind: Kind, definition: Def
     raw = json.dumps(definition).encode()
     assert misfit_of(kind, raw) == Misfit(reason, reason)
     assert describe_unfit("it", Misfit(reason, reason)) == f"it ({reason}; a call by its name reaches it)"
-    for stateless in (True, False):
+    for era in Era:
         with pytest.raises(Unfit, match=reason):
-            adapted(kind, raw, stateless=stateless)
+            adapted(kind, raw, era)
 
 
 def test_a_definition_may_be_unfit_for_one_era() -> None:
@@ -254,9 +255,9 @@ def test_only_a_large_definition_that_is_no_plain_one_is_left_to_another_process
     raw, uris = json.dumps(definition).encode(), (definition["uri"],) if kind is Kind.RESOURCE else ()
     assert run_inline(find_misfit(kind, raw, uris)) == misfit_of(kind, raw, uris)
     assert isinstance(next(find_misfit(kind, raw, uris), None), WorkerCall) is elsewhere
-    assert run_inline(adapt(kind, raw, stateless=False)) == adapted(kind, raw, stateless=False)
+    assert run_inline(adapt(kind, raw, SESSION)) == adapted(kind, raw, SESSION)
     if elsewhere:
-        assert isinstance(next(adapt(kind, raw, stateless=True), None), WorkerCall)
+        assert isinstance(next(adapt(kind, raw, STATELESS), None), WorkerCall)
 
 
 def output(schema: bytes) -> bytes:

@@ -16,6 +16,7 @@ from msgspec import Raw
 from pydantic import BaseModel, Field
 
 from host.protocol.definitions import adapted, misfit_of
+from host.protocol.era import SESSION, STATELESS
 from host.protocol.methods import Kind
 from host.protocol.output_schema import is_compiled
 from tests.kit.output_schemas import NAMES, OutputSchemas
@@ -33,7 +34,7 @@ def tool(schema: dict[str, Any]) -> bytes:
 def shown(schema: dict[str, Any]) -> list[Any]:
     """The output schemas that clients of the two eras are shown; None for none."""
     raw = tool(schema)
-    return [json.loads(adapted(Kind.TOOL, raw, stateless=each)).get("outputSchema") for each in (False, True)]
+    return [json.loads(adapted(Kind.TOOL, raw, era)).get("outputSchema") for era in (SESSION, STATELESS)]
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_what_a_client_does_not_compile_is_left_out(schema: dict[str, Any], plac
 
 def test_a_keyword_is_known_in_any_spelling() -> None:
     raw = tool({"items": {"pattern": "("}}).replace(b"pattern", b"p\\u0061ttern")
-    assert b"outputSchema" not in adapted(Kind.TOOL, raw, stateless=False)
+    assert b"outputSchema" not in adapted(Kind.TOOL, raw, SESSION)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ def test_the_name_of_a_root_is_left_out() -> None:
 def test_a_schema_that_is_no_object_is_left_out_alike() -> None:
     for schema, kept in (({"type": "array", "items": {"pattern": "a"}}, True), ({"items": {"pattern": "("}}, False)):
         raw = json.dumps({"name": "t", "inputSchema": OBJECT, "outputSchema": schema}).encode()
-        assert (adapted(Kind.TOOL, raw, stateless=True) == raw) is kept
+        assert (adapted(Kind.TOOL, raw, STATELESS) == raw) is kept
 
 
 def test_jsonschema_compiles_every_generated_schema_that_passes() -> None:

@@ -26,6 +26,7 @@ from host.peer.outstanding import ABANDONED_SECONDS
 from host.peer.peer import MAX_INCOMING
 from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.protocol.abilities import NO_ABILITIES, abilities_of
+from host.protocol.era import Era
 from host.protocol.versions import LATEST
 from host.upstream.call import MAX_CALL_SECONDS
 from host.upstream.server_requests import (
@@ -1454,7 +1455,7 @@ class Line:
 async def repeats(world: World, line: Line, *, task: bool = False) -> Any:
     """A request of the client with the one token."""
     params = members(encode({"name": "a__x"}))
-    caller = Caller("test", None, "token", abilities_of(LATEST, encode(CAN)), "token", key="token")
+    caller = Caller("test", None, "token", abilities_of(LATEST, encode(CAN)), "token", key="token", era=Era.STATELESS)
     tasked = (lambda: None) if task else None
     request = Request(1, "tools/call", encode_object(params))
     return await world.router.answer(Exchange(request, params, caller, line, "debug", MrtrRound(), tasked))
@@ -1563,7 +1564,9 @@ async def test_while_such_a_client_waits_for_what_it_does_not_repeat_it_cannot_b
         line = Line()
         line.cut.set()
         params = members(encode({"ref": {"type": "ref/resource", "uri": "a+a://b"}, "argument": {}}))
-        caller = Caller("test", None, "token", abilities_of(LATEST, encode(CAN)), "token", key="token")
+        caller = Caller(
+            "test", None, "token", abilities_of(LATEST, encode(CAN)), "token", key="token", era=Era.STATELESS
+        )
         request = Request(1, "completion/complete", encode_object(params))
         later(nursery, world.router.answer, Exchange(request, params, caller, line))
         await server.hears("completion/complete")
