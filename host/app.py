@@ -44,7 +44,6 @@ from host.policy.decision_log import DecisionLog
 from host.policy.gate import Gate
 from host.policy.grants import Grants
 from host.policy.pins import Pins
-from host.protocol.era import Era
 from host.router.router import Router
 from host.seal import Seal, derive_key
 from host.slices import complete
@@ -234,7 +233,7 @@ async def _open_servers(
     store, gate = consent.store, consent.gate
     catalog = Catalog(
         list(config.servers),
-        lambda ref: gate.definitions.is_visible_cached(ref.server, ref.kind, ref.name, ref.source.era is Era.STATELESS),
+        gate.definitions.is_visible_cached,
         on_collision,
         memory,
     )

@@ -1,18 +1,22 @@
 """The identity of an entry, as values: what consent, pins, lists, grants and the audit are about.
 
-    Source    where definitions come from: a server, over connections of one era, with one login.
-    EntryRef  one entry of a source, by the server's own name.
+    Source     where definitions come from: a server, over connections of one era, with one login.
+    EntryRef   one entry of a source, by the server's own name.
+    AspectRef  what is pinned of a source beside its entries.
 
-Both are pure, frozen and hashable, so they key everything that is kept about entries. A further dimension of identity
+All are pure, frozen and hashable, so they key everything that is kept about entries. A further dimension of identity
 is a further field here.
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from msgspec import Struct
 
 from host.protocol.era import Era
 from host.protocol.methods import Kind
+from host.subject import Item
 
 
 class Source(Struct, frozen=True, cache_hash=True, gc=False):
@@ -37,3 +41,31 @@ class EntryRef(Struct, frozen=True, cache_hash=True, gc=False):
     @property
     def server(self) -> str:
         return self.source.server
+
+    @property
+    def item(self) -> Item:
+        """The entry as people know it."""
+        return Item(self.source.server, self.kind, self.name)
+
+
+class Aspect(StrEnum):
+    """What is pinned of a server beside its entries."""
+
+    INSTRUCTIONS = "instructions"
+    LAUNCH = "launch"
+    """The program or URL that it is started from, which is one for all its sources: see `launch_ref`."""
+
+
+class AspectRef(Struct, frozen=True, cache_hash=True, gc=False):
+    """The instructions of a source, or the launch of its server."""
+
+    source: Source
+    kind: Aspect
+    name: str = ""
+    """Always empty: a source has one of each."""
+
+
+def launch_ref(server: str) -> AspectRef:
+    """The launch of a server. It belongs to no connection; it is kept with the session's, whether there is one or
+    not."""
+    return AspectRef(Source(server, Era.SESSION), Aspect.LAUNCH)

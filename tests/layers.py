@@ -17,6 +17,7 @@ RANKS = [  # a file imports from its own rank and from lower ones
         "host.worker",
         "host.watched_files",
         "host.slices",
+        "host.subject",
         "host.storage",
         "host.sanitize",
         "host.memory",

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import msgspec
+
 from config import Channel, Trust
 from config.problems import did_you_mean
 from host.admin.schema import AdminError, Done, LoginProposal, ServerLog
@@ -20,6 +22,7 @@ from host.protocol.methods import Kind
 from host.sanitize import visible
 from host.slices import Steps
 from host.storage.store import StateError
+from host.subject import Item
 from host.wire.descent import PeerProcess
 
 T = TypeVar("T")
@@ -77,14 +80,13 @@ class PolicyAdmin:
             raise AdminError(f"{visible(server)} is trusted: nothing of it is held back; deny it in its rules instead")
         # People see names made visible, and clients send them back in that form.
         pins = self._gate.definitions.pins
-        known = [(each.server, each.kind, each.name) for each in pins.held()]
-        known += [(each.server, each.kind, each.name) for each in pins.pinned()]
-        matches = {each[2] for each in known if each[:2] == (server, kind) and visible(each[2]) == name}
+        shown = Item(server, kind, name)
+        known = [*(each.item for each in pins.held()), *(each.item for each in pins.pinned())]
+        matches = {each for each in known if msgspec.structs.replace(each, name=visible(each.name)) == shown}
         if len(matches) > 1:
             raise AdminError(_ALIKE)
-        exact_name = next(iter(matches), name)
         with _as_admin_errors():
-            yield from decide(server, kind, exact_name, fingerprint, channel.value)
+            yield from decide(next(iter(matches), shown), fingerprint, channel.value)
         self.mark_changed("held", "catalog", "servers")
         return {"done": f"The {kind} {name} of {server}: {_OUTCOMES[decision]}.".replace("  ", " ")}
 
@@ -92,21 +94,23 @@ class PolicyAdmin:
         """Decide about all definitions of one server that were shown; see `decide`."""
         wanted = set(fingerprints)
         chosen = [
-            held for held in self._gate.definitions.held() if held.server == server and held.fingerprint in wanted
+            held for held in self._gate.definitions.held() if held.item.server == server and held.fingerprint in wanted
         ]
         if not chosen:
             raise AdminError("none of these is held back any more: look again")
         problems = [held for held in chosen if held.problem] if decision == "approve" else []
         if problems:
             first = problems[0]
-            raise AdminError(f"none was approved: {first.kind} {visible(first.name)}: {first.problem}")
+            raise AdminError(f"none was approved: {first.item.kind} {visible(first.item.name)}: {first.problem}")
         if decision == "approve":
-            items = [(held.kind, held.name, held.fingerprint) for held in chosen]
+            items = [(held.item, held.fingerprint) for held in chosen]
             with _as_admin_errors():
                 yield from self._gate.definitions.approve_all(server, items, channel.value)
         else:
             for held in chosen:
-                yield from self.decide(server, held.kind, visible(held.name), held.fingerprint, decision, channel)
+                yield from self.decide(
+                    server, held.item.kind, visible(held.item.name), held.fingerprint, decision, channel
+                )
         self.mark_changed("held", "catalog", "servers")
         count = len(chosen)
         return {"done": f"{count} definition{'' if count == 1 else 's'} of {server}: {_OUTCOMES[decision]}."}
@@ -129,7 +133,8 @@ class PolicyAdmin:
         if kind not in {each.value for each in Kind}:
             raise AdminError(f"there is no kind {visible(kind)!r}: known are tool, prompt, resource and template")
         exact_name = self._offered_name(server, Kind(kind), name)
-        return explain(self._gate, server, Kind(kind), exact_name, None if arguments is None else encode(arguments))
+        ref = self._gate.definitions.ref_of(Item(server, kind, exact_name))
+        return explain(self._gate, ref, None if arguments is None else encode(arguments))
 
     def _offered_name(self, server: str, kind: Kind, name: str) -> str:
         """The entry's own name. The page knows names made visible only.
@@ -140,7 +145,7 @@ class PolicyAdmin:
             AdminError: the lists of the server are known and name no such entry, or several that look like it.
         """
         pins = self._gate.definitions.pins
-        names = {each: pins.names(server, each.value) for each in Kind}
+        names = {each: pins.names(server, each) for each in Kind}
         alike = [each for each in names[kind] if each == name or visible(each) == name]
         if len(alike) > 1:
             raise AdminError(_ALIKE)

@@ -69,9 +69,8 @@ from host.policy.confirmations import (
 )
 from host.policy.explain import definition_as_text, description_in, grant_as_data, held_as_data, unmatched_rules
 from host.policy.fingerprint import pretty
-from host.policy.pin_rules import PinStatus, side_of
+from host.policy.pin_rules import PinStatus
 from host.policy.rows import ChangeRow, HeldRow
-from host.protocol.era import Era
 from host.protocol.methods import Kind
 from host.sanitize import visible
 from host.slices import Steps, Waiting, map_in_steps
@@ -296,7 +295,7 @@ class HostAdmin(PolicyAdmin):
 
     def _servers(self) -> Steps[list[ServerRow]]:
         held_counts = Counter(
-            held.server for held in (yield from self._gate.definitions.held_in_steps()) if not held.rejected
+            held.item.server for held in (yield from self._gate.definitions.held_in_steps()) if not held.rejected
         )
         rows = []
         for server in list(self._upstreams.by_id):
@@ -512,11 +511,10 @@ class HostAdmin(PolicyAdmin):
 
     def _entry_as_data(self, entry: Entry) -> EntryRow:
         ref = entry.ref
-        stateless = ref.source.era is Era.STATELESS
         decision = self._gate.policies.rules(ref.server).evaluate(ref.kind, ref.name)
-        pin_status = self._gate.definitions.pin_status(ref.server, ref.kind, ref.name, stateless=stateless)
+        pin_status = self._gate.definitions.status(ref)
         definition = members(entry.definition)
-        shown = self._gate.definitions.is_visible_cached(ref.server, ref.kind, ref.name, stateless)
+        shown = self._gate.definitions.is_visible_cached(ref)
         hidden = decision.verdict is Verdict.ALLOW and not shown and pin_status is PinStatus.APPROVED
         return {
             "server": ref.server,
@@ -529,10 +527,7 @@ class HostAdmin(PolicyAdmin):
             "rule": visible(decision.rule),
             "standing": pin_status.value,
             "shown": shown,
-            "fingerprint": self._gate.definitions.pins.fingerprint(
-                ref.server, side_of(ref.kind, stateless=stateless), ref.name
-            )
-            or "",
+            "fingerprint": self._gate.definitions.pins.fingerprint(ref) or "",
         }
 
     def _confirmation_as_data(self, confirmation: PendingConfirmation) -> ConfirmationRow:

@@ -30,6 +30,7 @@ from host.policy.grants import AccessRequest, Grant, Grants, Scope, new_id
 from host.policy.policies import Policies
 from host.protocol.server_requests import ServerRequest
 from host.slices import Steps, run_inline
+from host.subject import Item
 
 MAX_RENEWALS = 10
 """Times that a call which a person confirmed once may be sent again because its server needs input."""
@@ -92,7 +93,7 @@ class Authorizer:
         if grant is None or present is None or not self.grants.use(grant, present):
             if grant is not None:
                 self.grants.release(grant)
-            raise stale_approval(access.server, access.kind, access.name)
+            raise stale_approval(access.item)
 
     def renew(self, access: AccessRequest, grant: Grant, *, retry: bool) -> None:
         """Renew the grant of a call that is sent again, and is the same call that a person confirmed: once each time,
@@ -121,7 +122,7 @@ class Authorizer:
         if launch and grant.launch != launch:
             return "its server is not started as it was then"
         if grant.kind in KINDS:
-            present = self._definitions.fingerprints(grant.server, KINDS[grant.kind], grant.name)
+            present = self._definitions.fingerprints(Item(grant.server, grant.kind, grant.name))
             if present and grant.fingerprint not in present:
                 return "the definition is not the one that it was given for"
         return self.grants.why_unusable(grant) or ""
@@ -151,9 +152,8 @@ class Authorizer:
         if not self._policies.has_server(access.server):
             return None
         fingerprint = access.fingerprint
-        if access.kind in KINDS:
-            kind, stateless = KINDS[access.kind], access.stateless
-            fingerprint = self._definitions.fingerprint(access.server, kind, access.name, stateless=stateless)
+        if access.ref is not None:
+            fingerprint = self._definitions.fingerprint(access.ref)
         return replace(access, fingerprint=fingerprint, launch=self._definitions.pins.launch(access.server))
 
     def _still_applies(self, access: AccessRequest) -> bool:
@@ -161,11 +161,10 @@ class Authorizer:
         if self._current(access) != access:
             return False
         rules = self._policies.rules(access.server)
-        if access.kind in KINDS:
-            kind = KINDS[access.kind]
-            if not self._definitions.is_visible(access.server, kind, access.name, access.stateless):
+        if access.ref is not None:
+            if not self._definitions.is_visible(access.ref):
                 return False
-            decision = rules.evaluate(kind, access.name, access.arguments)
+            decision = rules.evaluate(access.ref.kind, access.ref.name, access.arguments)
         elif access.kind == ServerRequest.ROOTS.value:
             return rules.has_rule(access.rule, access.kind)
         else:

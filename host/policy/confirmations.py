@@ -31,6 +31,7 @@ from host.protocol.methods import Kind
 from host.protocol.server_requests import ELICIT
 from host.sanitize import visible
 from host.slices import Steps, run_inline
+from host.subject import Item
 from host.wire.link import LinkLost
 
 MAX_OF_SERVER = 10
@@ -293,9 +294,7 @@ class ConfirmationQueue:
             if not still_applies(confirmation.access):
                 self._record("answer", confirmation, {"answer": "void"})
                 for waiter in confirmation.waiters:
-                    waiter.refusal = stale_approval(
-                        confirmation.access.server, confirmation.access.kind, confirmation.access.name
-                    )
+                    waiter.refusal = stale_approval(confirmation.access.item)
                     waiter.settled.set()
                 self._remove(key, confirmation)
 
@@ -445,10 +444,10 @@ def describe_access(access: AccessRequest) -> str:
     return f"The {access.kind} {visible(access.name)} of {access.server}"
 
 
-def stale_approval(server: str, kind: str, name: str) -> StaleApproval:
+def stale_approval(item: Item) -> StaleApproval:
     """The error for an entry that changed since a person approved or confirmed it."""
-    text = f"the {kind} {visible(name)[:200]} of {server}, or what is allowed of it, has changed meanwhile; try again"
-    return StaleApproval(server, text)
+    what = f"the {item.kind} {visible(item.name)[:200]} of {item.server}"
+    return StaleApproval(item.server, f"{what}, or what is allowed of it, has changed meanwhile; try again")
 
 
 def _denied_message(access: AccessRequest) -> str:

@@ -44,11 +44,13 @@ from host.journal import (
 from host.policy.conditions import LONGEST_DECODED, decode_arguments
 from host.policy.confirmations import PendingConfirmation, describe_access
 from host.policy.grants import Grant
-from host.policy.pin_rules import LAUNCH, PinStatus
+from host.policy.pin_rules import PinStatus
 from host.policy.pins import Change
 from host.policy.rules import RuleDecision
 from host.sanitize import visible
 from host.slices import Steps, run_inline
+from host.source import Aspect
+from host.subject import Item
 
 T = TypeVar("T")
 
@@ -149,8 +151,8 @@ def _summary_of(changes: Sequence[Change]) -> Steps[ChangeSummary]:
     for change in changes:
         yield None
         if len(names) < MAX_CHANGE_RECORDS:
-            names.append(shorten(change.name))
-        parts = [change.name, change.fingerprint, change.was or "", change.status.value]
+            names.append(shorten(change.item.name))
+        parts = [change.item.name, change.fingerprint, change.was or "", change.status.value]
         digest.update(json.dumps(parts, separators=(",", ":")).encode("ascii"))
         counts[change.status.value] += 1
         known += not change.first
@@ -361,7 +363,7 @@ class DecisionLog:
             changes: of one list, at least one.
             outcome: returns the outcome of a change; see `DefinitionChanged`.
         """
-        key = changes[0].server, changes[0].kind
+        key = changes[0].item.server, changes[0].item.kind
         if key in self._folds or not self._may_record(*key, count=1 if summary else len(changes)):
             whole = summary or run_inline(_summary_of(changes))
             self._folds.setdefault(key, _FoldedChanges()).add(whole, outcome(whole.first_change))
@@ -376,7 +378,7 @@ class DecisionLog:
         now = time.monotonic()
         left, at = self._change_records.get(server, (MAX_CHANGES_AT_ONCE, now))
         left = min(left + (now - at) * CHANGES_A_MINUTE / 60, MAX_CHANGES_AT_ONCE)
-        may = kind == LAUNCH or left >= count  # programs are not started often
+        may = kind == Aspect.LAUNCH or left >= count  # programs are not started often
         self._change_records[server] = (left - count if may else left), now
         return may
 
@@ -395,26 +397,26 @@ class DecisionLog:
             )
             if fold.known and fold.last is not None:
                 change, what = fold.last
-                self._journal.note(DefinitionChanged(change.server, change.kind, change.name, what, fold.known))
+                self._announce_change(change.item, what, fold.known)
 
     def record_change(self, change: Change, what: str) -> None:
         """Record that a server offers a new or changed definition; see `DefinitionChanged` for `what`."""
         self.record(
             "pinned" if change.status is PinStatus.APPROVED else "held",
-            server=change.server,
-            prim=change.kind,
-            item=change.name,
+            server=change.item.server,
+            prim=change.item.kind,
+            item=change.item.name,
             item_fp=change.fingerprint,
             was=change.was or "",
             standing=change.status.value,
         )
         if not change.first:
-            self._journal.note(DefinitionChanged(change.server, change.kind, change.name, what))
+            self._announce_change(change.item, what)
 
     def record_change_summary(self, summary: ChangeSummary, what: str) -> None:
         """Record that a server offers many new or changed definitions. `what` is the outcome of the first held one, or
         of the first."""
-        first = summary.first_change
+        first = summary.first_change.item
         self.record(
             "definitions",
             server=first.server,
@@ -424,18 +426,19 @@ class DecisionLog:
             digest=summary.digest,
         )
         if summary.known:
-            self._journal.note(DefinitionChanged(first.server, first.kind, first.name, what, summary.known))
+            self._announce_change(first, what, summary.known)
 
-    def record_definition_decision(
-        self, what: str, server: str, kind: str, name: str, fingerprint: str, by: str
-    ) -> None:
+    def _announce_change(self, item: Item, what: str, count: int = 1) -> None:
+        self._journal.note(DefinitionChanged(item.server, item.kind, item.name, what, count))
+
+    def record_definition_decision(self, what: str, item: Item, fingerprint: str, by: str) -> None:
         """Record that a person is about to decide about a definition; raises as `record_or_fail` does."""
-        self.flush_changes(server)
-        self.record_or_fail(what, server=server, prim=kind, item=name, item_fp=fingerprint, by=by)
+        self.flush_changes(item.server)
+        self.record_or_fail(what, server=item.server, prim=item.kind, item=item.name, item_fp=fingerprint, by=by)
 
-    def announce_definition_decision(self, what: str, server: str, kind: str, name: str, by: str) -> None:
+    def announce_definition_decision(self, what: str, item: Item, by: str) -> None:
         """Announce a decision about a definition that was stored."""
-        self._journal.note(DecisionMade(server, f"{kind} {visible(name)[:200]}".rstrip(), what, by))
+        self._journal.note(DecisionMade(item.server, f"{item.kind} {visible(item.name)[:200]}".rstrip(), what, by))
 
     def record_confirmation(self, what: str, confirmation: PendingConfirmation, said: dict[str, object]) -> None:
         """Record an event of a confirmation. A grant must be recorded: raises as `record_or_fail` does. `granted` is

@@ -2,9 +2,6 @@
 
 A definition that differs from the approved one is held until a person approves it. An entry that the rules deny looks
 like a missing one. The approvals are in `pins`.
-
-A server may list an entry over a session and over a stateless connection, with different definitions. `stateless` says
-which of the two is meant.
 """
 
 from __future__ import annotations
@@ -27,16 +24,19 @@ from host.names import matching_templates
 from host.policy.decision_log import ChangeSummary, DecisionLog, summarize
 from host.policy.file_names import loosened_pattern
 from host.policy.fingerprint import Launch
-from host.policy.pin_rules import INSTRUCTIONS, LAUNCH, PinStatus, side_of
+from host.policy.pin_rules import PinStatus
 from host.policy.pins import Change, Held, Pins, PreparedPins
 from host.policy.policies import Policies
 from host.policy.rules import Rules
 from host.policy.server_request_checks import MAX_TEXT
 from host.policy.uris import TooManyVariants, is_plain, loosened_forms, uri_variants
+from host.protocol.era import Era
 from host.protocol.links import PAGE, without_page
 from host.protocol.methods import RESOURCE, Kind
 from host.sanitize import is_light, sanitize_json
 from host.slices import Steps, in_worker, run_inline
+from host.source import Aspect, AspectRef, EntryRef, Source, launch_ref
+from host.subject import Item
 
 MAX_HELD_URIS = 500
 """Held resources of a server with several spellings; if there are more, every unlisted URI counts as held."""
@@ -52,19 +52,15 @@ _LAUNCHABLE = (PinStatus.APPROVED, PinStatus.UNKNOWN)
 _WITH_URIS = (Kind.RESOURCE, Kind.TEMPLATE)
 _UNTRUSTED = Trust.UNTRUSTED
 
-_Source = tuple[str, bool]
-"""A server, and whether its stateless connection is meant."""
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedListing:
-    """A list of one server compared with the approvals, and the policy state of the comparison: see
+    """A list of one source compared with the approvals, and the policy state of the comparison: see
     `Definitions.prepare` and `Definitions.commit`."""
 
-    server: str
+    source: Source
     kind: Kind
-    stateless: bool
     spec: ServerSpec | None
     rules: Rules | None
     launches: bool
@@ -82,27 +78,22 @@ class Definitions:
         self._readers: list[Callable[[Collection[str]], None]] = []
         self._policies = policies
         self._decision_log = decision_log
-        self._templates: dict[_Source, tuple[str, ...]] = {}
-        self._claims: dict[_Source, Mapping[str, tuple[str, ...]]] = {}
-        self._spellings: dict[_Source, tuple[int, _HeldUris]] = {}
-        """Spellings of each server's held resources, with the epoch in which they were computed."""
-        self._held_templates: dict[_Source, tuple[int, list[str]]] = {}
-        """Held templates of each server, with the epoch in which they were computed."""
+        self._templates: dict[Source, tuple[str, ...]] = {}
+        self._claims: dict[Source, Mapping[str, tuple[str, ...]]] = {}
+        self._spellings: dict[Source, tuple[int, _HeldUris]] = {}
+        """Spellings of each source's held resources, with the epoch in which they were computed."""
+        self._held_templates: dict[Source, tuple[int, list[str]]] = {}
+        """Held templates of each source, with the epoch in which they were computed."""
         self._invalidated = trio.lowlevel.ParkingLot()
 
     # What servers offer
 
     def prepare(
-        self,
-        server: str,
-        kind: Kind,
-        offered: Mapping[str, bytes],
-        *,
-        stateless: bool = False,
-        remembered: bool = False,
+        self, source: Source, kind: Kind, offered: Mapping[str, bytes], *, remembered: bool = False
     ) -> Steps[PreparedListing]:
-        """Compare a server's complete list with the approvals. Nothing changes before `commit`. `remembered`: see
+        """Compare a source's complete list with the approvals. Nothing changes before `commit`. `remembered`: see
         `Pins.prepare`."""
+        server = source.server
         spec, rules, launches = self._policies.spec(server), self._policies.rules_of(server), self.may_launch(server)
         claims: dict[str, tuple[str, ...]] = {}
         if kind is Kind.TOOL:
@@ -110,21 +101,19 @@ class Definitions:
                 yield None
                 if (b"nnotations" in raw or b"\\u" in raw) and (said := _claims(raw)):
                     claims[name] = said
-        side = side_of(kind, stateless=stateless)
-        reading = yield from self.pins.prepare(server, side, offered, remembered=remembered)
+        reading = yield from self.pins.prepare(source, kind, offered, remembered=remembered)
         summary = yield from summarize(reading.changes)
-        return PreparedListing(server, kind, stateless, spec, rules, launches, claims, reading, summary)
+        return PreparedListing(source, kind, spec, rules, launches, claims, reading, summary)
 
-    def would_be_visible(self, prepared: PreparedListing, name: str) -> bool:
+    def would_be_visible(self, prepared: PreparedListing, ref: EntryRef) -> bool:
         """Whether the offered entry would be listed after `commit`."""
-        server, kind = prepared.server, prepared.kind
-        known = prepared.launches and self._may_be_known(server, kind, name, listing=True)
-        return known and self._is_usable(server, prepared.prepared.status(name))
+        known = prepared.launches and self._may_be_known(ref, listing=True)
+        return known and self._is_usable(ref, prepared.prepared.status(ref.name))
 
     def commit(self, prepared: PreparedListing) -> bool:
         """Put a prepared list into effect; the caller must update the catalog without a checkpoint in between. Returns
         False if configuration, launch or a decision changed since `prepare`: the list must be prepared again."""
-        server, kind = prepared.server, prepared.kind
+        source, kind, server = prepared.source, prepared.kind, prepared.source.server
         ground = self._policies.spec(server), self._policies.rules_of(server), self.may_launch(server)
         if not all(map(is_, ground, (prepared.spec, prepared.rules, prepared.launches))):
             return False
@@ -132,10 +121,10 @@ class Definitions:
         if changes is None:
             return False
         if kind is Kind.TEMPLATE:
-            self._templates[server, prepared.stateless] = tuple(prepared.prepared.offered)
-            self._held_templates.pop((server, prepared.stateless), None)
+            self._templates[source] = tuple(prepared.prepared.offered)
+            self._held_templates.pop(source, None)
         if kind is Kind.TOOL:
-            self._claims[server, prepared.stateless] = prepared.claims
+            self._claims[source] = prepared.claims
         if not self._record_changes(changes, prepared.summary) and prepared.prepared.has_additions:
             self._policies.begin_epoch()  # people may have been asked about an entry without a definition
         return True
@@ -151,13 +140,10 @@ class Definitions:
         cleaned: bytes = yield from in_worker(partial(sanitize_json, limit=MAX_TEXT), definition)
         return cleaned
 
-    def observe_instructions(
-        self, server: str, text: str | None, *, stateless: bool = False, remembered: bool = False
-    ) -> Steps[None]:
-        """Record the server's present instructions. `remembered`: see `Pins.prepare`."""
+    def observe_instructions(self, source: Source, text: str | None, *, remembered: bool = False) -> Steps[None]:
+        """Record the source's present instructions. `remembered`: see `Pins.prepare`."""
         offered = {} if text is None else {"": bytes(encode(text))}
-        side = side_of(INSTRUCTIONS, stateless=stateless)
-        observing = self.pins.observe(server, side, offered, remembered=remembered)
+        observing = self.pins.observe(source, Aspect.INSTRUCTIONS, offered, remembered=remembered)
         self._record_changes((yield from observing))
 
     def observe_launch(self, server: str, launch: Launch) -> Steps[bool]:
@@ -168,7 +154,7 @@ class Definitions:
 
     def may_launch(self, server: str) -> bool:
         """Whether the command of the server still resolves to the approved program."""
-        return self.pins.status(server, LAUNCH, "") in _LAUNCHABLE
+        return self.pins.status(launch_ref(server)) in _LAUNCHABLE
 
     async def wait_until_launchable(self, server: str) -> None:
         """Wait until a person has approved the server's present program."""
@@ -185,9 +171,9 @@ class Definitions:
         """The outcome of a change; see `DefinitionChanged`."""
         if change.status is not PinStatus.APPROVED:
             return "held"
-        if self._policies.trust(change.server) is Trust.TRUSTED:
+        if self._policies.trust(change.item.server) is Trust.TRUSTED:
             return "accepted"
-        return "edited" if change.kind == LAUNCH else "returned"
+        return "edited" if change.item.kind == Aspect.LAUNCH else "returned"
 
     def held(self) -> list[Held]:
         """All held definitions of configured servers, without those that the rules deny anyway."""
@@ -203,47 +189,49 @@ class Definitions:
         return found
 
     def _needs_decision(self, held: Held) -> bool:
-        if not self._policies.has_server(held.server):
+        server, kind = held.item.server, held.item.kind
+        if not self._policies.has_server(server):
             return False
-        return held.kind not in KINDS or self._policies.rules(held.server).is_visible(KINDS[held.kind], held.name)
+        return kind not in KINDS or self._policies.rules(server).is_visible(KINDS[kind], held.item.name)
 
-    def approve(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> Steps[None]:
+    def approve(self, item: Item, fingerprint: str, by: str) -> Steps[None]:
         """Approve a definition by the fingerprint that was shown. It takes effect when it is stored.
 
         Raises:
             StaleDecision: the definition is not offered any more, or has another fingerprint.
             AuditUnavailable, StateError: the approval cannot be recorded, so it does not take effect.
         """
-        yield from self.approve_all(server, [(kind, name, fingerprint)], by)
+        yield from self.approve_all(item.server, [(item, fingerprint)], by)
 
-    def approve_all(self, server: str, items: Sequence[tuple[str, str, str]], by: str) -> Steps[None]:
-        """Approve all of these (kind, name, fingerprint), or none; raises as `approve` does."""
-        for kind, name, fingerprint in items:
-            self._decision_log.record_definition_decision("approve", server, kind, name, fingerprint, by)
-        yield from self.pins.approve_all(server, items, by)
-        for kind, name, _ in items:
-            self._decision_log.announce_definition_decision("approve", server, kind, name, by)
+    def approve_all(self, server: str, shown: Sequence[tuple[Item, str]], by: str) -> Steps[None]:
+        """Approve all of these items of a server, each with the fingerprint that was shown, or none; raises as
+        `approve` does."""
+        for item, fingerprint in shown:
+            self._decision_log.record_definition_decision("approve", item, fingerprint, by)
+        yield from self.pins.approve_all(server, shown, by)
+        for item, _ in shown:
+            self._decision_log.announce_definition_decision("approve", item, by)
         self.invalidate((server,))
 
-    def reject(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> Steps[None]:
+    def reject(self, item: Item, fingerprint: str, by: str) -> Steps[None]:
         """Reject the definition: it stays held, and counts as looked at. Takes effect at once, even if it cannot be
         stored. Raises as `approve` does."""
-        self._decision_log.record_definition_decision("reject", server, kind, name, fingerprint, by)
-        storing = self.pins.reject(server, kind, name, fingerprint)
-        self.invalidate((server,))
+        self._decision_log.record_definition_decision("reject", item, fingerprint, by)
+        storing = self.pins.reject(item, fingerprint)
+        self.invalidate((item.server,))
         yield from storing
-        self._decision_log.announce_definition_decision("reject", server, kind, name, by)
-        self.invalidate((server,))
+        self._decision_log.announce_definition_decision("reject", item, by)
+        self.invalidate((item.server,))
 
-    def revoke(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> Steps[None]:
+    def revoke(self, item: Item, fingerprint: str, by: str) -> Steps[None]:
         """Withdraw the approval: the definition is held until it is approved again. Takes effect at once, even if it
         cannot be stored. Raises as `approve` does."""
-        self._decision_log.record_definition_decision("unapprove", server, kind, name, fingerprint, by)
-        storing = self.pins.revoke(server, kind, name)
-        self.invalidate((server,))
+        self._decision_log.record_definition_decision("unapprove", item, fingerprint, by)
+        storing = self.pins.revoke(item)
+        self.invalidate((item.server,))
         yield from storing
-        self._decision_log.announce_definition_decision("unapprove", server, kind, name, by)
-        self.invalidate((server,))
+        self._decision_log.announce_definition_decision("unapprove", item, by)
+        self.invalidate((item.server,))
 
     def invalidate(self, servers: Iterable[str]) -> None:
         """Report that the visible definitions of these servers have changed, by a decision in any process or by other
@@ -261,67 +249,72 @@ class Definitions:
         for reader in self._readers:
             reader(servers)
 
-    def pin_status(self, server: str, kind: Kind, name: str, *, stateless: bool = False) -> PinStatus:
+    def status(self, ref: EntryRef) -> PinStatus:
         """The status of an entry's definition. For a URI that is not listed, the status of the template that matches
         it."""
-        return self.pins.status(server, *self._pinned_item((server, stateless), kind, name))
+        return self.pins.status(self._pinned(ref))
 
-    def fingerprint(self, server: str, kind: Kind, name: str, *, stateless: bool = False) -> str:
+    def fingerprint(self, ref: EntryRef) -> str:
         """The fingerprint of an entry's definition; empty if it has none."""
-        return self.pins.fingerprint(server, *self._pinned_item((server, stateless), kind, name)) or ""
+        return self.pins.fingerprint(self._pinned(ref)) or ""
 
-    def fingerprints(self, server: str, kind: Kind, name: str) -> set[str]:
-        """The fingerprints of an entry's definitions, of both eras."""
-        found = {self.fingerprint(server, kind, name, stateless=stateless) for stateless in (False, True)}
-        return found - {""}
-
-    def offered_definition(self, server: str, kind: Kind, name: str, *, stateless: bool = False) -> bytes | None:
+    def offered_definition(self, ref: EntryRef) -> bytes | None:
         """The definition of an entry as the server wrote it; None if it has none."""
-        return self.pins.offered_definition(server, *self._pinned_item((server, stateless), kind, name))
+        return self.pins.offered_definition(self._pinned(ref))
 
-    def is_offered_statelessly(self, server: str, kind: Kind, name: str) -> bool:
-        """Whether the server offers the entry over a stateless connection."""
-        return self.pins.fingerprint(server, *self._pinned_item((server, True), kind, name)) is not None
+    def fingerprints(self, item: Item) -> set[str]:
+        """The fingerprints of an entry's definitions, from all its sources."""
+        return {self.fingerprint(ref) for ref in self._refs(item)} - {""}
 
-    def _pinned_item(self, source: _Source, kind: Kind, name: str) -> tuple[str, str]:
-        """The side and name under which an entry's definition is pinned."""
-        server, stateless = source
-        side = side_of(kind, stateless=stateless)
-        if kind is not RESOURCE or self.pins.status(server, side, name) is not PinStatus.UNKNOWN:
-            return side, name
-        return self._unlisted_pinned_item(source, name)
+    def ref_of(self, item: Item) -> EntryRef:
+        """An entry of the server as it is offered now: without a session, if it is offered so."""
+        offered = [ref for ref in self._refs(item) if self.fingerprint(ref)]
+        return offered[-1] if offered else EntryRef(Source(item.server, Era.SESSION), KINDS[item.kind], item.name)
 
-    def _unlisted_pinned_item(self, source: _Source, uri: str) -> tuple[str, str]:
-        """The side and name under which the definition of an unlisted URI is pinned."""
-        server, stateless = source
-        resource, template = (side_of(kind, stateless=stateless) for kind in (Kind.RESOURCE, Kind.TEMPLATE))
+    def _refs(self, item: Item) -> list[EntryRef]:
+        """An entry in the sources that may offer it, that of a session first."""
+        kind = KINDS[item.kind]
+        kinds = _WITH_URIS if kind is RESOURCE else (kind,)
+        return [EntryRef(source, kind, item.name) for source in self.pins.sources(item.server, *kinds)]
+
+    def _pinned(self, ref: EntryRef) -> EntryRef:
+        """The entry whose pin counts for this one: its own, or for an unlisted URI that of its template."""
+        if ref.kind is not RESOURCE or self.pins.status(ref) is not PinStatus.UNKNOWN:
+            return ref
+        return self._pinned_unlisted(ref)
+
+    def _pinned_unlisted(self, ref: EntryRef) -> EntryRef:
+        """`_pinned` for an unlisted URI."""
+        source, uri = ref.source, ref.name
         held_spelling = self._held_spelling(source, uri)
         held_maker = self._held_template(source, uri)
         # None: several templates match. A held one among them decides; otherwise the URI counts as matched by none.
-        made_by = matching_templates(self._templates.get(source, ()), (uri,)) or []
-        approved = [each for each in made_by if self.pins.status(server, template, each) is PinStatus.APPROVED]
+        made_by = [EntryRef(source, Kind.TEMPLATE, each) for each in self._makers(source, uri)]
+        approved = [each for each in made_by if self.pins.status(each) is PinStatus.APPROVED]
         if held_spelling is not None:
-            return resource, held_spelling
+            return EntryRef(source, RESOURCE, held_spelling)
         if made_by:
-            return template, (approved or made_by)[0]
-        return (resource, uri) if held_maker is None else (template, held_maker)
+            return (approved or made_by)[0]
+        return ref if held_maker is None else EntryRef(source, Kind.TEMPLATE, held_maker)
 
-    def _requested_status(self, source: _Source, kind: Kind, name: str) -> PinStatus:
-        """`pin_status` for a requested entry. Looks at templates for listed resources too, so that response times do
-        not differ."""
-        server, stateless = source
-        own = self.pins.status(server, side_of(kind, stateless=stateless), name)
-        if kind is not RESOURCE:
+    def _makers(self, source: Source, uri: str) -> list[str]:
+        return matching_templates(self._templates.get(source, ()), (uri,)) or []
+
+    def _requested_status(self, ref: EntryRef) -> PinStatus:
+        """`status` for a requested entry. Looks at templates for listed resources too, so that response times do not
+        differ."""
+        own = self.pins.status(ref)
+        if ref.kind is not RESOURCE:
             return own
-        other = self.pins.status(server, *self._unlisted_pinned_item(source, name))
+        other = self.pins.status(self._pinned_unlisted(ref))
         return other if own is PinStatus.UNKNOWN else own
 
-    def _held_template(self, source: _Source, uri: str) -> str | None:
+    def _held_template(self, source: Source, uri: str) -> str | None:
         """A held template that matches some variant of this URI."""
         epoch, held = self._held_templates.get(source, (-1, []))
         if epoch != self._policies.epoch:
-            templates, side = self._templates.get(source, ()), side_of("template", stateless=source[1])
-            held = [each for each in templates if self.pins.status(source[0], side, each) is not PinStatus.APPROVED]
+            templates = [EntryRef(source, Kind.TEMPLATE, each) for each in self._templates.get(source, ())]
+            held = [each.name for each in templates if self.pins.status(each) is not PinStatus.APPROVED]
             self._held_templates[source] = self._policies.epoch, held
         if not held:
             return None
@@ -343,27 +336,25 @@ class Definitions:
         found = matching_templates(loose, forms)
         return held[0] if found is None else min(map(loose.__getitem__, found), default=None)
 
-    def _held_spelling(self, source: _Source, uri: str) -> str | None:
+    def _held_spelling(self, source: Source, uri: str) -> str | None:
         """A held resource of which this unlisted URI may be another spelling."""
         epoch, spellings = self._spellings.get(source, (-1, None))
         if spellings is None or epoch != self._policies.epoch:
-            server, stateless = source
-            side = side_of(Kind.RESOURCE, stateless=stateless)
-            spellings = _HeldUris(self.pins.held_names(server, side), spellings)
+            spellings = _HeldUris(self.pins.held_names(source, RESOURCE), spellings)
             self._spellings[source] = self._policies.epoch, spellings
         return spellings.find(uri)
 
-    def _is_usable(self, server: str, status: PinStatus) -> bool:
+    def _is_usable(self, ref: EntryRef, status: PinStatus) -> bool:
         """Whether an item of this status may be used. An entry that was never listed has no definition to approve; for
         an untrusted server it counts as missing."""
-        open_unknown = self._policies.trust(server) is not _UNTRUSTED
+        open_unknown = self._policies.trust(ref.server) is not _UNTRUSTED
         return status is _APPROVED or (status is _UNKNOWN and open_unknown)
 
-    def is_visible(self, server: str, kind: Kind, name: str, stateless: bool = False) -> bool:
+    def is_visible(self, ref: EntryRef) -> bool:
         """Whether the entry may be listed."""
-        known = self._may_be_known(server, kind, name)
-        is_open = self._is_usable(server, self.pin_status(server, kind, name, stateless=stateless))
-        return self.may_launch(server) and known and is_open
+        known = self._may_be_known(ref)
+        is_open = self._is_usable(ref, self.status(ref))
+        return self.may_launch(ref.server) and known and is_open
 
     def may_show(self, server: str, kind: Kind) -> bool:
         """Whether clients may know that the server could list an entry of this kind, while its list is not known, and
@@ -373,26 +364,23 @@ class Definitions:
         rules = self._policies.rules(server)
         if self._policies.trust(server) is not Trust.UNTRUSTED:
             return rules.may_show(kind)
-        return any(
-            rules.is_visible_cached(kind, name)
-            for stateless in (False, True)
-            for name in self.pins.approved_names(server, side_of(kind, stateless=stateless))
-        )
+        return any(rules.is_visible_cached(kind, name) for name in self.pins.approved_names(server, kind))
 
-    def is_visible_cached(self, server: str, kind: Kind, name: str, stateless: bool = False) -> bool:
+    def is_visible_cached(self, ref: EntryRef) -> bool:
         """`is_visible` for whole lists; see `Rules.is_visible_cached`."""
-        known = self._may_be_known(server, kind, name, listing=True) and self.may_launch(server)
-        return known and self._is_usable(server, self.pin_status(server, kind, name, stateless=stateless))
+        known = self._may_be_known(ref, listing=True) and self.may_launch(ref.server)
+        return known and self._is_usable(ref, self.status(ref))
 
-    def is_known(self, server: str, kind: Kind, name: str, *, stateless: bool = False) -> bool:
+    def is_known(self, ref: EntryRef) -> bool:
         """Whether clients may know that the entry exists, which includes entries that were approved before and are held
         now."""
-        known = self._may_be_known(server, kind, name)
-        status = self._requested_status((server, stateless), kind, name)
-        is_open = self._is_usable(server, status)
+        known = self._may_be_known(ref)
+        status = self._requested_status(ref)
+        is_open = self._is_usable(ref, status)
         return known and (status is PinStatus.CHANGED or is_open)
 
-    def _may_be_known(self, server: str, kind: Kind, name: str, *, listing: bool = False) -> bool:
+    def _may_be_known(self, ref: EntryRef, *, listing: bool = False) -> bool:
+        server, kind, name = ref.server, ref.kind, ref.name
         rules = self._policies.rules_of(server)
         if rules is None:
             return False
@@ -400,22 +388,23 @@ class Definitions:
             return False
         return rules.is_visible_cached(kind, name) if listing else rules.is_visible(kind, name)
 
-    def check_usable(self, server: str, kind: Kind, name: str, exists: bool, *, stateless: bool = False) -> bool:
+    def check_usable(self, ref: EntryRef, *, exists: bool) -> bool:
         """Whether clients may know that the entry exists.
 
         Raises:
             StaleApproval: they may, but its definition is held.
         """
+        server = ref.server
         # All checks run in any case: the response time must not tell a denied entry from a missing one.
-        known = self._may_be_known(server, kind, name)
-        status = self._requested_status((server, stateless), kind, name)
-        is_open = self._is_usable(server, status)
+        known = self._may_be_known(ref)
+        status = self._requested_status(ref)
+        is_open = self._is_usable(ref, status)
         launches = self.may_launch(server)
         if not (known and exists):
             return False
         if status is _CHANGED:
             text = (
-                f"the definition of this {kind.value} of {server} is not the one that was approved, so it is held "
+                f"the definition of this {ref.kind} of {server} is not the one that was approved, so it is held "
                 f"back. A person can look at the change and approve it on the console (`colonnade console`) or with "
                 f"`colonnade definitions`."
             )
@@ -424,28 +413,27 @@ class Definitions:
             raise StaleApproval(server, launch_held_message(server))
         return is_open
 
-    def why_hidden(self, server: str, kind: Kind, name: str, exists: bool, *, stateless: bool = False) -> Reason:
+    def why_hidden(self, ref: EntryRef, *, exists: bool) -> Reason:
         """The reason why a request for this entry is refused. All checks run in any case, as in `check_usable`."""
-        known = self._may_be_known(server, kind, name)
-        status = self._requested_status((server, stateless), kind, name)
-        is_open = self._is_usable(server, status)
-        launches = self.may_launch(server)
+        known = self._may_be_known(ref)
+        status = self._requested_status(ref)
+        is_open = self._is_usable(ref, status)
+        launches = self.may_launch(ref.server)
         if not exists:
             return Reason.MISSING
         if not known:
             return Reason.DENIED
         return Reason.MISSING if launches and (is_open or status is _UNKNOWN) else Reason.HELD
 
-    def instructions(self, server: str, text: str | None, *, stateless: bool = False) -> str | None:
-        """The server's instructions as a model may read them; None if they are held. A model treats instructions like
+    def instructions(self, source: Source, text: str | None) -> str | None:
+        """The source's instructions as a model may read them; None if they are held. A model treats instructions like
         the user's own."""
-        side = side_of(INSTRUCTIONS, stateless=stateless)
-        if text is None or self.pins.status(server, side, "") is not PinStatus.APPROVED:
+        if text is None or self.pins.status(AspectRef(source, Aspect.INSTRUCTIONS)) is not PinStatus.APPROVED:
             return None
-        return self._policies.sanitize_text(server, text)
+        return self._policies.sanitize_text(source.server, text)
 
-    def claims(self, server: str, kind: Kind, name: str, *, stateless: bool = False) -> tuple[str, ...]:
-        return self._claims.get((server, stateless), {}).get(name, ()) if kind is Kind.TOOL else ()
+    def claims(self, ref: EntryRef) -> tuple[str, ...]:
+        return self._claims.get(ref.source, {}).get(ref.name, ()) if ref.kind is Kind.TOOL else ()
 
 
 def launch_held_message(server: str) -> str:

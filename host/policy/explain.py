@@ -22,6 +22,7 @@ from host.policy.rules import RuleDecision, conditions_text
 from host.protocol.methods import Kind
 from host.sanitize import visible
 from host.slices import Steps
+from host.source import EntryRef
 
 LONGEST_KEPT = 32 * 1024
 """Bytes of a definition whose difference is cached."""
@@ -36,19 +37,19 @@ _STATUS_TEXTS = {
 }
 
 
-def explain(gate: Gate, server: str, kind: Kind, name: str, raw_arguments: Raw | None) -> Explanation:
+def explain(gate: Gate, ref: EntryRef, raw_arguments: Raw | None) -> Explanation:
     """Explain the expected outcome of a call. `raw_arguments`: arguments of the call, None for a call without
     arguments."""
+    server, kind, name = ref.server, ref.kind, ref.name
     rules = gate.policies.rules(server)
-    stateless = gate.definitions.is_offered_statelessly(server, kind, name)
-    arguments = gate.decode_for_rules(server, kind, name, stateless, raw_arguments or EMPTY_OBJECT)
+    arguments = gate.decode_for_rules(ref, raw_arguments or EMPTY_OBJECT)
     decision = rules.evaluate(kind, name, arguments)
-    status = gate.definitions.pin_status(server, kind, name, stateless=stateless)
+    status = gate.definitions.status(ref)
     if decision.verdict is not Verdict.DENY:
-        search = gate.search_for_twins(server, kind, name, stateless, raw_arguments or EMPTY_OBJECT, decision)
+        search = gate.search_for_twins(ref, raw_arguments or EMPTY_OBJECT, decision)
         if search is not None and search() is not None:
             decision = AMBIGUOUS_ARGUMENTS
-    grant = gate.grant_for_anonymous(server, kind, name, raw_arguments or EMPTY_OBJECT, decision)
+    grant = gate.grant_for_anonymous(ref, raw_arguments or EMPTY_OBJECT, arguments, decision)
     limits = gate.policies.describe_limits(server)
     return {
         "verdict": decision.verdict.value,
@@ -58,34 +59,26 @@ def explain(gate: Gate, server: str, kind: Kind, name: str, raw_arguments: Raw |
             for each in rules.explain(kind, name, arguments)
         ],
         "standing": status.value,
-        "fingerprint": gate.definitions.fingerprint(server, kind, name, stateless=stateless),
+        "fingerprint": gate.definitions.fingerprint(ref),
         "grant": None if grant is None else grant_as_data(gate, grant),
         "limits": {key: said for key, said in limits.items() if said is not None},
-        "shown": gate.definitions.is_visible(server, kind, name, stateless),
-        "sentence": _sentence(gate, server, kind, name, stateless, decision, status, grant),
+        "shown": gate.definitions.is_visible(ref),
+        "sentence": _sentence(gate, ref, decision, status, grant),
     }
 
 
-def _sentence(
-    gate: Gate,
-    server: str,
-    kind: Kind,
-    name: str,
-    stateless: bool,
-    decision: RuleDecision,
-    status: PinStatus,
-    grant: Grant | None,
-) -> str:
-    what = f"The {kind.value} {visible(name)[:200]} of {server}"
+def _sentence(gate: Gate, ref: EntryRef, decision: RuleDecision, status: PinStatus, grant: Grant | None) -> str:
+    server, kind = ref.server, ref.kind
+    what = f"The {kind} {visible(ref.name)[:200]} of {server}"
     if decision.verdict is Verdict.DENY:
-        if decision.conditional and gate.definitions.is_visible(server, kind, name, stateless):
+        if decision.conditional and gate.definitions.is_visible(ref):
             return f"{what} is listed, but not allowed with these arguments."
         return f"{what} is denied: it does not exist for any client."
     if kind in (Kind.TOOL, Kind.PROMPT, Kind.TEMPLATE) and status is PinStatus.UNKNOWN:
         return f"{what} would be {decision.verdict.value}, but the server lists none of that name."
-    if status is not PinStatus.APPROVED and not gate.definitions.is_visible(server, kind, name, stateless):
+    if status is not PinStatus.APPROVED and not gate.definitions.is_visible(ref):
         return f"{what} would be {decision.verdict.value}, but {_STATUS_TEXTS[status]}."
-    if not gate.definitions.is_known(server, kind, name, stateless=stateless):
+    if not gate.definitions.is_known(ref):
         return f"{what} does not exist for any client: pages of apps are not shown for an untrusted server."
     if not gate.definitions.may_launch(server):
         return f"{what} cannot be reached: the command of the server resolves to another program than the approved one."
@@ -151,15 +144,15 @@ def held_as_data(gate: Gate, held: Held, until: float = inf) -> HeldRow:
     ready = time.monotonic() < until
     return {
         "ready": ready,
-        "server": held.server,
-        "kind": held.kind,
-        "name": visible(held.name),
+        "server": held.item.server,
+        "kind": held.item.kind,
+        "name": visible(held.item.name),
         "standing": held.status.value,
         "fingerprint": held.fingerprint,
         "since": held.since,
         "rejected": held.rejected,
         "problem": held.problem,
-        "trust": gate.policies.trust(held.server).value,
+        "trust": gate.policies.trust(held.item.server).value,
         "diff": [{"op": op, "text": text} for op, text in _difference(held.approved, held.offered)] if ready else [],
         "text": _pretty(held.offered) if ready else "",
     }

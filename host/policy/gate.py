@@ -39,8 +39,9 @@ from host.policy.policies import Policies
 from host.policy.rules import RuleDecision
 from host.policy.server_requests import ServerRequests
 from host.protocol.known_params import other_members
-from host.protocol.methods import TARGETED, TOOLS_CALL, Kind
+from host.protocol.methods import TARGETED, TOOLS_CALL
 from host.sanitize import visible
+from host.source import EntryRef
 from host.worker import run_in_worker
 
 _TRUSTED, _DENY, _ALLOW = Trust.TRUSTED, Verdict.DENY, Verdict.ALLOW  # for speed; see RESOURCE in protocol/methods.py
@@ -72,12 +73,8 @@ class Admission(Struct, frozen=True):
 class _EntryPermit(Permit, frozen=True, eq=False):
     _gate: Gate
     exchange: Exchange
-    server: str
-    kind: Kind
-    target: str
-    """The entry's own name or URI at the server."""
-    stateless: bool
-    """Whether the definition of the server's stateless connection counts, or that of its session."""
+    ref: EntryRef
+    """The entry, by the source whose definition counts."""
     admission: Admission
 
 
@@ -92,7 +89,7 @@ class CallPermit(_EntryPermit, frozen=True, eq=False):
     def depends_on_definition(self) -> bool:
         """Whether the permit holds for one definition of its entry only: the entry is pinned, or a person confirmed the
         call."""
-        return self.admission.access is not None or self._gate.policies.trust(self.server) is not _TRUSTED
+        return self.admission.access is not None or self._gate.policies.trust(self.ref.server) is not _TRUSTED
 
     def dispatch(self) -> None:
         """Check again what holds now, spend the grant, and write the decision to the audit. The caller must hand the
@@ -117,10 +114,8 @@ class CallPermit(_EntryPermit, frozen=True, eq=False):
             StaleApproval: the entry may not be reached any more.
         """
         policies, definitions = self._gate.policies, self._gate.definitions
-        if self.admission.epoch != policies.epoch and not definitions.is_visible(
-            self.server, self.kind, self.target, self.stateless
-        ):
-            raise stale_approval(self.server, self.kind.value, self.target)
+        if self.admission.epoch != policies.epoch and not definitions.is_visible(self.ref):
+            raise stale_approval(self.ref.item)
 
     def accept(self, answer: Answered) -> Raw:
         """Check the result's size, write the outcome, and return the result.
@@ -179,10 +174,7 @@ class WatchPermit(_EntryPermit, frozen=True, eq=False):
         if self.admission.access is None and self.admission.epoch == self._gate.policies.epoch:
             return True
         try:
-            return (
-                self._gate._admit_unasked(self.exchange, self.server, self.kind, self.target, stateless=self.stateless)
-                is not None
-            )
+            return self._gate._admit_unasked(self.exchange, self.ref) is not None
         except ConfirmationRequired:
             return False
 
@@ -190,32 +182,21 @@ class WatchPermit(_EntryPermit, frozen=True, eq=False):
 class Passage:
     """Context manager around one call; see `Gate.passage`. A generator would cost several times as much."""
 
-    __slots__ = ("_confirm", "_entry", "_exchange", "_exists", "_gate", "_permit", "_stateless", "_usage")
+    __slots__ = ("_confirm", "_exchange", "_exists", "_gate", "_permit", "_ref", "_usage")
 
-    def __init__(
-        self,
-        gate: Gate,
-        exchange: Exchange,
-        server: str,
-        kind: Kind,
-        name: str,
-        exists: bool,
-        confirm: bool,
-        stateless: bool,
-    ) -> None:
+    def __init__(self, gate: Gate, exchange: Exchange, ref: EntryRef, exists: bool, confirm: bool) -> None:
         self._gate = gate
         self._exchange = exchange
-        self._entry = server, kind, name
+        self._ref = ref
         self._exists = exists
         self._confirm = confirm
-        self._stateless = stateless
 
     async def __aenter__(self) -> CallPermit:
-        gate, exchange, stateless = self._gate, self._exchange, self._stateless
+        gate, exchange, ref = self._gate, self._exchange, self._ref
         if self._confirm:
-            permit = await gate.admit(exchange, *self._entry, exists=self._exists, stateless=stateless)
+            permit = await gate.admit(exchange, ref, exists=self._exists)
         else:
-            permit = gate.admit_without_confirmation(exchange, *self._entry, exists=self._exists, stateless=stateless)
+            permit = gate.admit_without_confirmation(exchange, ref, exists=self._exists)
         if permit is None:
             raise NotVisible
         try:
@@ -269,38 +250,18 @@ class Gate:
         if caller.session is not None:
             self.authorizer.end_session(caller.session)
 
-    def passage(
-        self,
-        exchange: Exchange,
-        server: str,
-        kind: Kind,
-        name: str,
-        *,
-        exists: bool = True,
-        confirm: bool = True,
-        stateless: bool = False,
-    ) -> Passage:
+    def passage(self, exchange: Exchange, ref: EntryRef, *, exists: bool = True, confirm: bool = True) -> Passage:
         """Context manager around one call: admits the request, takes a slot of the server, yields the permit, and
-        writes the outcome at the end at the latest. With `confirm` False, no person is asked. `stateless`: the
-        definition of the server's stateless connection counts.
+        writes the outcome at the end at the latest. With `confirm` False, no person is asked.
 
         Raises:
             NotVisible: there is no such entry for this caller.
             TooManyRequests: see `Meter.begin_call`.
             ColonnadeError: as in `admit` and `admit_without_confirmation`.
         """
-        return Passage(self, exchange, server, kind, name, exists, confirm, stateless)
+        return Passage(self, exchange, ref, exists, confirm)
 
-    async def admit(
-        self,
-        exchange: Exchange,
-        server: str,
-        kind: Kind,
-        name: str,
-        *,
-        exists: bool = True,
-        stateless: bool = False,
-    ) -> CallPermit | None:
+    async def admit(self, exchange: Exchange, ref: EntryRef, *, exists: bool = True) -> CallPermit | None:
         """The permit to reach the entry; None if the response must be the one for a missing entry. Waits for a person
         if the rules say ask.
 
@@ -313,56 +274,50 @@ class Gate:
             StaleApproval: the entry was approved and is held since it changed; or it changed while a person was asked.
             InvalidParams: the arguments are judged, and some readers take one of their members for another one.
         """
-        if not self.definitions.check_usable(server, kind, name, exists, stateless=stateless):
+        if not self.definitions.check_usable(ref, exists=exists):
             return None
+        server, kind = ref.server, ref.kind
         raw_arguments = _raw_arguments(exchange)
         rules, epoch = self.policies.rules(server), self.policies.epoch
         judged = rules.reads_arguments(kind)
-        arguments = self.decode_for_rules(server, kind, name, stateless, raw_arguments) if judged else None
-        decision = rules.evaluate(kind, name, arguments)
+        arguments = self.decode_for_rules(ref, raw_arguments) if judged else None
+        decision = rules.evaluate(kind, ref.name, arguments)
         if decision.verdict is _DENY:
             if not decision.conditional:
                 return None
-            self.decision_log.record_denied(self._audit_record(exchange, server, kind, name, stateless, decision))
-            what = f"this call of the {kind.value} {visible(name)[:200]} of {server}"
+            self.decision_log.record_denied(self._audit_record(exchange, ref, decision))
+            what = f"this call of the {kind} {visible(ref.name)[:200]} of {server}"
             raise Forbidden(server, f"{what} is not allowed with these arguments")
         search = None
         if judged or decision.verdict is not _ALLOW:
-            search = self.search_for_twins(server, kind, name, stateless, raw_arguments, decision, arguments)
+            search = self.search_for_twins(ref, raw_arguments, decision, arguments)
         if search is not None:
             is_heavy = len(raw_arguments) > LIGHT_BYTES and may_have_more_tokens(raw_arguments, LIGHT_TOKENS)
             twin = await run_in_worker(search) if is_heavy else search()
             if twin is not None:
-                refused = self._audit_record(exchange, server, kind, name, stateless, AMBIGUOUS_ARGUMENTS)
-                self.decision_log.record_denied(refused)
+                self.decision_log.record_denied(self._audit_record(exchange, ref, AMBIGUOUS_ARGUMENTS))
                 raise InvalidParams(describe_twin(twin))
         if decision.verdict is _ALLOW:
-            return self._call_permit(exchange, server, kind, name, stateless, Admission(decision, epoch))
-        access = self._access_request(exchange, server, kind, name, stateless, raw_arguments, decision)
+            return self._call_permit(exchange, ref, Admission(decision, epoch))
+        if not judged or self.policies.epoch != epoch:  # the definition may have changed during the search
+            arguments = self.decode_for_rules(ref, raw_arguments)
+        access = self._access_request(exchange, ref, raw_arguments, arguments, decision)
         context = ConfirmationContext(
             self.policies.title(server),
             self.policies.trust(server),
             bytes(raw_arguments),
-            self.definitions.claims(server, kind, name, stateless=stateless),
-            self.definitions.offered_definition(server, kind, name, stateless=stateless) or b"",
+            self.definitions.claims(ref),
+            self.definitions.offered_definition(ref) or b"",
             decision.conditional,
             _others(exchange),
         )
         client = exchange.client if self.authorizer.client_can_confirm(exchange.caller) else None
-        denied = self._audit_record(exchange, server, kind, name, stateless, decision)
+        denied = self._audit_record(exchange, ref, decision)
         grant = await self.authorizer.authorize(access, context, client, denied)
-        admission = Admission(decision, epoch, access, grant)
-        return self._call_permit(exchange, server, kind, name, stateless, admission)
+        return self._call_permit(exchange, ref, Admission(decision, epoch, access, grant))
 
     def admit_without_confirmation(
-        self,
-        exchange: Exchange,
-        server: str,
-        kind: Kind,
-        name: str,
-        *,
-        exists: bool = True,
-        stateless: bool = False,
+        self, exchange: Exchange, ref: EntryRef, *, exists: bool = True
     ) -> CallPermit | None:
         """Like `admit`, but without asking a person: for requests that follow from an entry's consent, such as
         completion.
@@ -371,168 +326,146 @@ class Gate:
             ConfirmationRequired: the rules say ask, and no lasting grant fits.
             StaleApproval: the entry is held.
         """
-        if not self.definitions.check_usable(server, kind, name, exists, stateless=stateless):
+        if not self.definitions.check_usable(ref, exists=exists):
             return None
-        admission = self._admit_unasked(exchange, server, kind, name, stateless=stateless)
-        return None if admission is None else self._call_permit(exchange, server, kind, name, stateless, admission)
+        admission = self._admit_unasked(exchange, ref)
+        return None if admission is None else self._call_permit(exchange, ref, admission)
 
-    def admit_watch(self, exchange: Exchange, server: str, uri: str, *, stateless: bool = False) -> WatchPermit | None:
+    def admit_watch(self, exchange: Exchange, ref: EntryRef) -> WatchPermit | None:
         """The permit to be notified of changes of the resource; no person is asked. Raises as
         `admit_without_confirmation` does."""
-        if not self.definitions.check_usable(server, Kind.RESOURCE, uri, exists=True, stateless=stateless):
+        if not self.definitions.check_usable(ref, exists=True):
             return None
-        admission = self._admit_unasked(exchange, server, Kind.RESOURCE, uri, stateless=stateless)
-        if admission is None:
-            return None
-        return WatchPermit(ISSUER, self, exchange, server, Kind.RESOURCE, uri, stateless, admission)
+        admission = self._admit_unasked(exchange, ref)
+        return None if admission is None else WatchPermit(ISSUER, self, exchange, ref, admission)
 
-    def _admit_unasked(
-        self, exchange: Exchange, server: str, kind: Kind, name: str, *, stateless: bool
-    ) -> Admission | None:
+    def _admit_unasked(self, exchange: Exchange, ref: EntryRef) -> Admission | None:
         """The admission by rules and lasting grants alone; None if the rules deny the request."""
+        server = ref.server
         if not self.policies.has_server(server):
             return None
-        epoch, decision = self.policies.epoch, self._evaluate(server, kind, name, stateless, EMPTY_OBJECT)
+        epoch, decision = self.policies.epoch, self._evaluate(ref, EMPTY_OBJECT)
         if decision.verdict is Verdict.DENY:
             return None
         if decision.verdict is Verdict.ALLOW:
             return Admission(decision, epoch)
-        access = self._access_request(exchange, server, kind, name, stateless, EMPTY_OBJECT, decision)
+        arguments = self.decode_for_rules(ref, EMPTY_OBJECT)
+        access = self._access_request(exchange, ref, EMPTY_OBJECT, arguments, decision)
         grant = self.authorizer.grants.find(access)
         # A grant for one call is meant for a call, and is not spent here.
         if grant is None or grant.scope is Scope.ONCE:
-            why = f"this {kind.value} of {server} needs a person's consent, which was not given"
+            why = f"this {ref.kind} of {server} needs a person's consent, which was not given"
             raise ConfirmationRequired(server, why)
         return Admission(decision, epoch, access, grant)
 
-    def _call_permit(
-        self, exchange: Exchange, server: str, kind: Kind, name: str, stateless: bool, admission: Admission
-    ) -> CallPermit:
+    def _call_permit(self, exchange: Exchange, ref: EntryRef, admission: Admission) -> CallPermit:
+        server = ref.server
         if not self.policies.has_server(server):  # a reload may have removed it while a person was asked
-            raise stale_approval(server, kind.value, name)
+            raise stale_approval(ref.item)
         meter, record = self.policies.meter(server), RequestRecord(self.decision_log)
-        return CallPermit(ISSUER, self, exchange, server, kind, name, stateless, admission, meter, record)
+        return CallPermit(ISSUER, self, exchange, ref, admission, meter, record)
 
-    def client_may_confirm(self, server: str, kind: Kind, name: str, caller: Caller) -> bool:
+    def client_may_confirm(self, ref: EntryRef, caller: Caller) -> bool:
         """Whether the caller itself may have to confirm a request for this entry."""
-        if not self.policies.has_server(server) or not self.authorizer.client_can_confirm(caller):
+        rules = self.policies.rules_of(ref.server)
+        if rules is None or not self.authorizer.client_can_confirm(caller):
             return False
-        rules = self.policies.rules(server)
-        return rules.reads_arguments(kind) or rules.evaluate(kind, name).verdict is Verdict.ASK
+        return rules.reads_arguments(ref.kind) or rules.evaluate(ref.kind, ref.name).verdict is Verdict.ASK
 
     def grant_for_anonymous(
-        self, server: str, kind: Kind, name: str, raw_arguments: Raw, decision: RuleDecision
+        self, ref: EntryRef, raw_arguments: Raw, arguments: object, decision: RuleDecision
     ) -> Grant | None:
-        """The grant that a call of a client without a name would use, if the rules ask for confirmation."""
+        """The grant that a call of a client without a name would use, if the rules ask for confirmation. `arguments`:
+        decoded."""
         if decision.verdict is not Verdict.ASK:
             return None
         params = {"arguments": raw_arguments}
         exchange = Exchange(Request(0, TOOLS_CALL.name), params, Caller("a client without a name", None), NoClient())
-        stateless = self.definitions.is_offered_statelessly(server, kind, name)
-        access = self._access_request(exchange, server, kind, name, stateless, raw_arguments, decision)
-        return self.authorizer.grants.find(access)
+        return self.authorizer.grants.find(self._access_request(exchange, ref, raw_arguments, arguments, decision))
 
     def _revalidate(self, permit: _EntryPermit) -> AuditRecord:
         """Check the request by what holds now, spend its grant if it needs one, and return its audit record."""
-        exchange, server, kind, name = permit.exchange, permit.server, permit.kind, permit.target
-        admission, stateless = permit.admission, permit.stateless
+        exchange, ref, admission = permit.exchange, permit.ref, permit.admission
         if admission.epoch != self.policies.epoch:
-            spec = self.policies.spec(server)
+            spec = self.policies.spec(ref.server)
             known = spec is not None and not spec.disabled
-            decision = self._evaluate(server, kind, name, stateless, _raw_arguments(exchange)) if known else None
-            if (
-                decision is None
-                or decision.verdict is Verdict.DENY
-                or not self.definitions.is_visible(server, kind, name, stateless)
-            ):
-                raise stale_approval(server, kind.value, name)
-            search = self.search_for_twins(server, kind, name, stateless, _raw_arguments(exchange), decision)
+            decision = self._evaluate(ref, _raw_arguments(exchange)) if known else None
+            if decision is None or decision.verdict is Verdict.DENY or not self.definitions.is_visible(ref):
+                raise stale_approval(ref.item)
+            search = self.search_for_twins(ref, _raw_arguments(exchange), decision)
             if search is not None and search() is not None:  # a new rule judges the arguments
-                raise stale_approval(server, kind.value, name)
+                raise stale_approval(ref.item)
             if decision.verdict is Verdict.ALLOW:
-                return self._audit_record(exchange, server, kind, name, stateless, decision)
+                return self._audit_record(exchange, ref, decision)
             if admission.access is None or decision.rule != admission.decision.rule:
-                raise stale_approval(server, kind.value, name)
+                raise stale_approval(ref.item)
         if admission.access is not None:
             self.authorizer.spend(admission.access, admission.grant)
-        return self._audit_record(exchange, server, kind, name, stateless, admission.decision, admission.grant)
+        return self._audit_record(exchange, ref, admission.decision, admission.grant)
 
-    def _evaluate(self, server: str, kind: Kind, name: str, stateless: bool, raw_arguments: Raw) -> RuleDecision:
-        rules = self.policies.rules(server)
-        if not rules.reads_arguments(kind):
-            return rules.evaluate(kind, name)
-        return rules.evaluate(kind, name, self.decode_for_rules(server, kind, name, stateless, raw_arguments))
+    def _evaluate(self, ref: EntryRef, raw_arguments: Raw) -> RuleDecision:
+        rules = self.policies.rules(ref.server)
+        judged = rules.reads_arguments(ref.kind)
+        return rules.evaluate(ref.kind, ref.name, self.decode_for_rules(ref, raw_arguments) if judged else None)
 
-    def decode_for_rules(self, server: str, kind: Kind, name: str, stateless: bool, raw_arguments: Raw) -> object:
+    def decode_for_rules(self, ref: EntryRef, raw_arguments: Raw) -> object:
         """The decoded arguments, as the server may read them by the entry's definition."""
-        definition = self.definitions.offered_definition(server, kind, name, stateless=stateless) or b""
+        definition = self.definitions.offered_definition(ref) or b""
         return hide_parsed(decode_arguments(raw_arguments), definition)
 
     def search_for_twins(
-        self,
-        server: str,
-        kind: Kind,
-        name: str,
-        stateless: bool,
-        raw_arguments: Raw,
-        decision: RuleDecision,
-        arguments: object = None,
+        self, ref: EntryRef, raw_arguments: Raw, decision: RuleDecision, arguments: object = None
     ) -> Callable[[], str | None] | None:
         """A function that finds the first of the arguments that some readers take for another one; None if neither a
         condition judges the arguments of the entry nor a person has to confirm them. `arguments`: decoded, if they
         were."""
-        rules = self.policies.rules(server)
-        judged = rules.reads_arguments(kind)
+        rules = self.policies.rules(ref.server)
+        judged = rules.reads_arguments(ref.kind)
         if raw_arguments == EMPTY_OBJECT or not (judged or decision.verdict is Verdict.ASK):
             return None
-        paths = rules.condition_paths(kind, name) if judged else None
+        paths = rules.condition_paths(ref.kind, ref.name) if judged else None
         if paths is None and decision.verdict is not Verdict.ASK:
             return None
-        definition = self.definitions.offered_definition(server, kind, name, stateless=stateless) or b""
+        definition = self.definitions.offered_definition(ref) or b""
         found = arguments.members if isinstance(arguments, LongArguments) else None
         return partial(find_twin, raw_arguments, definition, paths or frozenset(), found)
 
     def _access_request(
-        self,
-        exchange: Exchange,
-        server: str,
-        kind: Kind,
-        name: str,
-        stateless: bool,
-        raw_arguments: Raw,
-        decision: RuleDecision,
+        self, exchange: Exchange, ref: EntryRef, raw_arguments: Raw, arguments: object, decision: RuleDecision
     ) -> AccessRequest:
-        caller = exchange.caller
+        caller, server = exchange.caller, ref.server
         return AccessRequest(
             caller=caller.identity,
             session=caller.session,
             server=server,
-            kind=kind.value,
-            name=name,
-            fingerprint=self.definitions.fingerprint(server, kind, name, stateless=stateless),
+            kind=ref.kind.value,
+            name=ref.name,
+            fingerprint=self.definitions.fingerprint(ref),
             launch=self.definitions.pins.launch(server),
             rule=decision.rule,
             digest=digest_of(raw_arguments, _others(exchange)),
-            arguments=self.decode_for_rules(server, kind, name, stateless, raw_arguments),
+            arguments=arguments,
             retry=exchange.round is not None and exchange.round.server == server,
-            stateless=stateless,
+            ref=ref,
         )
 
     def _audit_record(
-        self,
-        exchange: Exchange,
-        server: str,
-        kind: Kind,
-        name: str,
-        stateless: bool,
-        decision: RuleDecision,
-        grant: Grant | None = None,
+        self, exchange: Exchange, ref: EntryRef, decision: RuleDecision, grant: Grant | None = None
     ) -> AuditRecord:
-        fingerprint = self.definitions.fingerprint(server, kind, name, stateless=stateless)
-        launch = self.definitions.pins.launch(server)
+        fingerprint = self.definitions.fingerprint(ref)
+        launch = self.definitions.pins.launch(ref.server)
         method, raw_arguments = exchange.request.method, _raw_arguments(exchange)
         return AuditRecord(
-            server, kind, name, method, exchange.caller, raw_arguments, decision, fingerprint, launch, grant
+            ref.server,
+            ref.kind,
+            ref.name,
+            method,
+            exchange.caller,
+            raw_arguments,
+            decision,
+            fingerprint,
+            launch,
+            grant,
         )
 
 

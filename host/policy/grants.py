@@ -21,7 +21,9 @@ import msgspec
 from config import Condition
 from host.policy.conditions import conditions_hold
 from host.slices import Steps, run_inline
+from host.source import EntryRef
 from host.storage.store import StateError, Store, StoredGrant, Transaction
+from host.subject import Item
 
 
 class Scope(StrEnum):
@@ -43,8 +45,8 @@ class AccessRequest:
 
     `caller` is the name of its access token; callers without a token are not told apart. `kind` is the kind of the
     entry, or of the server request: `sampling`, `form`, `url`, `roots`. `digest`: of the arguments and of what is sent
-    beside them, `arguments`: decoded. `retry`: the call continues one that was sent before. `stateless`: the
-    fingerprint is that of the definition of the server's stateless connection.
+    beside them, `arguments`: decoded. `retry`: the call continues one that was sent before. `ref`: the entry
+    by its source; None for a server request.
     """
 
     caller: str | None
@@ -58,7 +60,11 @@ class AccessRequest:
     digest: str
     arguments: object
     retry: bool = False
-    stateless: bool = False
+    ref: EntryRef | None = None
+
+    @property
+    def item(self) -> Item:
+        return Item(self.server, self.kind, self.name)
 
 
 @dataclass(frozen=True, slots=True)

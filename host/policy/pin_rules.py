@@ -5,7 +5,7 @@ has. Nothing here is stored; only fingerprints of long definitions need a worker
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 
 import msgspec
@@ -13,7 +13,10 @@ import msgspec
 from config import Trust
 from host.jsonrpc.withheld import is_withheld_in
 from host.policy.fingerprint import Launch, fingerprint, is_long
+from host.protocol.era import Era
+from host.protocol.methods import Kind
 from host.slices import Steps, in_worker
+from host.source import Aspect, AspectRef, EntryRef, Source
 from host.storage.store import ApprovedDefinition, OfferedDefinition, StoredItem
 
 MOST_ITEMS = 20_000
@@ -21,12 +24,12 @@ MOST_ITEMS = 20_000
 MOST_BYTES = 64 * 1024 * 1024
 """Bytes of names and definitions of one server that are kept."""
 
-INSTRUCTIONS = "instructions"
-LAUNCH = "launch"
-KINDS = ("tool", "prompt", "resource", "template", INSTRUCTIONS, LAUNCH)
-"""Kinds of pinned items; the last two have an empty name."""
-_STATELESS = "stateless "
-_STATELESS_SIDES = {kind: _STATELESS + kind for kind in KINDS if kind != LAUNCH}
+PinnedKind = Kind | Aspect
+Pinnable = EntryRef | AspectRef
+ListKey = tuple[Source, PinnedKind]
+"""What is pinned and compared together: all that a source offers of one kind."""
+KINDS: tuple[PinnedKind, ...] = (Kind.TOOL, Kind.PROMPT, Kind.RESOURCE, Kind.TEMPLATE, *Aspect)
+"""Kinds of what is pinned, in the order in which people see them."""
 
 BY_TRUST = "trust"
 BY_FIRST_SIGHT = "first sight"
@@ -37,26 +40,32 @@ BY_CONFIGURATION = "configuration"
 Items = dict[str, StoredItem]
 """Stored items by name."""
 
-
-def side_of(kind: str, *, stateless: bool) -> str:
-    """The side of a kind that a connection of an era offers: the kind under which it is pinned."""
-    return _STATELESS_SIDES.get(kind, kind) if stateless else kind
-
-
-def kind_of(side: str) -> str:
-    """The kind that people know."""
-    return side.removeprefix(_STATELESS)
-
-
-def sides_of(kind: str) -> tuple[str, ...]:
-    return (kind, _STATELESS_SIDES[kind]) if kind in _STATELESS_SIDES else (kind,)
+# The store has one column for the kind and the era of a list: "tool" with a session, "stateless tool" without.
+_COLUMNS: dict[tuple[Era, PinnedKind], str] = {
+    (era, kind): kind.value if era is Era.SESSION else f"stateless {kind}"
+    for kind in KINDS
+    for era in Era
+    if kind is not Aspect.LAUNCH or era is Era.SESSION
+}
+_LISTS = {column: each for each, column in _COLUMNS.items()}
 
 
-def _other_side(side: str) -> str | None:
-    return next((each for each in sides_of(kind_of(side)) if each != side), None)
+def column_of(key: ListKey) -> str:
+    """The `kind` under which the store keeps a list."""
+    return _COLUMNS[key[0].era, key[1]]
 
 
-SIDES = tuple(side for kind in KINDS for side in sides_of(kind))
+def list_in(server: str, column: str) -> ListKey | None:
+    """The list that the store keeps under this `kind`; None if this version does not know it."""
+    if column not in _LISTS:
+        return None
+    era, kind = _LISTS[column]
+    return Source(server, era), kind
+
+
+def columns_of(kind: PinnedKind) -> tuple[str, ...]:
+    """All columns in which a server's definitions of one kind may be."""
+    return tuple(column for column, (_, each) in _LISTS.items() if each is kind)
 
 
 class PinStatus(Enum):
@@ -84,67 +93,71 @@ class Offer(msgspec.Struct, frozen=True, gc=False):
     has_secret: bool = False
 
 
-def offer_of(side: str, raw: bytes, fingerprint: str) -> Offer:
-    return Offer(raw, fingerprint, has_secret(side, raw))
+def offer_of(kind: PinnedKind, raw: bytes, fingerprint: str) -> Offer:
+    return Offer(raw, fingerprint, has_secret(kind, raw))
 
 
-def has_secret(side: str, raw: bytes) -> bool:
+def has_secret(kind: str, raw: bytes) -> bool:
     """Whether a secret was withheld in the definition. Instructions are passed on without it."""
-    return is_withheld_in(raw) and kind_of(side) != INSTRUCTIONS
+    return is_withheld_in(raw) and kind != Aspect.INSTRUCTIONS
 
 
 def items_after(
-    kind: str,
+    key: ListKey,
     offers: Mapping[str, Offer],
-    kinds: Mapping[str, Items],
+    lists: Mapping[ListKey, Items],
     trust: Trust,
     wall: float,
     *,
     is_closed: bool,
 ) -> Steps[dict[str, StoredItem | None]]:
-    """The items of a kind to store after these offers; None for an item to remove.
+    """The items of a list to store after these offers; None for an item to remove.
 
     Args:
-        kinds: the stored items of the server, by kind.
+        lists: the stored items of the server.
         wall: the present Unix time.
         is_closed: whether nothing unknown of the server is approved without a person, unless it is trusted.
     """
-    before, others = kinds.get(kind, {}), kinds.get(_other_side(kind) or "", {})
+    kind = key[1]
+    before = lists.get(key, {})
+    others = [items for each, items in lists.items() if each[1] is kind and each != key]
     changed: dict[str, StoredItem | None] = {}
     unseen = StoredItem(closed=is_closed and trust is not Trust.TRUSTED)
     space: _Space | None = None
     for name, offer in offers.items():
         yield None
-        item, other = before.get(name, unseen), others.get(name)
+        item, known = before.get(name, unseen), [items[name] for items in others if name in items]
         if item.approved is not None and item.approved.fingerprint == offer.fingerprint:
             if item.offered is not None:
                 changed[name] = msgspec.structs.replace(item, offered=None)
             continue
-        passes = _passes(kind, item, offer, trust, other, wall)
+        passes = _passes(kind, item, offer, trust, known, wall)
         if not passes and item.offered is not None and item.offered.fingerprint == offer.fingerprint:
             continue
         if space is None:
-            space = yield from _space_left(kinds)
+            space = yield from _space_left(lists)
         if name not in before and not space.admits(name, before, offers, changed):
             continue
         text = space.keep(offer.raw)
         if passes and text is not None:
-            by = _approved_as(other, offer) or _approver(kind, trust)
+            by = _approved_as(known, offer) or _approver(kind, trust)
             changed[name] = StoredItem(approved=ApprovedDefinition(offer.fingerprint, text, wall, by))
         else:
             changed[name] = msgspec.structs.replace(item, offered=OfferedDefinition(offer.fingerprint, text, wall))
     return changed
 
 
-def _passes(kind: str, item: StoredItem, offer: Offer, trust: Trust, other: StoredItem | None, wall: float) -> bool:
-    """Whether the offered item is approved without a person, or by what one approved on its `other` side. Never if a
-    secret was withheld in it.
+def _passes(
+    kind: PinnedKind, item: StoredItem, offer: Offer, trust: Trust, others: Sequence[StoredItem], wall: float
+) -> bool:
+    """Whether the offered item is approved without a person, or by what is approved of the same name from `others`,
+    the server's other sources. Never if a secret was withheld in it.
 
-    The sides may differ from the beginning, so a first sight is one of this side. But what is held on the other side
-    is not first seen here, nor what a person decided about there, or what is known there for longer than
+    The sources may differ from the beginning, so a first sight is one of this source. But what is held from another
+    one is not first seen here, nor what a person decided about there, or what is known there for longer than
     FIRST_SIGHT_FOR: a server could otherwise change a definition unseen by taking up another era.
     """
-    if kind == LAUNCH:
+    if kind is Aspect.LAUNCH:
         was, now = _launch(item), launch_in(offer.raw.decode())
         if was is not None and was.declared != now.declared:
             return True  # the owner edited the configuration
@@ -152,27 +165,30 @@ def _passes(kind: str, item: StoredItem, offer: Offer, trust: Trust, other: Stor
             return not item.closed
     if item.closed or offer.has_secret:
         return False
-    if trust is Trust.TRUSTED or _approved_as(other, offer) is not None:
+    if trust is Trust.TRUSTED or _approved_as(others, offer) is not None:
         return True
     if trust is not Trust.STANDARD or item.approved is not None:
         return False
-    if other is None:
-        return True
-    if other.closed or other.offered is not None:
+    return all(_was_just_seen(each, wall) for each in others)
+
+
+def _was_just_seen(item: StoredItem, wall: float) -> bool:
+    if item.closed or item.offered is not None:
         return False
-    known = other.approved
+    known = item.approved
     return known is None or (known.by == BY_FIRST_SIGHT and wall - known.at <= FIRST_SIGHT_FOR)
 
 
-def _approved_as(other: StoredItem | None, offer: Offer) -> str | None:
-    """The approver of this definition on the other side; None if it has none."""
-    if other is None or other.approved is None or other.approved.fingerprint != offer.fingerprint:
-        return None
-    return other.approved.by
+def _approved_as(others: Sequence[StoredItem], offer: Offer) -> str | None:
+    """The approver of this definition from another source; None if it has none."""
+    for other in others:
+        if other.approved is not None and other.approved.fingerprint == offer.fingerprint:
+            return other.approved.by
+    return None
 
 
-def _approver(kind: str, trust: Trust) -> str:
-    if kind == LAUNCH:
+def _approver(kind: PinnedKind, trust: Trust) -> str:
+    if kind is Aspect.LAUNCH:
         return BY_CONFIGURATION
     return BY_TRUST if trust is Trust.TRUSTED else BY_FIRST_SIGHT
 
@@ -214,9 +230,9 @@ class _Space:
         return text
 
 
-def _space_left(kinds: Mapping[str, Items]) -> Steps[_Space]:
+def _space_left(lists: Mapping[ListKey, Items]) -> Steps[_Space]:
     count = size = 0
-    for items in kinds.values():
+    for items in lists.values():
         for name, item in items.items():
             yield None
             count += 1
@@ -255,35 +271,35 @@ def status_of(item: StoredItem | None, offer: Offer | None, trust: Trust, *, los
 
 
 def offers_of(
-    side: str, offered: Mapping[str, bytes], before: Mapping[str, Offer], items: Items
+    kind: PinnedKind, offered: Mapping[str, bytes], before: Mapping[str, Offer], items: Items
 ) -> Steps[dict[str, Offer]]:
     """The offered definitions with fingerprints. Only unknown fingerprints are computed, those of long definitions in a
     worker process."""
     found: dict[str, Offer] = {}
     for name, raw in offered.items():
         yield None
-        offer = _known(side, raw, before.get(name), items.get(name))
+        offer = _known(kind, raw, before.get(name), items.get(name))
         if offer is None and is_long(raw):
-            offer = offer_of(side, raw, (yield from in_worker(fingerprint, raw)))
-        found[name] = offer or offer_of(side, raw, fingerprint(raw))
+            offer = offer_of(kind, raw, (yield from in_worker(fingerprint, raw)))
+        found[name] = offer or offer_of(kind, raw, fingerprint(raw))
     return found
 
 
-def newest(side: str, offer: Offer, item: StoredItem | None) -> Offer:
+def newest(kind: PinnedKind, offer: Offer, item: StoredItem | None) -> Offer:
     """The last definition that was offered: a held one is stored at once, lists are remembered a little later."""
     held = None if item is None else item.offered
     if held is None or held.fingerprint == offer.fingerprint:
         return offer
-    return offer_of(side, as_bytes(held.definition) or offer.raw, held.fingerprint)
+    return offer_of(kind, as_bytes(held.definition) or offer.raw, held.fingerprint)
 
 
-def _known(side: str, raw: bytes, before: Offer | None, item: StoredItem | None) -> Offer | None:
+def _known(kind: PinnedKind, raw: bytes, before: Offer | None, item: StoredItem | None) -> Offer | None:
     """The offer with its fingerprint, if that is already known."""
     if before is not None and before.raw == raw:
         return before
     for each in () if item is None else (item.approved, item.offered):
         if each is not None and each.definition is not None and each.definition.encode() == raw:
-            return offer_of(side, raw, each.fingerprint)
+            return offer_of(kind, raw, each.fingerprint)
     return None
 
 
@@ -298,11 +314,10 @@ def launch_in(definition: str) -> Launch:
     return Launch(members["declared"], members["program"])
 
 
-def both_sides(definitions: Mapping[str, bytes]) -> bytes:
-    """The definitions of both sides in one JSON text, with words that people know for the sides."""
-    words = {False: b"with a session", True: b"without a session"}
-    parts = (b'"%b":%b' % (words[side.startswith(_STATELESS)], raw) for side, raw in definitions.items())
-    return b"{%b}" % b",".join(parts)
+def definitions_by_era(definitions: Mapping[Source, bytes]) -> bytes:
+    """The definitions of several sources in one JSON text, with words that people know for their eras."""
+    words = {Era.SESSION: b"with a session", Era.STATELESS: b"without a session"}
+    return b"{%b}" % b",".join(b'"%b":%b' % (words[source.era], raw) for source, raw in definitions.items())
 
 
 def as_bytes(definition: str | None) -> bytes | None:

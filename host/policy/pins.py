@@ -5,9 +5,9 @@ A pinned item is a tool, prompt, resource, template, a server's instructions, or
 by its fingerprint. An item may be listed and used only if it is offered exactly as it was last approved; restarting the
 server, omitting an item for a while, or another order changes nothing.
 
-A server may offer an item with a handshake and stateless, and differently. These two sides of it are pinned apart, so
-that a change of one holds only that one. People see and decide about both at once: what they approve on one side is
-approved on the other too.
+A server may offer an item from several sources, such as with a handshake and stateless, and differently. These are
+pinned apart, so that a change of one holds only that one. People see and decide about all of them at once: what they
+approve from one source is approved from the others too.
 
 This module decides and remembers, in a store that several hosts share. It has no user interface, and does not interpret
 definitions. Functions that may have to wait for the store are steps (`host.slices`).
@@ -29,24 +29,27 @@ from host.jsonrpc.withheld import Withheld
 from host.policy.fingerprint import Launch, fingerprint
 from host.policy.pin_rules import (
     KINDS,
-    LAUNCH,
-    SIDES,
     Items,
+    ListKey,
     Offer,
+    Pinnable,
+    PinnedKind,
     PinStatus,
     as_bytes,
-    both_sides,
+    column_of,
+    columns_of,
+    definitions_by_era,
     has_secret,
     items_after,
-    kind_of,
     launch_in,
+    list_in,
     newest,
     offer_of,
     offers_of,
-    sides_of,
     status_of,
 )
 from host.slices import Steps, run_inline
+from host.source import Source, launch_ref
 from host.storage.store import (
     ApprovedDefinition,
     OfferedDefinition,
@@ -57,6 +60,7 @@ from host.storage.store import (
     StoredItem,
     Transaction,
 )
+from host.subject import Item
 
 _NOTHING: Mapping[Any, Any] = {}
 _NO_ITEMS: dict[str, StoredItem] = {}
@@ -77,9 +81,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     """A change to report. `status` is its result; `first`: the item was never seen before; `was`: fingerprint of the
     former offer, None if there was none."""
 
-    server: str
-    kind: str
-    name: str
+    item: Item
     status: PinStatus
     first: bool
     fingerprint: str
@@ -89,11 +91,9 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 @dataclass(frozen=True)
 class Held:
     """An item that waits for a person. `offered` and `approved` are definitions as JSON text, `since` is Unix time. If
-    both sides of it wait, with different definitions, they are objects with a member for each side."""
+    it waits from several sources, with different definitions, they are objects with a member for each source."""
 
-    server: str
-    kind: str
-    name: str
+    item: Item
     status: PinStatus
     fingerprint: str
     offered: bytes
@@ -104,16 +104,14 @@ class Held:
     @property
     def problem(self) -> str:
         """The reason why it cannot be approved, in words; empty if it can."""
-        return f"it {REPEATS_SECRET}" if has_secret(self.kind, self.offered) else ""
+        return f"it {REPEATS_SECRET}" if has_secret(self.item.kind, self.offered) else ""
 
 
 @dataclass(frozen=True)
 class Pinned:
     """An approved definition: when (Unix time), and by whom: a BY_ word or the `by` of `approve`."""
 
-    server: str
-    kind: str
-    name: str
+    item: Item
     fingerprint: str
     definition: bytes | None
     at: float
@@ -121,11 +119,11 @@ class Pinned:
 
 
 _Stored = TypeVar("_Stored", ApprovedDefinition | None, OfferedDefinition | None)
-_Servers = dict[str, dict[str, Items]]
-_Changed = dict[str, dict[str, StoredItem]]
-"""Items to store, by kind and name."""
-_Decide = Callable[[Mapping[str, Items]], _Changed]
-"""Computes the items of a server, by kind, as a person's decision leaves them. Raises StaleDecision."""
+_Servers = dict[str, dict[ListKey, Items]]
+_Changed = dict[ListKey, dict[str, StoredItem]]
+"""Items to store, by list and name."""
+_Decide = Callable[[Mapping[ListKey, Items]], _Changed]
+"""Computes the items of a server, by list, as a person's decision leaves them. Raises StaleDecision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,23 +132,22 @@ class _Plan:
 
     server: str
     changed: _Changed
-    expected: dict[tuple[str, str], StoredItem | None]
-    """By kind and name."""
+    expected: dict[tuple[ListKey, str], StoredItem | None]
+    """By list and name."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedPins:
-    """The items of one kind that a server lists, compared with what is stored: see `Pins.prepare` and `Pins.commit`."""
+    """The items of one kind that a source lists, compared with what is stored: see `Pins.prepare` and `Pins.commit`."""
 
-    server: str
-    kind: str
+    key: ListKey
     offered: Mapping[str, bytes]
     trust: Trust
     before: dict[str, Offer] | None
     """The former offers; None if there were none in this process."""
     offers: dict[str, Offer]
     items: Items
-    """The stored items of the kind."""
+    """The stored items of the list."""
     changes: list[Change]
     problem: str | None
     """The reason why new items could not be stored."""
@@ -190,23 +187,25 @@ class Pins:
         self._trusts = dict(trusts)
         self._wall = wall
         self._servers: _Servers = {}
-        """The stored items by server and kind, as of `_revision`."""
+        """The stored items by server and list, as of `_revision`."""
+        self._lists: dict[tuple[str, str], list[ListKey]] = {}
+        """The known lists by server and kind, those of a session first."""
         self._closed_servers: frozenset[str] = frozenset()
         self._lost: str | None = None
         """The reason why nothing is approved; None if the approvals are known."""
         self._revision = 0
-        self._now: dict[tuple[str, str], dict[str, Offer]] = {}
-        self._remembered: set[tuple[str, str]] = set()
-        """Kinds of servers whose offers are those of an earlier process."""
-        self._raws: dict[tuple[str, str], Mapping[str, bytes]] = {}
+        self._now: dict[ListKey, dict[str, Offer]] = {}
+        self._remembered: set[ListKey] = set()
+        """Lists whose offers are those of an earlier process."""
+        self._raws: dict[ListKey, Mapping[str, bytes]] = {}
         """Definitions of the last complete comparison under the present trust level."""
-        self._first: dict[tuple[str, str], Items] = {}
-        """Stored items of a kind when this process first saw its list, until that list is committed."""
+        self._first: dict[ListKey, Items] = {}
+        """Stored items of a list when this process first saw it, until it is committed."""
         self._moved: set[str] = set()
-        self._unwritten: dict[tuple[str, str], str] = {}
-        """By server and kind, the reason why new offers are not stored; nobody can decide about them until they are."""
-        self._unstored_holds: dict[tuple[str, str, str], tuple[_Decide, _Plan | None]] = {}
-        """By server, kind and name, rejections and revocations that hold in memory only."""
+        self._unwritten: dict[ListKey, str] = {}
+        """By list, the reason why new offers are not stored; nobody can decide about them until they are."""
+        self._unstored_holds: dict[Item, tuple[_Decide, _Plan | None]] = {}
+        """Rejections and revocations that hold in memory only."""
         self._unstored: str | None = None
         """The reason why they are not stored."""
         run_inline(self._take(run_inline(store.read_definitions(0))))
@@ -225,106 +224,113 @@ class Pins:
 
     # Looking up
 
-    def status(self, server: str, kind: str, name: str) -> PinStatus:
+    def status(self, ref: Pinnable) -> PinStatus:
         """Status of an item. An item that is not offered at the moment keeps its status."""
-        offer = self._now.get((server, kind), _NOTHING).get(name)
-        item = self._servers.get(server, _NOTHING).get(kind, _NOTHING).get(name)
+        return self._status((ref.source, ref.kind), ref.name)
+
+    def _status(self, key: ListKey, name: str) -> PinStatus:
+        server = key[0].server
+        offer = self._now.get(key, _NOTHING).get(name)
+        item = self._servers.get(server, _NOTHING).get(key, _NOTHING).get(name)
         trust = self._trusts.get(server, _UNTRUSTED)
         return status_of(item, offer, trust, lost=self._lost is not None)
 
-    def fingerprint(self, server: str, kind: str, name: str) -> str | None:
+    def fingerprint(self, ref: Pinnable) -> str | None:
         """Fingerprint of the present offer; None if the item is not offered."""
-        offer = self._now.get((server, kind), {}).get(name)
+        offer = self._now.get((ref.source, ref.kind), _NOTHING).get(ref.name)
         return None if offer is None else offer.fingerprint
 
-    def approved_names(self, server: str, kind: str) -> Iterator[str]:
-        """Names of the approved items of one kind, offered or not."""
-        return (name for name in self._items(server, kind) if self.status(server, kind, name) is PinStatus.APPROVED)
-
-    def offered_definition(self, server: str, kind: str, name: str) -> bytes | None:
+    def offered_definition(self, ref: Pinnable) -> bytes | None:
         """The present offer as the server wrote it; None if the item is not offered."""
-        offer = self._now.get((server, kind), {}).get(name)
+        offer = self._now.get((ref.source, ref.kind), _NOTHING).get(ref.name)
         return None if offer is None else offer.raw
 
-    def is_remembered(self, server: str, kind: str) -> bool:
+    def sources(self, server: str, *kinds: PinnedKind) -> list[Source]:
+        """The sources that offer or offered items of these kinds, those of a session first."""
+        return sorted({source for kind in kinds for source, _ in self._lists.get((server, kind), ())}, key=_order)
+
+    def approved_names(self, server: str, kind: PinnedKind) -> Iterator[str]:
+        """Names of the approved items of one kind, from any source, offered or not."""
+        for key in self._lists.get((server, kind), ()):
+            yield from (name for name in self._items(key) if self._status(key, name) is PinStatus.APPROVED)
+
+    def is_remembered(self, source: Source, kind: PinnedKind) -> bool:
         """Whether the present offers of the kind are those of an earlier process."""
-        return (server, kind) in self._remembered
+        return (source, kind) in self._remembered
 
     def launch(self, server: str) -> str:
         """Digest of the server's launch identity as last observed; empty if it was not observed."""
-        return self.fingerprint(server, LAUNCH, "") or ""
+        return self.fingerprint(launch_ref(server)) or ""
 
     def held(self) -> list[Held]:
         """All items that wait for a person and can be decided about."""
         return list(filter(None, self.iter_held()))
 
     def iter_held(self) -> Iterator[Held | None]:
-        """Like `held`, one by one, with None for each item that does not wait."""
-        servers = dict.fromkeys([*self._servers, *(server for server, _ in self._now)])
+        """Like `held`, one by one, with None for each item that does not wait. An item is one for people, from
+        whatever sources it waits."""
+        servers = dict.fromkeys([*self._servers, *(source.server for source, _ in self._now)])
         for server, kind in [(server, kind) for server in servers for kind in KINDS]:
-            sides = sides_of(kind)
-            for name in {name: None for side in sides for name in self._known_names(server, side)}:
-                yield self._held(server, kind, name)
+            for name in self.names(server, kind):
+                yield self._held(Item(server, kind, name))
 
-    def _known_names(self, server: str, side: str) -> Iterable[str]:
-        return {**self._items(server, side), **self._now.get((server, side), {})}
+    def _known_names(self, key: ListKey) -> Iterable[str]:
+        return {**self._items(key), **self._now.get(key, {})}
 
-    def _held(self, server: str, kind: str, name: str) -> Held | None:
-        """The item that waits as a person sees it: one of its sides, or both."""
-        waiting = self._held_sides(server, kind, name)
+    def _held(self, item: Item) -> Held | None:
+        """The item that waits as a person sees it, from all its sources."""
+        waiting = self._held_lists(item)
         first = next(iter(waiting.values()), None)
         if first is None or len({(each.fingerprint, each.approved) for each in waiting.values()}) == 1:
             return first
-        offered = both_sides({side: each.offered for side, each in waiting.items()})
-        approved = {side: each.approved for side, each in waiting.items() if each.approved is not None}
+        offered = definitions_by_era({key[0]: each.offered for key, each in waiting.items()})
+        approved = {key[0]: each.approved for key, each in waiting.items() if each.approved is not None}
         return Held(
-            server,
-            kind,
-            name,
+            item,
             PinStatus.CHANGED if approved else PinStatus.NEW,
             fingerprint(offered),
             offered,
-            both_sides(approved) if approved else None,
+            definitions_by_era(approved) if approved else None,
             min(each.since for each in waiting.values()),
             all(each.rejected for each in waiting.values()),
         )
 
-    def _held_sides(self, server: str, kind: str, name: str) -> dict[str, Held]:
-        found = {side: self._held_side(server, side, name) for side in sides_of(kind)}
-        return {side: held for side, held in found.items() if held is not None}
+    def _held_lists(self, item: Item) -> dict[ListKey, Held]:
+        """The item as it waits from each source."""
+        found = {key: self._held_from(key, item) for key in self._lists.get((item.server, item.kind), ())}
+        return {key: held for key, held in found.items() if held is not None}
 
-    def _held_side(self, server: str, kind: str, name: str) -> Held | None:
-        standing = self.status(server, kind, name)
+    def _held_from(self, key: ListKey, item: Item) -> Held | None:
+        standing = self._status(key, item.name)
         if standing in (PinStatus.APPROVED, PinStatus.UNKNOWN):
             return None
-        item = self._item(server, kind, name)
-        offer = self._offer(server, kind, name, item)
-        if offer is None or (item is None and self._lost is None):
+        stored = self._item(key, item.name)
+        offer = self._offer(key, item.name, stored)
+        if offer is None or (stored is None and self._lost is None):
             return None
-        item = item or StoredItem()
-        changed = standing is PinStatus.CHANGED and item.approved is not None
-        approved = as_bytes(item.approved.definition) if changed and item.approved is not None else None
-        since = self._wall() if item.offered is None else item.offered.since
-        rejected = item.rejected == offer.fingerprint
-        plain = kind_of(kind)
-        return Held(server, plain, name, standing, offer.fingerprint, offer.raw, approved, since, rejected)
+        stored = stored or StoredItem()
+        changed = standing is PinStatus.CHANGED and stored.approved is not None
+        approved = as_bytes(stored.approved.definition) if changed and stored.approved is not None else None
+        since = self._wall() if stored.offered is None else stored.offered.since
+        rejected = stored.rejected == offer.fingerprint
+        return Held(item, standing, offer.fingerprint, offer.raw, approved, since, rejected)
 
-    def held_names(self, server: str, kind: str) -> list[str]:
-        """Names of a server's held items of one kind."""
-        open_ones = (PinStatus.APPROVED, PinStatus.UNKNOWN)
-        return [name for name in self._known_names(server, kind) if self.status(server, kind, name) not in open_ones]
+    def held_names(self, source: Source, kind: PinnedKind) -> list[str]:
+        """Names of a source's held items of one kind."""
+        key, open_ones = (source, kind), (PinStatus.APPROVED, PinStatus.UNKNOWN)
+        return [name for name in self._known_names(key) if self._status(key, name) not in open_ones]
 
-    def names(self, server: str, kind: str) -> set[str]:
-        """Names of all known items of one kind, on either side: of those offered at the moment, and of the stored
+    def names(self, server: str, kind: PinnedKind) -> dict[str, None]:
+        """Names of all known items of one kind, from any source: of those offered at the moment, and of the stored
         ones."""
-        return {name for side in sides_of(kind) for name in self._known_names(server, side)}
+        return {name: None for key in self._lists.get((server, kind), ()) for name in self._known_names(key)}
 
     def pinned(self) -> list[Pinned]:
         """All stored approvals, whether offered or not."""
         return [
-            Pinned(server, kind_of(kind), name, pin.fingerprint, as_bytes(pin.definition), pin.at, pin.by)
-            for server, kinds in self._servers.items()
-            for kind, items in kinds.items()
+            Pinned(Item(server, kind, name), pin.fingerprint, as_bytes(pin.definition), pin.at, pin.by)
+            for server, lists in self._servers.items()
+            for (_, kind), items in lists.items()
             for name, item in items.items()
             if (pin := item.approved) is not None
         ]
@@ -332,18 +338,18 @@ class Pins:
     # What servers offer
 
     def observe(
-        self, server: str, kind: str, offered: Mapping[str, bytes], *, remembered: bool = False
+        self, source: Source, kind: PinnedKind, offered: Mapping[str, bytes], *, remembered: bool = False
     ) -> Steps[list[Change]]:
         """Prepare and commit a list: for short lists, and for launch identities."""
         while True:
-            changes = self.commit((yield from self.prepare(server, kind, offered, remembered=remembered)))
+            changes = self.commit((yield from self.prepare(source, kind, offered, remembered=remembered)))
             if changes is not None:
                 return changes
 
     def prepare(
-        self, server: str, kind: str, offered: Mapping[str, bytes], *, remembered: bool = False
+        self, source: Source, kind: PinnedKind, offered: Mapping[str, bytes], *, remembered: bool = False
     ) -> Steps[PreparedPins]:
-        """Compare all that a server offers of one kind, JSON text by name, with the approvals, and store what is new.
+        """Compare all that a source offers of one kind, JSON text by name, with the approvals, and store what is new.
         No offer takes effect before `commit`.
 
         Stores at most once, and nothing if nothing is new. An item that cannot be stored is not approved without a
@@ -355,31 +361,29 @@ class Pins:
         """
         offered = dict(offered)
         yield from self._refresh()
-        key = (server, kind)
+        key: ListKey = (source, kind)
         before = self._now.get(key)
-        trust, lost = self._trust(server), self._lost
-        items = known = self._items(server, kind)
+        trust, lost = self._trust(source.server), self._lost
+        items = known = self._items(key)
         if before is not None and self._raws.get(key) == offered:
-            return PreparedPins(server, kind, offered, trust, before, before, items, [], None, lost)
+            return PreparedPins(key, offered, trust, before, before, items, [], None, lost)
         seen = None if key in self._remembered else before
         if seen is None:
             known = self._first.setdefault(key, items)
         offers = yield from offers_of(kind, offered, before or {}, items)
         if remembered:
             offers = {name: newest(kind, offer, items.get(name)) for name, offer in offers.items()}
-            return PreparedPins(server, kind, offered, trust, before, offers, items, [], None, lost, remembered=True)
+            return PreparedPins(key, offered, trust, before, offers, items, [], None, lost, remembered=True)
         problem = None
         if lost is None:
             try:
-                while not (yield from self._store_offers(server, kind, offers)):
+                while not (yield from self._store_offers(key, offers)):
                     yield from self._refresh()
             except StateError as error:
                 problem = f"{error}; new offers of servers are held back"
-        items = self._items(server, kind)
+        items = self._items(key)
         adds = before is not None and not before.keys() >= offers.keys()
-        reading = PreparedPins(
-            server, kind, offered, trust, before, offers, items, [], problem, lost, has_additions=adds
-        )
+        reading = PreparedPins(key, offered, trust, before, offers, items, [], problem, lost, has_additions=adds)
         for name, offer in offers.items():
             yield None
             item, old = known.get(name), None if seen is None else seen.get(name)
@@ -387,28 +391,27 @@ class Pins:
             status = reading.status(name)
             former_status = status_of(item, old, trust, lost=lost is not None)
             if was != offer.fingerprint or former_status not in (status, PinStatus.UNKNOWN):
-                plain = kind_of(kind)
-                reading.changes.append(Change(server, plain, name, status, was is None, offer.fingerprint, was))
+                seen_as = Item(source.server, kind, name)
+                reading.changes.append(Change(seen_as, status, was is None, offer.fingerprint, was))
         return reading
 
-    def _store_offers(self, server: str, kind: str, offers: Mapping[str, Offer]) -> Steps[bool]:
+    def _store_offers(self, key: ListKey, offers: Mapping[str, Offer]) -> Steps[bool]:
         """Store the offers that are not stored; False if another process has changed the kind."""
-        revision = self._revision
-        kinds, is_closed = self._servers.get(server, {}), server in self._closed_servers
-        changed = yield from items_after(kind, offers, kinds, self._trust(server), self._wall(), is_closed=is_closed)
+        revision, server = self._revision, key[0].server
+        lists, is_closed = self._servers.get(server, {}), server in self._closed_servers
+        changed = yield from items_after(key, offers, lists, self._trust(server), self._wall(), is_closed=is_closed)
         if not changed:
             return True
 
         def change(transaction: Transaction) -> bool:
-            sides = sides_of(kind_of(kind))
-            if any(transaction.changed_since(revision, server, side) for side in sides):
+            if any(transaction.changed_since(revision, server, column) for column in columns_of(key[1])):
                 return False
-            transaction.put_items(server, kind, changed)
+            transaction.put_items(server, column_of(key), changed)
             return True
 
         def on_commit(stored: bool, revisions: Revisions) -> None:
             if stored:
-                self._put(server, kind, changed)
+                self._put(key, changed)
                 self._follow(revisions)
 
         return (yield from self._db.write(change, on_commit))
@@ -416,11 +419,12 @@ class Pins:
     def commit(self, reading: PreparedPins) -> list[Change] | None:
         """Put a prepared list into effect and return its changes. None if a decision or another process changed the
         items since `prepare`: the list must be prepared again. Short, whatever the length of the list."""
-        server, kind = key = (reading.server, reading.kind)
-        same_ground = self._trust(server) is reading.trust and self._lost == reading.lost
-        if not (self._items(server, kind) is reading.items and same_ground and self._now.get(key) is reading.before):
+        key = reading.key
+        same_ground = self._trust(key[0].server) is reading.trust and self._lost == reading.lost
+        if not (self._items(key) is reading.items and same_ground and self._now.get(key) is reading.before):
             return None
         self._now[key] = reading.offers
+        self._index(key)
         if reading.remembered:
             self._remembered.add(key)
             return []
@@ -445,14 +449,15 @@ class Pins:
         and the server cannot be started.
         """
         yield from self._refresh()
-        item = self._item(server, LAUNCH, "")
-        offer = self._offer(server, LAUNCH, "", item)
+        ref = launch_ref(server)
+        key: ListKey = (ref.source, ref.kind)
+        offer = self._offer(key, ref.name, self._item(key, ref.name))
         last = None if offer is None else launch_in(offer.raw.decode())
         if last is not None and launch.program is None and last.declared == launch.declared:
             launch = last
         # Not msgspec: the name of a file may not be valid UTF-8.
         written = json.dumps({"declared": launch.declared, "program": launch.program}, sort_keys=True)
-        return (yield from self.observe(server, LAUNCH, {"": written.encode("ascii")}))
+        return (yield from self.observe(*key, {ref.name: written.encode("ascii")}))
 
     def reread(self) -> Steps[set[str]]:
         """The servers whose items have changed since the last call, because another process decided about them or the
@@ -465,17 +470,17 @@ class Pins:
 
     def _store_unwritten(self) -> Steps[None]:
         """Store offers that could not be stored when they were made."""
-        for server, kind in list(self._unwritten):
-            before, offers = self._servers, self._now.get((server, kind), {})
+        for key in list(self._unwritten):
+            before, offers = self._servers, self._now.get(key, {})
             if self._lost is None:
                 try:
-                    while not (yield from self._store_offers(server, kind, offers)):
+                    while not (yield from self._store_offers(key, offers)):
                         yield from self._refresh()
                 except StateError:
                     return
-            if self._now.get((server, kind)) is offers:
-                self._unwritten.pop((server, kind), None)
-            yield from self._compare(server, kind, offers, before, was_lost=False)
+            if self._now.get(key) is offers:
+                self._unwritten.pop(key, None)
+            yield from self._compare(key, offers, before, was_lost=False)
 
     def withhold(self, server: str, withheld: Withheld) -> Steps[None]:
         """Replace these texts in the stored definitions of a server. Their fingerprints stay, so no other definition
@@ -485,15 +490,15 @@ class Pins:
             StateError: it cannot be stored; nothing changed.
         """
 
-        def decide(kinds: Mapping[str, Items]) -> _Changed:
+        def decide(lists: Mapping[ListKey, Items]) -> _Changed:
             changed: _Changed = {}
-            for kind, items in kinds.items():
+            for key, items in lists.items():
                 for name, item in items.items():
                     cleaned = msgspec.structs.replace(
                         item, approved=_without(item.approved, withheld), offered=_without(item.offered, withheld)
                     )
                     if cleaned != item:
-                        changed.setdefault(kind, {})[name] = cleaned
+                        changed.setdefault(key, {})[name] = cleaned
             return changed
 
         if self._lost is None and decide(self._servers.get(server, {})):
@@ -501,33 +506,33 @@ class Pins:
 
     # What people decide
 
-    def approve(self, server: str, kind: str, name: str, fingerprint: str, by: str) -> Steps[None]:
+    def approve(self, item: Item, fingerprint: str, by: str) -> Steps[None]:
         """Approve a definition, which must be the offered one.
 
         Raises:
             StaleDecision: it is not the offered one, it was too large to keep, or a secret was withheld in it.
             StateError: it cannot be stored; nothing changed.
         """
-        yield from self.approve_all(server, [(kind, name, fingerprint)], by)
+        yield from self.approve_all(item.server, [(item, fingerprint)], by)
 
-    def approve_all(self, server: str, shown: Sequence[tuple[str, str, str]], by: str) -> Steps[None]:
-        """Approve several items of a server, each as (kind, name, fingerprint), or none of them."""
+    def approve_all(self, server: str, shown: Sequence[tuple[Item, str]], by: str) -> Steps[None]:
+        """Approve several items of a server, each with the fingerprint that was shown, or none of them."""
 
-        def decide(kinds: Mapping[str, Items]) -> _Changed:
+        def decide(lists: Mapping[ListKey, Items]) -> _Changed:
             changed: _Changed = {}
-            for kind, name, shown_fingerprint in shown:
-                for side, offer in self._shown(server, kind, name, kinds, shown_fingerprint).items():
+            for item, shown_fingerprint in shown:
+                for key, offer in self._shown(item, lists, shown_fingerprint).items():
                     if offer.has_secret:
-                        raise StaleDecision(f"{_named(server, kind, name)} {REPEATS_SECRET}")
+                        raise StaleDecision(f"{_named(item)} {REPEATS_SECRET}")
                     approved = ApprovedDefinition(offer.fingerprint, offer.raw.decode(), self._wall(), by)
-                    changed.setdefault(side, {})[name] = StoredItem(approved=approved)
+                    changed.setdefault(key, {})[item.name] = StoredItem(approved=approved)
             return changed
 
         yield from self._carry_out(server, decide)
-        for kind, name, _ in shown:
-            self._unstored_holds.pop((server, kind, name), None)
+        for item, _ in shown:
+            self._unstored_holds.pop(item, None)
 
-    def reject(self, server: str, kind: str, name: str, fingerprint: str) -> Steps[None]:
+    def reject(self, item: Item, fingerprint: str) -> Steps[None]:
         """Reject the definition: it stays held, and only full trust lifts that. It is held in this process at once; the
         steps store the rejection.
 
@@ -536,24 +541,25 @@ class Pins:
             StateError: it cannot be stored: it holds in this process only, until the process ends.
         """
 
-        def decide(kinds: Mapping[str, Items]) -> _Changed:
+        def decide(lists: Mapping[ListKey, Items]) -> _Changed:
             changed: _Changed = {}
-            for side, offer in self._shown(server, kind, name, kinds, fingerprint).items():
-                item = kinds.get(side, {}).get(name) or StoredItem()
-                shown, approved, offered = offer.fingerprint, item.approved, item.offered
+            for key, offer in self._shown(item, lists, fingerprint).items():
+                stored = lists.get(key, {}).get(item.name) or StoredItem()
+                shown, approved, offered = offer.fingerprint, stored.approved, stored.offered
                 if approved is not None and approved.fingerprint == shown:
-                    if self.status(server, side, name) is PinStatus.APPROVED:
-                        text = f"{_named(server, kind, name)} is approved as it is: take that back instead"
+                    if self._status(key, item.name) is PinStatus.APPROVED:
+                        text = f"{_named(item)} is approved as it is: take that back instead"
                         raise StaleDecision(text)
                     approved = None  # approved by trust, not by a person
                 if offered is None or offered.fingerprint != shown:
                     offered = OfferedDefinition(shown, offer.raw.decode(), self._wall())
-                changed[side] = {name: StoredItem(approved=approved, offered=offered, rejected=shown, closed=True)}
+                held = StoredItem(approved=approved, offered=offered, rejected=shown, closed=True)
+                changed[key] = {item.name: held}
             return changed
 
-        return self._hold(server, kind, name, decide)
+        return self._hold(item, decide)
 
-    def revoke(self, server: str, kind: str, name: str) -> Steps[None]:
+    def revoke(self, item: Item) -> Steps[None]:
         """Revoke an approval: the item is new again, and a person must approve it, also on a standard server. It is
         held in this process at once; the steps store the revocation.
 
@@ -562,62 +568,61 @@ class Pins:
             StateError: as for `reject`.
         """
 
-        def decide(kinds: Mapping[str, Items]) -> _Changed:
+        def decide(lists: Mapping[ListKey, Items]) -> _Changed:
             changed: _Changed = {}
-            for side in sides_of(kind):
-                item = kinds.get(side, {}).get(name)
-                if item is not None and (pin := item.approved) is not None:
-                    offered = item.offered or OfferedDefinition(pin.fingerprint, pin.definition, self._wall())
-                    changed[side] = {name: StoredItem(offered=offered, rejected=item.rejected, closed=True)}
+            for key in self._lists.get((item.server, item.kind), ()):
+                stored = lists.get(key, {}).get(item.name)
+                if stored is not None and (pin := stored.approved) is not None:
+                    offered = stored.offered or OfferedDefinition(pin.fingerprint, pin.definition, self._wall())
+                    changed[key] = {item.name: StoredItem(offered=offered, rejected=stored.rejected, closed=True)}
             if not changed:
-                raise StaleDecision(f"{_named(server, kind, name)} is not approved")
+                raise StaleDecision(f"{_named(item)} is not approved")
             return changed
 
-        return self._hold(server, kind, name, decide)
+        return self._hold(item, decide)
 
-    def _shown(
-        self, server: str, kind: str, name: str, kinds: Mapping[str, Items], fingerprint: str
-    ) -> dict[str, Offer]:
-        """The present offers that were shown, by side; raises StaleDecision if what was shown is not offered now."""
-        items = {side: kinds.get(side, {}).get(name) for side in sides_of(kind)}
-        found = {side: self._offer(server, side, name, item) for side, item in items.items() if item is not None}
-        offers = {side: offer for side, offer in found.items() if offer is not None}
+    def _shown(self, item: Item, lists: Mapping[ListKey, Items], fingerprint: str) -> dict[ListKey, Offer]:
+        """The present offers that were shown; raises StaleDecision if what was shown is not offered now."""
+        known = self._lists.get((item.server, item.kind), ())
+        stored = {key: lists.get(key, {}).get(item.name) for key in known}
+        found = {key: self._offer(key, item.name, each) for key, each in stored.items() if each is not None}
+        offers = {key: offer for key, offer in found.items() if offer is not None}
         if not offers:
-            raise StaleDecision(f"{_named(server, kind, name)} is not offered, or more is offered than is kept")
-        held = self._held(server, kind, name)
+            raise StaleDecision(f"{_named(item)} is not offered, or more is offered than is kept")
+        held = self._held(item)
         if held is not None and held.fingerprint == fingerprint:
-            return {side: offers[side] for side in self._held_sides(server, kind, name) if side in offers}
-        offers = {side: offer for side, offer in offers.items() if offer.fingerprint == fingerprint}
+            return {key: offers[key] for key in self._held_lists(item) if key in offers}
+        offers = {key: offer for key, offer in offers.items() if offer.fingerprint == fingerprint}
         if not offers:
-            raise StaleDecision(f"{_named(server, kind, name)} has changed since it was shown: look at it again")
+            raise StaleDecision(f"{_named(item)} has changed since it was shown: look at it again")
         return offers
 
-    def _hold(self, server: str, kind: str, name: str, decide: _Decide) -> Steps[None]:
+    def _hold(self, item: Item, decide: _Decide) -> Steps[None]:
         plan = None
         if self._lost is None:
             with suppress(StaleDecision):  # a first answer from memory, before the store is read again
-                plan = self._plan(server, decide)
+                plan = self._plan(item.server, decide)
                 self._apply(plan)
-        return self._store_hold((server, kind, name), decide, plan)
+        return self._store_hold(item, decide, plan)
 
-    def _store_hold(self, key: tuple[str, str, str], decide: _Decide, plan: _Plan | None) -> Steps[None]:
+    def _store_hold(self, item: Item, decide: _Decide, plan: _Plan | None) -> Steps[None]:
         try:
-            yield from self._carry_out(key[0], decide, plan, at_once=True)
+            yield from self._carry_out(item.server, decide, plan, at_once=True)
         except StateError as problem:
-            self._unstored_holds[key] = decide, plan
+            self._unstored_holds[item] = decide, plan
             self._unstored = f"{problem}; what was rejected or revoked is not stored, so another host may allow it"
             raise
 
     def _store_holds(self) -> Steps[None]:
         """Store the rejections and revocations that could not be stored when they were made."""
-        for key, (decide, plan) in list(self._unstored_holds.items()):
+        for item, (decide, plan) in list(self._unstored_holds.items()):
             try:
-                yield from self._carry_out(key[0], decide, plan, at_once=True)
+                yield from self._carry_out(item.server, decide, plan, at_once=True)
             except StateError:
                 return
             except StaleDecision:
                 pass  # the stored or the offered definition of now holds the item anyway
-            self._unstored_holds.pop(key, None)
+            self._unstored_holds.pop(item, None)
         self._unstored = None
 
     def _carry_out(
@@ -639,54 +644,55 @@ class Pins:
         yield from self._store_unwritten()
 
     def _plan(self, server: str, decide: _Decide) -> _Plan:
-        kinds = self._servers.get(server, {})
-        changed = decide(kinds)
-        expected = {(kind, name): kinds.get(kind, {}).get(name) for kind, items in changed.items() for name in items}
+        lists = self._servers.get(server, {})
+        changed = decide(lists)
+        expected = {(key, name): lists.get(key, {}).get(name) for key, items in changed.items() for name in items}
         return _Plan(server, changed, expected)
 
     def _store(self, plan: _Plan) -> Steps[bool]:
         """Store the plan; False if the stored items are not those that it is based on."""
 
-        def change(transaction: Transaction) -> dict[tuple[str, str], StoredItem | None] | None:
-            stored = {key: transaction.item(plan.server, *key) for key in plan.expected}
+        def change(transaction: Transaction) -> dict[tuple[ListKey, str], StoredItem | None] | None:
+            stored = {(key, name): transaction.item(plan.server, column_of(key), name) for key, name in plan.expected}
             if stored != plan.expected:
                 return stored
-            for kind, items in plan.changed.items():
-                transaction.put_items(plan.server, kind, items)
+            for key, items in plan.changed.items():
+                transaction.put_items(plan.server, column_of(key), items)
             return None
 
-        def on_commit(other: dict[tuple[str, str], StoredItem | None] | None, revisions: Revisions) -> None:
+        def on_commit(other: dict[tuple[ListKey, str], StoredItem | None] | None, revisions: Revisions) -> None:
             if other is None:
                 self._apply(plan)
                 self._follow(revisions)
-            for (kind, name), item in (other or {}).items():
-                self._put(plan.server, kind, {name: item})
+            for (key, name), item in (other or {}).items():
+                self._put(key, {name: item})
 
         return (yield from self._db.write(change, on_commit)) is None
 
     def _mend(self, server: str, decide: _Decide) -> Steps[bool]:
         """Replace lost approvals: every offered item must be decided about, and `decide` is the first decision."""
-        revision, closed_servers = self._revision, frozenset([*self._trusts, *(server for server, _ in self._now)])
-        servers: dict[str, dict[str, dict[str, StoredItem | None]]] = {}
-        for (each, kind), offers in list(self._now.items()):
+        revision = self._revision
+        closed_servers = frozenset([*self._trusts, *(source.server for source, _ in self._now)])
+        lists: dict[ListKey, dict[str, StoredItem | None]] = {}
+        for key, offers in list(self._now.items()):
+            each = key[0].server
             is_closed = each in closed_servers
-            changed = yield from items_after(kind, offers, {}, self._trust(each), self._wall(), is_closed=is_closed)
-            servers.setdefault(each, {})[kind] = changed
-        kinds = servers.setdefault(server, {})
+            lists[key] = yield from items_after(key, offers, {}, self._trust(each), self._wall(), is_closed=is_closed)
         known = {
-            kind: {name: item for name, item in items.items() if item is not None} for kind, items in kinds.items()
+            key: {name: item for name, item in items.items() if item is not None}
+            for key, items in lists.items()
+            if key[0].server == server
         }
-        for kind, decided in decide(known).items():
-            kinds.setdefault(kind, {}).update(decided)
+        for key, decided in decide(known).items():
+            lists.setdefault(key, {}).update(decided)
 
         def change(transaction: Transaction) -> bool:
             if transaction.revision() != revision:
                 return False
             transaction.clear_lost()
             transaction.close_servers(closed_servers)
-            for each, its_kinds in servers.items():
-                for kind, items in its_kinds.items():
-                    transaction.put_items(each, kind, items)
+            for key, items in lists.items():
+                transaction.put_items(key[0].server, column_of(key), items)
             return True
 
         stored = yield from self._db.write(change)
@@ -721,26 +727,27 @@ class Pins:
     def _take(self, found: StoredDefinitions) -> Steps[None]:
         """Replace the known items by those that were read."""
         known = self._revision
-        changed: dict[tuple[str, str], dict[str, StoredItem | None]] = {}
-        for server, kind, name, item in found.items:
+        rows: dict[tuple[str, str], dict[str, StoredItem | None]] = {}
+        for server, column, name, item in found.items:
             yield None
-            changed.setdefault((server, kind), {})[name] = item
+            rows.setdefault((server, column), {})[name] = item
+        changed = {key: items for row, items in rows.items() if (key := list_in(*row)) is not None}
         if self._revision != known:
             return  # this process wrote meanwhile: its items are read again
         before = self._servers
         if found.complete:
             self._servers = {}
         self._revision, self._closed_servers = found.revision, found.closed_servers
-        for (server, kind), items in changed.items():
-            self._put(server, kind, items)
-        for (server, _, _), (decide, _) in self._unstored_holds.items():
+        for key, items in changed.items():
+            self._put(key, items)
+        for held, (decide, _) in self._unstored_holds.items():
             with suppress(StaleDecision):
-                self._apply(self._plan(server, decide))
+                self._apply(self._plan(held.server, decide))
         if found.complete or found.lost is not None or self._lost is not None:
             yield from self._take_lost(found.lost, before)
             return
-        for (server, kind), items in changed.items():
-            yield from self._compare(server, kind, items, before, was_lost=False)
+        for key, items in changed.items():
+            yield from self._compare(key, items, before, was_lost=False)
 
     def _take_lost(self, lost: str | None, before: _Servers | None = None) -> Steps[None]:
         """Record the reason why nothing is approved, or (None) that the stored approvals count again."""
@@ -752,29 +759,28 @@ class Pins:
         self._lost = lost
         if lost is not None and not was_lost:
             self._on_lost(lost)
-        for server, kind in [
-            *((server, side) for servers in (before, self._servers) for server in servers for side in SIDES),
+        for key in [
+            *(key for servers in (before, self._servers) for lists in servers.values() for key in lists),
             *self._now,
         ]:
             names = {
-                **before.get(server, {}).get(kind, {}),
-                **self._items(server, kind),
-                **self._now.get((server, kind), {}),
+                **before.get(key[0].server, {}).get(key, {}),
+                **self._items(key),
+                **self._now.get(key, {}),
             }
-            yield from self._compare(server, kind, names, before, was_lost=was_lost)
+            yield from self._compare(key, names, before, was_lost=was_lost)
 
-    def _compare(
-        self, server: str, kind: str, names: Iterable[str], before: _Servers, *, was_lost: bool
-    ) -> Steps[None]:
+    def _compare(self, key: ListKey, names: Iterable[str], before: _Servers, *, was_lost: bool) -> Steps[None]:
         """Note the server as changed if the status of one of these items changed."""
+        server = key[0].server
         if server in self._moved:
             return
-        former, trust = before.get(server, {}).get(kind, {}), self._trust(server)
+        former, trust = before.get(server, {}).get(key, {}), self._trust(server)
         for name in names:
             yield None
-            offer = self._now.get((server, kind), {}).get(name)
+            offer = self._now.get(key, {}).get(name)
             was = status_of(former.get(name), offer, trust, lost=was_lost)
-            if was is not status_of(self._item(server, kind, name), offer, trust, lost=self._lost is not None):
+            if was is not status_of(self._item(key, name), offer, trust, lost=self._lost is not None):
                 self._moved.add(server)
                 return
 
@@ -785,32 +791,44 @@ class Pins:
             self._revision = revisions.definitions
 
     def _apply(self, plan: _Plan) -> None:
-        for kind, items in plan.changed.items():
-            self._put(plan.server, kind, items)
+        for key, items in plan.changed.items():
+            self._put(key, items)
 
-    def _put(self, server: str, kind: str, changed: Mapping[str, StoredItem | None]) -> None:
-        items = {**self._items(server, kind), **changed}
+    def _put(self, key: ListKey, changed: Mapping[str, StoredItem | None]) -> None:
+        server, items = key[0].server, {**self._items(key), **changed}
         kept = {name: item for name, item in items.items() if item is not None}
-        self._servers = {**self._servers, server: {**self._servers.get(server, {}), kind: kept}}
+        self._servers = {**self._servers, server: {**self._servers.get(server, {}), key: kept}}
+        self._index(key)
+
+    def _index(self, key: ListKey) -> None:
+        source, kind = key
+        known = self._lists.setdefault((source.server, kind), [])
+        if key not in known:
+            known.append(key)
+            known.sort(key=lambda each: _order(each[0]))
 
     def _trust(self, server: str) -> Trust:
         return self._trusts.get(server, Trust.UNTRUSTED)
 
-    def _items(self, server: str, kind: str) -> Items:
-        return self._servers.get(server, _NOTHING).get(kind, _NO_ITEMS)
+    def _items(self, key: ListKey) -> Items:
+        return self._servers.get(key[0].server, _NOTHING).get(key, _NO_ITEMS)
 
-    def _item(self, server: str, kind: str, name: str) -> StoredItem | None:
-        return self._items(server, kind).get(name)
+    def _item(self, key: ListKey, name: str) -> StoredItem | None:
+        return self._items(key).get(name)
 
-    def _offer(self, server: str, kind: str, name: str, item: StoredItem | None) -> Offer | None:
+    def _offer(self, key: ListKey, name: str, item: StoredItem | None) -> Offer | None:
         """The present offer in this process, or the stored one; None if its definition was not kept."""
-        live = self._now.get((server, kind), {}).get(name)
+        live = self._now.get(key, {}).get(name)
         stored = None if item is None else item.offered or item.approved
         if live is not None and (stored is None or stored.fingerprint != live.fingerprint):
             return live
         if stored is None or stored.definition is None:
             return None
-        return live or offer_of(kind, stored.definition.encode(), stored.fingerprint)
+        return live or offer_of(key[1], stored.definition.encode(), stored.fingerprint)
+
+
+def _order(source: Source) -> tuple[str, str]:
+    return source.era, source.owner
 
 
 def _without(stored: _Stored, withheld: Withheld) -> _Stored:
@@ -821,5 +839,5 @@ def _without(stored: _Stored, withheld: Withheld) -> _Stored:
     return stored if after is before else msgspec.structs.replace(stored, definition=after.decode())
 
 
-def _named(server: str, kind: str, name: str) -> str:
-    return f"{server}: {kind} {name!a}" if name else f"{server}: {kind}"
+def _named(item: Item) -> str:
+    return f"{item.server}: {item.kind} {item.name!a}" if item.name else f"{item.server}: {item.kind}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from host.policy.definitions import Definitions
-from host.protocol.era import STATELESS, Era
+from host.protocol.era import Era
 from host.protocol.negotiated import NegotiatedServer
+from host.source import Source
 from host.upstream.upstreams import Upstreams
 
 MAX_INSTRUCTIONS = 2048
@@ -36,7 +37,7 @@ def _instructions_of(server: str, upstreams: Upstreams, definitions: Definitions
     upstream, negotiated = upstreams.by_id.get(server), negotiated_at(server, upstreams, era)
     if upstream is None or upstream.spec.disabled or negotiated is None:
         return None
-    return definitions.instructions(server, negotiated.instructions, stateless=negotiated.era is STATELESS)
+    return definitions.instructions(Source(server, negotiated.era), negotiated.instructions)
 
 
 def negotiated_at(server: str, upstreams: Upstreams, era: Era) -> NegotiatedServer | None:

@@ -16,7 +16,7 @@ from host.errors import ColonnadeError, ResourceNotFound, UnknownEntry
 from host.exchange import Caller, ResolvedName
 from host.jsonrpc.raw import encode
 from host.names import inward_uri, matching_templates, split_name
-from host.protocol.era import SESSION, STATELESS
+from host.protocol.era import SESSION
 from host.protocol.methods import COMPLETION_COMPLETE, RESOURCE, Kind, target_of
 from host.protocol.param_headers import ParamHeader
 from host.source import EntryRef, Source
@@ -114,9 +114,7 @@ class Resolver:
         """The entry under a resolved name, if the caller may see it."""
         ref = target.ref
         # Evaluated for entries that do not exist too, so that they take as long as denied ones.
-        is_visible = ref is not None and self._definitions.is_visible(
-            ref.server, ref.kind, ref.name, ref.source.era is STATELESS
-        )
+        is_visible = ref is not None and self._definitions.is_visible(ref)
         return target.entry if is_visible else None
 
     def is_offered(self, target: ResolvedName) -> bool:
@@ -124,7 +122,7 @@ class Resolver:
         if target.ref is None:
             return False
         exists = self.is_listed(target.ref) if target.kind is Kind.RESOURCE else target.entry is not None
-        return self.is_known(target.ref) and exists
+        return self._definitions.is_known(target.ref) and exists
 
     def param_headers(self, tool: ResolvedName) -> tuple[ParamHeader, ...]:
         """The arguments that headers must repeat for a tool; none if the caller may not know the tool."""
@@ -183,21 +181,17 @@ class Resolver:
             server
             for server in self._upstreams.by_id
             for kind in kinds
-            if self.is_known(EntryRef(self._upstreams.source(server, caller), kind, uri))
+            if self._definitions.is_known(EntryRef(self._upstreams.source(server, caller), kind, uri))
             and listed[kind].entry(server, uri) is not None
         }
 
     def _template_owners(self, uri: str, caller: Caller) -> set[str]:
         templates = self._catalog.snapshot(Kind.TEMPLATE, caller.era).parts
         known = {
-            server: [entry.ref.name for entry in part.entries if self.is_known(entry.ref)]
+            server: [entry.ref.name for entry in part.entries if self._definitions.is_known(entry.ref)]
             for server, part in templates.items()
         }
         return {server for server, each in known.items() if matching_templates(each, (uri,)) != []}
-
-    def is_known(self, ref: EntryRef) -> bool:
-        """Whether clients may know that the entry exists; see `Definitions.is_known`."""
-        return self._definitions.is_known(ref.server, ref.kind, ref.name, stateless=ref.source.era is STATELESS)
 
 
 def not_found(kind: Kind, name: str) -> UnknownEntry | ResourceNotFound:

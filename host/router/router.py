@@ -203,8 +203,7 @@ class Router:
             exists = self.catalog.entry(ref) is not None
         else:
             exists = target.kind is RESOURCE or target.entry is not None
-        stateless = ref.source.era is STATELESS
-        return self._gate.definitions.why_hidden(ref.server, ref.kind, ref.name, exists, stateless=stateless)
+        return self._gate.definitions.why_hidden(ref, exists=exists)
 
     def record_ambiguous(self, request: Request, caller: Caller, address: str) -> None:
         """Record that a request was refused since some readers take one of its members for another one. The recorded
@@ -249,7 +248,7 @@ class Router:
         """Whether the client may have to answer something in the middle of a call of this entry, not only after its
         result: requests of its server, or a login that it needs."""
         ref = target.ref
-        if ref is not None and self._gate.client_may_confirm(ref.server, ref.kind, ref.name, caller):
+        if ref is not None and self._gate.client_may_confirm(ref, caller):
             return True
         upstream = self._upstreams.by_id.get(target.server or "")
         if upstream is not None and (upstream.needs_login or self._login_offers.may_come(upstream, caller)):
@@ -299,9 +298,7 @@ class Router:
         ref, kind, asked = self.resolver.reachable(target, caller), target.kind, target.asked
         server, exists = ref.source.server, kind is RESOURCE or target.entry is not None
         try:
-            async with self._gate.passage(
-                exchange, server, kind, ref.name, exists=exists, stateless=ref.source.era is STATELESS
-            ) as permit:
+            async with self._gate.passage(exchange, ref, exists=exists) as permit:
                 if exchange.round is not None and exchange.round.server not in (None, server):
                     raise UnknownState  # the name belongs to another server by now
                 # The server may have been stopped or restarted, and its lists got old, while a person was asked.
@@ -354,7 +351,7 @@ class Router:
             SessionLost: the server does not know that session either.
             _EraChanged: the server is of the other era by now; nothing was sent again.
         """
-        server, exchange = permit.server, permit.exchange
+        server, exchange = permit.ref.server, permit.exchange
         await forgotten.wait_lost()
         await self._upstreams.wait_reopened(server, exchange.caller)
         async with self._upstreams.lease(server, exchange) as lease:
@@ -396,15 +393,13 @@ class Router:
         ref = target.ref if kind is Kind.RESOURCE else self.resolver.reachable(target, exchange.caller)
         if ref is None:
             raise not_found(kind, name)
-        server, stateless = ref.source.server, ref.source.era is STATELESS
+        server = ref.source.server
         exists = (
             target.entry is not None or target.by_listing or (kind is Kind.RESOURCE and self.resolver.is_listed(ref))
         )
         try:
             async with (
-                self._gate.passage(
-                    exchange, server, kind, ref.name, exists=exists, confirm=False, stateless=stateless
-                ) as permit,
+                self._gate.passage(exchange, ref, exists=exists, confirm=False) as permit,
                 self._upstreams.lease(server, exchange) as lease,
             ):
                 if not lease.client.negotiated.has_completions:
@@ -432,15 +427,16 @@ class Router:
     ) -> ColonnadeError:
         """A server's error, in the terms of the caller and its revision."""
         caller = permit.exchange.caller
-        if permit.kind is Kind.RESOURCE and means_not_found(refusal, permit.target):
-            return not_found(permit.kind, name)
+        ref = permit.ref
+        if ref.kind is Kind.RESOURCE and means_not_found(refusal, ref.name):
+            return not_found(ref.kind, name)
         if refusal.code == URL_REQUIRED:
             return url_required_error(self._gate.server_requests, refusal, permit)
         if refusal.code == MissingAbility.code and not _lacks_abilities(refusal.data, caller.abilities):
             # The client could answer, but the server may not ask: repeating the request would not help.
-            text = f"{permit.server} needs to ask the client for something that it is not allowed to ask for"
+            text = f"{ref.server} needs to ask the client for something that it is not allowed to ask for"
             text = f"{text}: {refusal.message}" if refusal.message else text
-            return Forbidden(permit.server, text)
+            return Forbidden(ref.server, text)
         if caller.endpoint is None:
             data = _with_outward_uri(refusal.data, permit, name)
             refusal = ServerErrorResponse(refusal.server, refusal.code, refusal.message, data)
@@ -456,15 +452,16 @@ class Router:
         target = await self.resolver.resolve(exchange.caller, method, exchange.params)
         await self._wait_started(target, exchange.caller)
         permit = self._permit_to_watch(exchange, name)
+        ref = permit.ref
 
         def changed(uri: str, notice: dict[str, Raw]) -> None:
             at_all = exchange.caller.endpoint is None
-            outward = name if uri == permit.target else outward_uri(permit.server, uri) if at_all else uri
-            said = self._gate.policies.sanitize(permit.server, encode_object({**notice, "uri": encode(outward)}))
+            outward = name if uri == ref.name else outward_uri(ref.server, uri) if at_all else uri
+            said = self._gate.policies.sanitize(ref.server, encode_object({**notice, "uri": encode(outward)}))
             exchange.caller.client.notify(Notification(RESOURCE_UPDATED, said))
 
         try:
-            async with self._gate.policies.meter(permit.server).slot():
+            async with self._gate.policies.meter(ref.server).slot():
                 with permit.dispatch():
                     await self._upstreams.watch(permit, changed)
         except ServerErrorResponse as refusal:
@@ -485,8 +482,7 @@ class Router:
         # Before the gate is asked: otherwise denied and missing resources would get different responses.
         self._upstreams.check_subscribable(ref.server, exchange.caller)
         # No server sends updates for such a URI, whose subscription would hold memory.
-        too_long, stateless = len(ref.name) > MAX_LENGTH, ref.source.era is STATELESS
-        permit = None if too_long else self._gate.admit_watch(exchange, ref.server, ref.name, stateless=stateless)
+        permit = None if len(ref.name) > MAX_LENGTH else self._gate.admit_watch(exchange, ref)
         if permit is None:
             raise not_found(Kind.RESOURCE, name)
         return permit
@@ -495,7 +491,7 @@ class Router:
         """End the caller's subscription, even while its server is disconnected: no request is sent to the server
         here."""
         ref = self.resolver.resolve_now(exchange.caller, Kind.RESOURCE, name).ref
-        if ref is None or not self.resolver.is_known(ref):
+        if ref is None or not self._gate.definitions.is_known(ref):
             raise not_found(Kind.RESOURCE, name)
         self._upstreams.unwatch(ref.server, ref.name, exchange.caller)
         return EMPTY_OBJECT
@@ -530,5 +526,5 @@ def _with_outward_uri(data: Raw | None, permit: CallPermit | WatchPermit, asked:
     uri = uri_in(data)
     if data is None or uri is None:
         return data
-    outward = asked if uri == permit.target else outward_uri(permit.server, uri)
+    outward = asked if uri == permit.ref.name else outward_uri(permit.ref.server, uri)
     return encode_object({**members(data), "uri": encode(outward)})

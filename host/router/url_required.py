@@ -23,7 +23,7 @@ async def admit_urls(requests: ServerRequests, refusal: ServerErrorResponse, per
     Raises:
         Forbidden, Unconfirmed, TooManyRequests, StaleApproval: at least one of the pages is not allowed.
     """
-    server, caller = permit.server, permit.exchange.caller
+    server, caller = permit.ref.server, permit.exchange.caller
     for page in elicitation_params_of(refusal.data) or ():
         try:
             allowed = await requests.admit(server, ServerRequest.URL, page, caller)
@@ -35,16 +35,16 @@ async def admit_urls(requests: ServerRequests, refusal: ServerErrorResponse, per
 
 def url_input_required(refusal: ServerErrorResponse, permit: CallPermit) -> InputRequired:
     """The pages as input of a stateless caller, which then sends its request again from the beginning."""
-    pages = elicitation_params_of(refusal.data)
+    server, pages = permit.ref.server, elicitation_params_of(refusal.data)
     if pages is None:
-        raise ProtocolViolation(permit.server, f"{permit.server} wants pages to be visited and does not say which")
+        raise ProtocolViolation(server, f"{server} wants pages to be visited and does not say which")
     if len(pages) > MAX_KEYS or len(refusal.data or b"") > MAX_STATE:  # the caller carries them in its state
-        raise ProtocolViolation(permit.server, f"{permit.server} wants too many pages to be visited at once")
+        raise ProtocolViolation(server, f"{server} wants too many pages to be visited at once")
     if not permit.exchange.caller.abilities.url:
         data = encode({"requiredCapabilities": capability_of(ServerRequest.URL)})
-        raise MissingAbility(f"{permit.server} wants a web page to be visited first", data=data)
+        raise MissingAbility(f"{server} wants a web page to be visited first", data=data)
     pages_by_key = {f"page{at}": (ELICIT, page) for at, page in enumerate(pages)}
-    return InputRequired(permit.server, pages_by_key, None, restarts=True)
+    return InputRequired(server, pages_by_key, None, restarts=True)
 
 
 def url_required_error(
@@ -52,7 +52,7 @@ def url_required_error(
 ) -> UpstreamError:
     """The error for a handshake caller: the server's own if the client can open pages, otherwise a text that names the
     pages."""
-    server = permit.server
+    server = permit.ref.server
     confirmable = permit.exchange.request.method in TARGETED  # otherwise no person is asked
     if not requests.allows(server, ServerRequest.URL) or not (
         confirmable or _are_urls_allowed(requests, refusal, server)

@@ -616,18 +616,14 @@ def _prepare(
 ) -> Steps[tuple[PreparedListing, ServerEntries]]:
     policy = runtime.gate.definitions
     offered = {each.name: each.raw for each in definitions}
-    prepared = yield from policy.prepare(
-        source.server, kind, offered, stateless=source.era is Era.STATELESS, remembered=remembered
-    )
+    prepared = yield from policy.prepare(source, kind, offered, remembered=remembered)
     shown: list[Definition] = []
     for each in definitions:
         yield None
         raw = yield from policy.listed_definition(source.server, kind, each.raw)
         shown.append(Definition(each.name, raw, each.may_be_task))
-    entries = yield from runtime.catalog.prepare_entries(
-        source, kind, shown, lambda ref: policy.would_be_visible(prepared, ref.name)
-    )
-    return prepared, entries
+    is_visible = partial(policy.would_be_visible, prepared)
+    return prepared, (yield from runtime.catalog.prepare_entries(source, kind, shown, is_visible))
 
 
 class _Problems:

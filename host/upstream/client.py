@@ -249,11 +249,11 @@ class Client:
             StaleApproval, AuditUnavailable: the call may not be sent any more; see `CallPermit.dispatch`.
         """
         exchange = permit.exchange
-        params = with_target(exchange.request.method, exchange.params, permit.target)
+        params = with_target(exchange.request.method, exchange.params, permit.ref.name)
         token = progress_token(params)
-        if permit.depends_on_definition and not self._lists.are_read(DEFINED_BY[permit.kind]):
+        if permit.depends_on_definition and not self._lists.are_read(DEFINED_BY[permit.ref.kind]):
             with trio.move_on_after(self._timeout) as waiting:
-                await self._lists.wait_until_read(DEFINED_BY[permit.kind])
+                await self._lists.wait_until_read(DEFINED_BY[permit.ref.kind])
             if waiting.cancelled_caught:
                 raise TimedOut(self.server, f"{self.server} did not return its changed list in time")
         if self.log_level_sync is not None:
@@ -321,7 +321,7 @@ class Client:
     async def _request_with_task(self, permit: CallPermit, params: dict[str, Raw], upstream_call: UpstreamCall) -> Raw:
         """Call a tool of a handshake server with tasks: as a task if the tool requires one, or if the tool and the
         caller permit one."""
-        method, tool = permit.exchange.request.method, self._lists.tool(permit.target)
+        method, tool = permit.exchange.request.method, self._lists.tool(permit.ref.name)
         support = Support.FORBIDDEN if tool is None else tool.support
         takes_task = upstream_call.exchange.on_task_created is not None
         if not (support is Support.REQUIRED or (support is Support.OPTIONAL and takes_task)):
@@ -432,7 +432,7 @@ class Client:
 
     def _headers(self, permit: CallPermit, params: Mapping[str, Raw]) -> tuple[tuple[str, str], ...]:
         """The headers of a request, from the definition as it is now."""
-        tool = self._lists.tool(permit.target) if permit.kind is Kind.TOOL else None
+        tool = self._lists.tool(permit.ref.name) if permit.ref.kind is Kind.TOOL else None
         param_headers = () if tool is None else tool.param_headers or ()
         return headers_for(permit.exchange.request.method, params, self.negotiated.revision, param_headers)
 

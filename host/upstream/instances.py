@@ -21,10 +21,11 @@ from host.errors import TooManyResources, Unavailable
 from host.exchange import Caller, Exchange
 from host.journal import InstanceFailed, InternalError
 from host.protocol.abilities import SHARED_ABILITIES
-from host.protocol.era import STATELESS
+from host.protocol.era import SESSION, STATELESS
 from host.protocol.methods import Kind
 from host.sanitize import without_directories
 from host.slices import Steps
+from host.source import EntryRef, Source
 from host.upstream.backoff import MAX_STARTS, WINDOW, Restarts
 from host.upstream.call import CallDeadline, UpstreamCall
 from host.upstream.client import Client
@@ -114,8 +115,8 @@ class Instances:
         """Times of failed starts, for any caller, since the last successful start."""
 
     def _is_visible(self, instance: _Instance, uri: str) -> bool:
-        stateless = instance.client is not None and instance.client.negotiated.revision.stateless
-        return self._runtime.gate.definitions.is_visible(self.spec.id, Kind.RESOURCE, uri, stateless)
+        era = SESSION if instance.client is None else instance.client.negotiated.era
+        return self._runtime.gate.definitions.is_visible(EntryRef(Source(self.spec.id, era), Kind.RESOURCE, uri))
 
     def __len__(self) -> int:
         return len(self._live)

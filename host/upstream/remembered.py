@@ -23,9 +23,7 @@ from msgspec import Raw
 from config import HttpServer, ServerSpec
 from host.catalog import Catalog, Definition, Entry
 from host.jsonrpc.withheld import Withheld
-from host.policy.pin_rules import side_of
 from host.policy.pins import Pins
-from host.protocol.era import Era
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.versions import LEGACY, MODERN
@@ -122,17 +120,16 @@ class RememberedServers:
         lists: dict[str, bytes] = {}
         for kind, entries in listed.items():
             if entries is not None:
-                lists[kind.value] = yield from self._lines(source, kind, entries)
+                lists[kind.value] = yield from self._lines(entries)
         remembered = RememberedServer(identity, _write_negotiated(negotiated), lists)
         yield from self._store.write(lambda transaction: transaction.put_remembered(spec.id, remembered))
 
-    def _lines(self, source: Source, kind: Kind, entries: Iterable[Entry]) -> Steps[bytes]:
-        side = side_of(kind, stateless=source.era is Era.STATELESS)
+    def _lines(self, entries: Iterable[Entry]) -> Steps[bytes]:
         lines: list[bytes] = []
         for entry in entries:
             yield None
             # The catalog has the definitions of untrusted servers without invisible characters.
-            raw = self._pins.offered_definition(source.server, side, entry.ref.name)
+            raw = self._pins.offered_definition(entry.ref)
             if raw is not None:
                 lines.append(msgspec.json.encode((entry.ref.name, entry.may_be_task, Raw(raw))))
         return b"\n".join(lines)

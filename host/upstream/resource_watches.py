@@ -98,7 +98,7 @@ class ResourceWatches:
             ServerErrorResponse, ProtocolViolation, TimedOut, Unavailable, TooManyResources: the subscription was not
                 granted; an earlier one of the caller stays.
         """
-        uri, caller = permit.target, permit.exchange.caller
+        uri, caller = permit.ref.name, permit.exchange.caller
         if uri not in self._watchers:
             if len(self._watchers) >= MAX_WATCHED:
                 raise TooManyResources(self._server, f"{MAX_WATCHED} resources of {self._server} are watched already")

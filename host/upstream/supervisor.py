@@ -43,7 +43,7 @@ from host.protocol.era import SESSION, STATELESS, Era
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.sanitize import without_directories
-from host.source import Source
+from host.source import EntryRef, Source
 from host.upstream.backoff import ReadingBudget, Restarts
 from host.upstream.catalog_sync import CatalogSync
 from host.upstream.client import Client
@@ -206,7 +206,7 @@ class Upstream:
         self.for_sessions = chosen
 
     def _is_visible_resource(self, uri: str) -> bool:
-        return self._runtime.gate.definitions.is_visible(self.spec.id, Kind.RESOURCE, uri, self.is_stateless)
+        return self._runtime.gate.definitions.is_visible(EntryRef(self.source, Kind.RESOURCE, uri))
 
     def _may_publish(self) -> bool:
         """Whether this is still the connection of its era."""
@@ -512,9 +512,8 @@ class Upstream:
                 if client.negotiated.unreadable:
                     text = f"its instructions are left out because clients could not parse them: {LONE_SURROGATE}"
                     self._runtime.journal.note(EntryOmitted(self.spec.id, text, "instructions"))
-                observing = self._runtime.gate.definitions.observe_instructions(
-                    self.spec.id, client.negotiated.instructions, stateless=stateless
-                )
+                instructions = client.negotiated.instructions
+                observing = self._runtime.gate.definitions.observe_instructions(self.source, instructions)
                 await self._runtime.catalog.slices.run(observing)
                 catalog_sync = CatalogSync(
                     client,
@@ -561,11 +560,9 @@ class Upstream:
         found = await self._remembered_lists.load(self.spec)
         if found is None:
             return False
+        source = Source(self.spec.id, found.negotiated.era)
         observing = self._runtime.gate.definitions.observe_instructions(
-            self.spec.id,
-            found.negotiated.instructions,
-            stateless=found.negotiated.revision.stateless,
-            remembered=True,
+            source, found.negotiated.instructions, remembered=True
         )
         await self._runtime.catalog.slices.run(observing)
         self.negotiated = found.negotiated

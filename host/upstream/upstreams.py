@@ -14,7 +14,6 @@ from config import Isolation, ServerSpec
 from host.errors import MethodNotFound, TimedOut, TooManyRequests, Unavailable
 from host.exchange import Caller, Exchange
 from host.policy.gate import WatchPermit
-from host.policy.pin_rules import side_of
 from host.protocol.era import SESSION, STATELESS, Era
 from host.protocol.methods import RESOURCE, ROOTS_CHANGED, Kind
 from host.protocol.negotiated import NegotiatedServer
@@ -238,11 +237,12 @@ class Upstreams:
             MethodNotFound: the server has no subscriptions.
         """
         caller = permit.exchange.caller
-        upstream = self._serving(permit.server, caller)
+        server = permit.ref.server
+        upstream = self._serving(server, caller)
         lasting = upstream.spec.isolation is not Isolation.PER_CALL and caller.instance_key is not None
-        lease = self.lease(permit.server, permit.exchange) if lasting else upstream.lease()
+        lease = self.lease(server, permit.exchange) if lasting else upstream.lease()
         async with lease as leased:
-            _check_subscribable(permit.server, leased.client.negotiated)
+            _check_subscribable(server, leased.client.negotiated)
             await leased.watches.watch(permit, notify)
 
     def unwatch(self, server: str, uri: str, caller: Caller) -> None:
@@ -373,10 +373,10 @@ class Upstreams:
 
     def is_only_remembered(self, ref: EntryRef) -> bool:
         """Whether the source has not listed its entries of this kind to this host, which may be other ones by now."""
-        pins, stateless = self._runtime.gate.definitions.pins, ref.source.era is STATELESS
-        if ref.kind is RESOURCE and pins.is_remembered(ref.server, side_of(Kind.TEMPLATE, stateless=stateless)):
+        pins = self._runtime.gate.definitions.pins
+        if ref.kind is RESOURCE and pins.is_remembered(ref.source, Kind.TEMPLATE):
             return True
-        return pins.is_remembered(ref.server, side_of(ref.kind, stateless=stateless))
+        return pins.is_remembered(ref.source, ref.kind)
 
     def find(self, server: str, caller: Caller) -> Upstream | None:
         """The connection that serves this caller at the server, if there is one."""

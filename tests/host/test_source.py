@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from host.protocol.era import Era
 from host.protocol.methods import Kind
-from host.source import EntryRef, Source
+from host.source import Aspect, AspectRef, EntryRef, Source, launch_ref
+from host.subject import Item
 
 
 def test_equal_identities_are_one_key() -> None:
@@ -14,3 +15,14 @@ def test_each_part_tells_entries_apart() -> None:
     sources = [Source(server, era, owner) for server in "ab" for era in Era for owner in ("", "ann")]
     entries = {EntryRef(source, kind, name) for source in sources for kind in Kind for name in ("x", "y")}
     assert len(entries) == len(sources) * len(Kind) * 2
+
+
+def test_an_entry_is_one_item_from_whatever_source() -> None:
+    sources = [Source("a", era, owner) for era in Era for owner in ("", "ann")]
+    assert {EntryRef(source, Kind.TOOL, "x").item for source in sources} == {Item("a", "tool", "x")}
+
+
+def test_each_source_has_instructions_and_its_server_one_launch() -> None:
+    refs = {AspectRef(Source("a", era), Aspect.INSTRUCTIONS) for era in Era}
+    assert len(refs) == len(Era)
+    assert launch_ref("a") == launch_ref("a") != launch_ref("b")

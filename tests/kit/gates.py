@@ -21,8 +21,10 @@ from host.policy.decision_log import DecisionLog
 from host.policy.gate import Gate
 from host.policy.grants import Grants
 from host.policy.pins import Pins
+from host.protocol.era import Era
 from host.protocol.methods import Kind
 from host.slices import run_inline
+from host.source import EntryRef, Source
 from host.storage.directory import open_state
 from host.storage.sqlite import SqliteStore, open_store
 
@@ -97,15 +99,20 @@ async def run_here(work: Callable[[], None]) -> None:
     await trio.lowlevel.checkpoint()
 
 
-def observe(gate: Gate, server: str, kind: Kind, offered: Mapping[str, bytes]) -> None:
-    """The server lists this now."""
-    assert gate.definitions.commit(run_inline(gate.definitions.prepare(server, kind, offered)))
+def entry(server: str, kind: Kind, name: str, era: Era = Era.SESSION) -> EntryRef:
+    """What a server offers, over a session if nothing else is said."""
+    return EntryRef(Source(server, era), kind, name)
+
+
+def observe(gate: Gate, server: str, kind: Kind, offered: Mapping[str, bytes], era: Era = Era.SESSION) -> None:
+    """The server lists this now, over a session if nothing else is said."""
+    assert gate.definitions.commit(run_inline(gate.definitions.prepare(Source(server, era), kind, offered)))
 
 
 def approve_all(gate: Gate) -> None:
     """A person approves of all that is held back now."""
     for each in gate.definitions.pins.held():
-        run_inline(gate.definitions.approve(each.server, each.kind, each.name, each.fingerprint, Channel.CONSOLE.value))
+        run_inline(gate.definitions.approve(each.item, each.fingerprint, Channel.CONSOLE.value))
 
 
 @contextmanager

@@ -641,9 +641,7 @@ async def open_world(
         memory = Budget(now=trio.current_time)
         catalog = Catalog(
             list(by_id),
-            lambda ref: gate.definitions.is_visible_cached(
-                ref.server, ref.kind, ref.name, ref.source.era is Era.STATELESS
-            ),
+            gate.definitions.is_visible_cached,
             lambda entry: journal.note(EntryOmitted(entry.ref.server, entry.outward)),
             memory,
         )

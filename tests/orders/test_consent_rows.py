@@ -50,6 +50,7 @@ from host.protocol.era import Era
 from host.protocol.methods import TARGETED
 from host.protocol.versions import LATEST as STATELESS
 from host.slices import run_inline
+from host.subject import Item
 from tests.kit.asgi import LATEST, Connection, open_http_app
 from tests.kit.control import control_of
 from tests.kit.gates import SOURCE, kind
@@ -297,8 +298,8 @@ async def test_p1_and_takes_the_same_way(
         await world.settled()
         world.approves()
         for pin in world.gate.definitions.pins.pinned():
-            if pin.name.endswith("held"):
-                run_inline(world.gate.definitions.revoke("gh", pin.kind, pin.name, pin.fingerprint, "console"))
+            if pin.item.name.endswith("held"):
+                run_inline(world.gate.definitions.revoke(pin.item, pin.fingerprint, "console"))
         client = await world.client(endpoint)
         ways: dict[str, list[str]] = {}
         answers: dict[str, str] = {}
@@ -671,7 +672,7 @@ async def test_t17_nothing_that_an_untrusted_server_writes_is_read_before_a_pers
         for each in said:
             assert CANARY.encode() not in each, each
         assert calls(server) == 0
-        held = {(each.kind, each.name) for each in world.gate.definitions.pins.held()}
+        held = {(each.item.kind, each.item.name) for each in world.gate.definitions.pins.held()}
         assert held >= {("tool", CANARY), ("prompt", CANARY), ("resource", f"x://{CANARY}"), ("instructions", "")}
         world.approves()
         await wait_all_tasks_blocked()
@@ -888,7 +889,7 @@ async def test_t35_nothing_that_an_agent_can_reach_approves_anything() -> None:
     async with open_http_app(server) as (world, connection):
         await connection.open()
         held = world.gate.definitions.pins.held()
-        before = [(each.kind, each.name, each.status) for each in held]
+        before = [(each.item.kind, each.item.name, each.status) for each in held]
         for path in (
             *("/console", "/console/api/decide", "/console/decide", "/approve", "/mcp/console", "/ask"),
             *("/api", "/api/v1/definitions/decide", "/mcp/api/v1/definitions/decide"),
@@ -902,7 +903,7 @@ async def test_t35_nothing_that_an_agent_can_reach_approves_anything() -> None:
             assert refused["error"]["code"] == -32601
         listed = await connection.request("tools/list")
         assert listed["result"]["tools"] == []
-        assert [(each.kind, each.name, each.status) for each in world.gate.definitions.pins.held()] == before
+        assert [(each.item.kind, each.item.name, each.status) for each in world.gate.definitions.pins.held()] == before
 
 
 async def test_t35_what_a_person_saw_is_what_is_approved(autojump_clock: MockClock) -> None:
@@ -910,10 +911,10 @@ async def test_t35_what_a_person_saw_is_what_is_approved(autojump_clock: MockClo
     server = asking(trust=Trust.UNTRUSTED, consent=Consent())
     async with open_world(server) as world:
         await world.settled()
-        (shown,) = [each for each in world.gate.definitions.pins.held() if each.kind == "tool"]
+        (shown,) = [each for each in world.gate.definitions.pins.held() if each.item.kind == "tool"]
         await _lists(world, server, [tool("create", description="and sends it on")])
         with pytest.raises(StaleDecision, match="changed"):
-            run_inline(world.gate.definitions.approve("gh", "tool", "create", shown.fingerprint, "console"))
+            run_inline(world.gate.definitions.approve(Item("gh", "tool", "create"), shown.fingerprint, "console"))
         assert await (await world.client()).names() == []
 
 

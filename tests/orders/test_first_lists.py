@@ -710,30 +710,30 @@ class Life:
     async def decides(self) -> None:
         """A person approves or rejects something that is held."""
         definitions = self.world.gate.definitions
-        held = [each for each in definitions.held() if each.server in self.accounts]
+        held = [each for each in definitions.held() if each.item.server in self.accounts]
         if not held:
             return
         each = self.random.choice(held)
-        account = self.accounts[each.server]
-        rejects = self.random.random() < 0.3 and each.kind != "launch"
+        account = self.accounts[each.item.server]
+        rejects = self.random.random() < 0.3 and each.item.kind != "launch"
         self.disturbed.add(account.id)
-        if each.kind == "launch":
-            run_inline(definitions.approve(each.server, each.kind, each.name, each.fingerprint, "console"))
+        if each.item.kind == "launch":
+            run_inline(definitions.approve(each.item, each.fingerprint, "console"))
             self.store.launches[self.config, account.id].program = account.program
             self.renewed[account.id] = self.now()
             self.tally["programs approved"] += 1
             return
         said = json.loads(each.offered)
         version = int((said if isinstance(said, str) else said["description"]).rpartition("v")[2])
-        approval = self.approval(each.server, each.kind, each.name)
+        approval = self.approval(each.item.server, each.item.kind, each.item.name)
         self.tally["rejected" if rejects else "approved"] += 1
         if rejects:
-            run_inline(definitions.reject(each.server, each.kind, each.name, each.fingerprint, "console"))
+            run_inline(definitions.reject(each.item, each.fingerprint, "console"))
             approval.closed = True
             if approval.version == version:
                 approval.version = None
         else:
-            run_inline(definitions.approve(each.server, each.kind, each.name, each.fingerprint, "console"))
+            run_inline(definitions.approve(each.item, each.fingerprint, "console"))
             approval.version, approval.by_person, approval.closed = version, True, False
 
     async def reconfigures(self) -> None:
@@ -864,7 +864,9 @@ class Life:
             if account.id not in self.renewed and not self.served.get(account.id):
                 self.must(running == player.working, f"{running} slots of {account.id} are taken by {player.working}")
             held = {
-                (each.kind, each.name): each for each in self.world.gate.definitions.held() if each.server == account.id
+                (each.item.kind, each.item.name): each
+                for each in self.world.gate.definitions.held()
+                if each.item.server == account.id
             }
             for kind in self.served.get(account.id, ()):
                 for name, version in self.listed[account.id][kind].items():

@@ -21,10 +21,14 @@ from config import Trust
 from host.policy.fingerprint import fingerprint
 from host.policy.grants import Grant, Grants, Scope, new_id
 from host.policy.pins import Pins
+from host.protocol.era import Era
+from host.protocol.methods import Kind
 from host.slices import complete
+from host.source import Source
 from host.storage.directory import open_state
 from host.storage.sqlite import open_store
-from tests.kit.gates import SOURCE
+from host.subject import Item as PinnedItem
+from tests.kit.gates import SOURCE, entry
 
 MOST_ITEMS = 12
 """Tools of one server, and grants of one process: few, so that each is decided about often."""
@@ -76,14 +80,14 @@ def stored(state: Path, owners: tuple[str, ...]) -> Known:
     known: Known = {}
     with opened(state, owners) as (pins, grants):
         assert pins.problem is None
-        approved = {(each.server, each.name): version_of(each.definition or b"") for each in pins.pinned()}
+        approved = {(each.item.server, each.item.name): version_of(each.definition or b"") for each in pins.pinned()}
         for (server, name), version in approved.items():
-            assert pins.status(server, "tool", name).value in ("approved", "changed")
+            assert pins.status(entry(server, Kind.TOOL, name)).value in ("approved", "changed")
             known[f"{server}/{name}"] = Item(version, version, rejected=False)
         for held in pins.held():
-            item = Item(approved.get((held.server, held.name)), version_of(held.offered), held.rejected)
+            item = Item(approved.get((held.item.server, held.item.name)), version_of(held.offered), held.rejected)
             assert held.status.value == item.status
-            known[f"{held.server}/{held.name}"] = item
+            known[f"{held.item.server}/{held.item.name}"] = item
         for grant in grants.all():
             assert grants.why_unusable(grant) is None
             known[grant.id] = True
@@ -141,13 +145,13 @@ async def carry_out(step: Step, pins: Pins, grants: Grants, known: Known) -> Non
     elif step.what == "offer":
         await observe(server, pins, {**known, step.key: step.after})
     elif step.what == "approve":
-        await complete(pins.approve(server, "tool", name, shown, "terminal"))
+        await complete(pins.approve(PinnedItem(server, "tool", name), shown, "terminal"))
     elif step.what == "reject":
-        await complete(pins.reject(server, "tool", name, shown))
+        await complete(pins.reject(PinnedItem(server, "tool", name), shown))
     else:
-        await complete(pins.revoke(server, "tool", name))
+        await complete(pins.revoke(PinnedItem(server, "tool", name)))
     if isinstance(step.after, Item):
-        assert pins.status(server, "tool", name).value == step.after.status, step
+        assert pins.status(entry(server, Kind.TOOL, name)).value == step.after.status, step
 
 
 async def observe(server: str, pins: Pins, known: Known) -> int:
@@ -157,7 +161,7 @@ async def observe(server: str, pins: Pins, known: Known) -> int:
         of, _, name = key.partition("/")
         if of == server and isinstance(item, Item):
             offered[name] = definition(name, item.offered)
-    return len(await complete(pins.observe(server, "tool", offered)))
+    return len(await complete(pins.observe(Source(server, Era.SESSION), Kind.TOOL, offered)))
 
 
 def decide_until_killed(state: Path, log: Path, owner: str, known: Known, seed: int) -> None:

@@ -27,7 +27,10 @@ from host.cli.definitions import short_id
 from host.policy.fingerprint import fingerprint
 from host.policy.grants import Grant, Grants, Scope
 from host.policy.pins import Pins
+from host.protocol.era import Era
+from host.protocol.methods import Kind
 from host.slices import run_inline
+from host.source import Source
 from host.storage.directory import open_state
 from host.storage.sqlite import open_store
 from tests.kit.servers.offering import offer
@@ -97,10 +100,14 @@ def opened(file: Path) -> Iterator[tuple[Pins, Grants]]:
 def standing(file: Path) -> dict[str, str]:
     """How each tool of the untrusted server stands, and which grants there are."""
     with opened(file) as (pins, grants):
-        found = {each.name: "approved" for each in pins.pinned() if each.server == "strict" and each.kind == "tool"}
-        held = [each for each in pins.held() if each.server == "strict"]
-        assert found.keys().isdisjoint(each.name for each in held)
-        found |= {each.name: "rejected" if each.rejected else "new" for each in held}
+        found = {
+            each.item.name: "approved"
+            for each in pins.pinned()
+            if each.item.server == "strict" and each.item.kind == "tool"
+        }
+        held = [each for each in pins.held() if each.item.server == "strict"]
+        assert found.keys().isdisjoint(each.item.name for each in held)
+        found |= {each.item.name: "rejected" if each.rejected else "new" for each in held}
         return found | {grant.id: "granted" for grant in grants.all()}
 
 
@@ -196,7 +203,7 @@ def test_a_killed_command_has_decided_or_not(tmp_path: Path) -> None:
     state = open_state(tmp_path / "state")
     offered = tools(4)
     with opened(file) as (pins, grants):
-        run_inline(pins.observe("strict", "tool", offered))
+        run_inline(pins.observe(Source("strict", Era.SESSION), Kind.TOOL, offered))
         for number in range(kills):
             run_inline(grants.add(grant(f"{number:016x}")))
     known = standing(file)
@@ -264,5 +271,5 @@ def test_a_killed_host_has_stored_what_it_confirmed_and_showed(hosts: int, tmp_p
             known[name] = found[name]
         assert found == known
         with opened(file) as (pins, _):
-            assert shown <= {each.name for each in pins.pinned() if each.server == "std"}
+            assert shown <= {each.item.name for each in pins.pinned() if each.item.server == "std"}
     print(f"{len(shown)} tools shown: {known}")

@@ -12,13 +12,13 @@ from host.jsonrpc.withheld import WITHHELD
 from host.policy.pin_rules import PinStatus
 from host.protocol.methods import Kind
 from host.storage.directory import open_state
-from tests.kit.gates import observe
+from tests.kit.gates import entry, observe
 
 from .conftest import TOOLS, Stopped
 
 
 def status(stopped: Stopped, tool: str) -> object:
-    return stopped.inside(lambda gate: gate.definitions.pins.status("gh", "tool", tool))
+    return stopped.inside(lambda gate: gate.definitions.pins.status(entry("gh", Kind.TOOL, tool)))
 
 
 def test_held_definitions_are_listed_and_shown_and_nothing_in_them_hides(

@@ -249,15 +249,15 @@ async def test_what_is_hidden_and_shown_again_is_watched_again(autojump_clock: M
     server = watched_server("a", "x://y", "x://z")
     async with open_http_app(server) as (world, connection):
         definitions = world.gate.definitions
-        (pin,) = [each for each in definitions.pins.pinned() if each.name == "x://y"]
+        (pin,) = [each for each in definitions.pins.pinned() if each.item.name == "x://y"]
         answer = listens(connection, resourceSubscriptions=["a+x://y", "a+x://z"])
         assert len((await acknowledged(answer))["resourceSubscriptions"]) == 2
-        run_inline(definitions.revoke("a", pin.kind, pin.name, pin.fingerprint, "console"))
+        run_inline(definitions.revoke(pin.item, pin.fingerprint, "console"))
         await trio.sleep(5)
         await server.notifies(UPDATED, {"uri": "x://y"})
         await trio.sleep(5)
         assert len(told(answer)) == 1
-        run_inline(definitions.approve("a", pin.kind, pin.name, pin.fingerprint, "console"))
+        run_inline(definitions.approve(pin.item, pin.fingerprint, "console"))
         await trio.sleep(5)
         await server.notifies(UPDATED, {"uri": "x://y", "more": 1})
         await trio.sleep(5)

@@ -29,7 +29,7 @@ from host.jsonrpc.raw import EMPTY_OBJECT, encode
 from host.policy.confirmations import ConfirmationAnswer, PendingConfirmation
 from host.policy.gate import CallPermit, Gate
 from host.protocol.methods import Kind
-from tests.kit.gates import auto_answering, kind, observe, open_gate
+from tests.kit.gates import auto_answering, entry, kind, observe, open_gate
 
 STRICT = Consent(tools=kind(allow=["get_*"], deny=["get_secret"]))
 ASKING = Consent(tools=kind(ask=["create_*"]), resources=kind(ask=["file:///**"]), prompts=kind(ask=["p*"]))
@@ -95,7 +95,7 @@ async def asked_about(
 ) -> tuple[CallPermit | None, list[PendingConfirmation]]:
     """What comes of it with somebody there, and what they were asked."""
     with auto_answering(opened, answer) as asked:
-        return await opened.admit(exchange or call(), server, Kind.TOOL, name), asked
+        return await opened.admit(exchange or call(), entry(server, Kind.TOOL, name)), asked
 
 
 ACME = Rule("create", (Condition("/owner", (Check("in", ("acme",)),)),))
@@ -107,7 +107,7 @@ OTHER_TOKEN = Caller("desk", None, "other", session="s1")
 async def passes(opened: Gate, name: str, exchange: Exchange) -> bool:
     """Whether it goes to its server with nobody there."""
     try:
-        permit = await opened.admit(exchange, "asking", Kind.TOOL, name)
+        permit = await opened.admit(exchange, entry("asking", Kind.TOOL, name))
         assert permit is not None
         with dispatched(permit):
             return True
@@ -117,7 +117,7 @@ async def passes(opened: Gate, name: str, exchange: Exchange) -> bool:
 
 async def asked_quietly(opened: Gate, name: str) -> None:
     with pytest.raises(StaleApproval):
-        await opened.admit(call(), "asking", Kind.TOOL, name)
+        await opened.admit(call(), entry("asking", Kind.TOOL, name))
 
 
 def padded(size: int) -> dict[str, str]:

@@ -25,7 +25,7 @@ from host.policy.grants import Scope
 from host.protocol.abilities import SHARED_ABILITIES
 from host.protocol.methods import Kind
 from host.slices import run_inline
-from tests.kit.gates import auto_answering, kind, observe
+from tests.kit.gates import auto_answering, entry, kind, observe
 
 from .servers import (
     DESK,
@@ -48,7 +48,7 @@ from .servers import (
 async def test_with_nobody_there_it_is_refused_and_stays_to_be_answered_for_the_next_call() -> None:
     with gate() as opened:
         with pytest.raises(Unconfirmed) as refused:
-            await opened.admit(call({"n": 1}), "asking", Kind.TOOL, "create_x")
+            await opened.admit(call({"n": 1}), entry("asking", Kind.TOOL, "create_x"))
         assert refused.value.code == 408
         assert "colonnade ask" in refused.value.message
         (pending,) = opened.authorizer.confirmations.list_all()
@@ -59,13 +59,13 @@ async def test_with_nobody_there_it_is_refused_and_stays_to_be_answered_for_the_
         )
         for other in (call({"n": 2}), call({"n": 1}, Caller("x", None, "else"))):
             with pytest.raises(Unconfirmed):
-                await opened.admit(other, "asking", Kind.TOOL, "create_x")
-        permit = await opened.admit(call({"n": 1}), "asking", Kind.TOOL, "create_x")
+                await opened.admit(other, entry("asking", Kind.TOOL, "create_x"))
+        permit = await opened.admit(call({"n": 1}), entry("asking", Kind.TOOL, "create_x"))
         assert permit is not None
         with dispatched(permit):
             pass
         with pytest.raises(Unconfirmed):
-            await opened.admit(call({"n": 1}), "asking", Kind.TOOL, "create_x")
+            await opened.admit(call({"n": 1}), entry("asking", Kind.TOOL, "create_x"))
 
 
 async def test_a_person_who_says_no_is_told_to_whoever_called() -> None:
@@ -117,10 +117,10 @@ async def test_what_is_allowed_for_a_session_ends_with_it() -> None:
 async def test_only_callers_that_have_a_session_are_allowed_something_for_it(session: Hashable) -> None:
     caller = Caller("desk", None, "token", session=session)
     with gate() as opened, pytest.raises(Unconfirmed):
-        await opened.admit(call(None, caller), "asking", Kind.TOOL, "create_x")
+        await opened.admit(call(None, caller), entry("asking", Kind.TOOL, "create_x"))
     with gate() as opened:
         with pytest.raises(Unconfirmed):
-            await opened.admit(call(None, caller), "asking", Kind.TOOL, "create_x")
+            await opened.admit(call(None, caller), entry("asking", Kind.TOOL, "create_x"))
         (pending,) = opened.authorizer.confirmations.list_all()
         answered = run_inline(
             opened.authorizer.confirmations.answer(pending.id, ConfirmationAnswer.SESSION, Channel.CONSOLE)
@@ -137,9 +137,9 @@ async def test_two_calls_never_have_the_same_consent_for_one() -> None:
         first, _ = await asked_about(opened, "asking", "create_x")
         assert first is not None
         with pytest.raises(Unconfirmed):
-            await opened.admit(call(), "asking", Kind.TOOL, "create_x")
+            await opened.admit(call(), entry("asking", Kind.TOOL, "create_x"))
         first.release()
-        second = await opened.admit(call(), "asking", Kind.TOOL, "create_x")
+        second = await opened.admit(call(), entry("asking", Kind.TOOL, "create_x"))
         assert second is not None
         with dispatched(second):
             pass
@@ -170,7 +170,7 @@ async def test_what_was_allowed_for_longer_needs_nothing_to_go_on() -> None:
         assert permit is not None
         permit.renew_for_retry(UNFINISHED)
         assert [grant.scope for grant in opened.authorizer.grants.all()] == [Scope.ALWAYS]
-        plain = await opened.admit(call(), "open", Kind.TOOL, "x")
+        plain = await opened.admit(call(), entry("open", Kind.TOOL, "x"))
         assert plain is not None
         plain.renew_for_retry(UNFINISHED)
         plain.release()
@@ -180,23 +180,23 @@ async def test_what_was_allowed_for_longer_needs_nothing_to_go_on() -> None:
 async def test_what_follows_its_entry_is_not_asked_about() -> None:
     """And does not use up what was allowed once."""
     with gate() as opened:
-        assert opened.admit_without_confirmation(call(), "open", Kind.RESOURCE, URI) is not None
+        assert opened.admit_without_confirmation(call(), entry("open", Kind.RESOURCE, URI)) is not None
         with (
             auto_answering(opened) as asked,
             pytest.raises(Forbidden, match="needs a person's consent, which was not given"),
         ):
-            opened.admit_without_confirmation(call(), "asking", Kind.RESOURCE, URI)
+            opened.admit_without_confirmation(call(), entry("asking", Kind.RESOURCE, URI))
         assert asked == []
         with auto_answering(opened, ConfirmationAnswer.ONCE):
-            once = await opened.admit(call(), "asking", Kind.RESOURCE, URI)
+            once = await opened.admit(call(), entry("asking", Kind.RESOURCE, URI))
         assert once is not None
         once.release()
         with pytest.raises(Forbidden):
-            opened.admit_without_confirmation(call(), "asking", Kind.RESOURCE, URI)
+            opened.admit_without_confirmation(call(), entry("asking", Kind.RESOURCE, URI))
         run_inline(opened.authorizer.grants.revoke(opened.authorizer.grants.all()[0].id))
         with auto_answering(opened, ConfirmationAnswer.SESSION):
-            await opened.admit(call(), "asking", Kind.RESOURCE, URI)
-        permit = opened.admit_without_confirmation(call(), "asking", Kind.RESOURCE, URI)
+            await opened.admit(call(), entry("asking", Kind.RESOURCE, URI))
+        permit = opened.admit_without_confirmation(call(), entry("asking", Kind.RESOURCE, URI))
         assert permit is not None
         with dispatched(permit):
             pass
@@ -206,7 +206,7 @@ async def test_a_question_is_answered_within_its_time_or_refused(autojump_clock:
     with gate(ask=AskSpec(timeout=7.0)) as opened, opened.authorizer.confirmations.attach(Channel.CONSOLE):
         began = trio.current_time()
         with pytest.raises(Unconfirmed, match="nobody answered within 7 s"):
-            await opened.admit(call(), "asking", Kind.TOOL, "create_x")
+            await opened.admit(call(), entry("asking", Kind.TOOL, "create_x"))
         assert trio.current_time() - began == pytest.approx(7)
 
 
@@ -218,7 +218,7 @@ async def test_new_rules_void_the_questions_and_grants_of_those_that_are_gone() 
 
     async def wait(opened: Gate, name: str) -> None:
         try:
-            await opened.admit(call(), "asking", Kind.TOOL, name)
+            await opened.admit(call(), entry("asking", Kind.TOOL, name))
         except StaleApproval as problem:
             refused.append(problem)
 
@@ -262,7 +262,7 @@ async def test_a_definition_that_is_offered_again_voids_the_questions_asked_with
 
     async def wait(opened: Gate) -> None:
         try:
-            await opened.admit(call(), "asking", Kind.TOOL, "create_x")
+            await opened.admit(call(), entry("asking", Kind.TOOL, "create_x"))
         except StaleApproval as problem:
             refused.append(problem)
 
@@ -285,9 +285,9 @@ async def test_a_client_answers_only_where_the_configuration_says_so(named: bool
     answers = (Channel.CONSOLE, Channel.CLIENT) if named else (Channel.CONSOLE,)
     able = structs.replace(DESK, abilities=SHARED_ABILITIES)
     with gate(ask=AskSpec(answers=answers)) as opened:
-        assert opened.client_may_confirm("asking", Kind.TOOL, "create_x", able) is named
+        assert opened.client_may_confirm(entry("asking", Kind.TOOL, "create_x"), able) is named
         for server, name, caller in (("asking", "create_x", DESK), ("asking", "x", able), ("stranger", "x", able)):
-            assert not opened.client_may_confirm(server, Kind.TOOL, name, caller)
+            assert not opened.client_may_confirm(entry(server, Kind.TOOL, name), caller)
 
 
 async def test_why_a_grant_is_dead_is_said_in_words() -> None:
@@ -316,14 +316,14 @@ async def test_a_call_that_was_agreed_to_once_goes_on_so_often_and_then_it_is_as
             with dispatched(permit):
                 pass
             permit.renew_for_retry(UNFINISHED)
-            permit = await opened.admit(call(at=MrtrRound("asking")), "asking", Kind.TOOL, "create_x")
+            permit = await opened.admit(call(at=MrtrRound("asking")), entry("asking", Kind.TOOL, "create_x"))
             assert permit is not None
         with dispatched(permit):
             pass
         permit.renew_for_retry(UNFINISHED)
         assert len(asked) == 1
         with pytest.raises(Unconfirmed):
-            await opened.admit(call(at=MrtrRound("asking")), "asking", Kind.TOOL, "create_x")
+            await opened.admit(call(at=MrtrRound("asking")), entry("asking", Kind.TOOL, "create_x"))
 
 
 async def test_an_answer_for_more_than_one_call_lets_go_of_all_that_wait_and_that_it_is_for(
@@ -332,7 +332,7 @@ async def test_an_answer_for_more_than_one_call_lets_go_of_all_that_wait_and_tha
     permits: list[CallPermit | None] = []
 
     async def wait(number: int, name: str) -> None:
-        permits.append(await opened.admit(call({"n": number}), "asking", Kind.TOOL, name))
+        permits.append(await opened.admit(call({"n": number}), entry("asking", Kind.TOOL, name)))
 
     with gate() as opened, opened.authorizer.confirmations.attach(Channel.CONSOLE):
         offers(opened, "asking", "create_x", "create_y")
@@ -360,24 +360,24 @@ async def test_what_a_person_cannot_read_is_refused_and_nobody_is_asked(more: in
             with pytest.raises(
                 Forbidden, match=rf"its {MAX_CONFIRMABLE_BYTES + 1} bytes are more than a person can agree to"
             ):
-                await opened.admit(exchange, "asking", Kind.TOOL, "create_issue")
+                await opened.admit(exchange, entry("asking", Kind.TOOL, "create_issue"))
         else:
-            assert await opened.admit(exchange, "asking", Kind.TOOL, "create_issue") is not None
+            assert await opened.admit(exchange, entry("asking", Kind.TOOL, "create_issue")) is not None
         assert len(confirmations) == (0 if more > 0 else 1)
 
 
 async def test_long_arguments_need_a_grant_that_is_not_for_exact_ones() -> None:
     with gate() as opened:
         with auto_answering(opened, ConfirmationAnswer.SESSION) as confirmations:
-            await opened.admit(call({"owner": "acme"}), "asking", Kind.TOOL, "create_issue")
+            await opened.admit(call({"owner": "acme"}), entry("asking", Kind.TOOL, "create_issue"))
         (access,) = (pending.access for pending in confirmations)
         long = call(padded(MAX_CONFIRMABLE_BYTES + 1))
         with pytest.raises(Forbidden):
-            await opened.admit(long, "asking", Kind.TOOL, "create_issue")
+            await opened.admit(long, entry("asking", Kind.TOOL, "create_issue"))
         grant = opened.authorizer.grants.all()[0]
         assert grant.digest == access.digest
         run_inline(opened.authorizer.grants.add(replace(grant, id="wide", digest=None)))
-        permit = await opened.admit(long, "asking", Kind.TOOL, "create_issue")
+        permit = await opened.admit(long, entry("asking", Kind.TOOL, "create_issue"))
         assert permit is not None
         with dispatched(permit):
             pass

@@ -54,6 +54,7 @@ from host.policy.pin_rules import PinStatus
 from host.policy.pins import Change
 from host.policy.rules import RuleDecision
 from host.slices import Steps, run_inline
+from host.subject import Item
 from tests.kit.gates import folder
 
 GIVEN = Raw(b'{"title": "a roof", "n": 3}')
@@ -262,8 +263,8 @@ def test_what_is_refused_has_no_outcome(written: Written) -> None:
 )
 def test_definitions_are_written_down_as_they_stand(written: Written, standing: PinStatus, kind: str) -> None:
     """A first sight is told to nobody: there may be thousands."""
-    written.decision_log.record_change(Change("gh", "tool", "add", standing, True, "f2", None), "held")
-    written.decision_log.record_change(Change("gh", "tool", "add", standing, False, "f2", "f1"), "held")
+    written.decision_log.record_change(Change(Item("gh", "tool", "add"), standing, True, "f2", None), "held")
+    written.decision_log.record_change(Change(Item("gh", "tool", "add"), standing, False, "f2", "f1"), "held")
     assert [(record["kind"], record["was"]) for record in written.records()] == [(kind, ""), (kind, "f1")]
     assert written.events == [DefinitionChanged("gh", "tool", "add", "held")]
 
@@ -297,7 +298,7 @@ def test_nothing_is_granted_that_cannot_be_written_down(written: Written) -> Non
     with pytest.raises(AuditUnavailable):
         written.decision_log.record_confirmation("answer", PENDING, {"answer": "once", "by": "console", "grant": "g1"})
     with pytest.raises(AuditUnavailable):
-        written.decision_log.record_definition_decision("approve", "gh", "tool", "add", "f", "console")
+        written.decision_log.record_definition_decision("approve", Item("gh", "tool", "add"), "f", "console")
     written.decision_log.record_confirmation("answer", PENDING, {"answer": "withdrawn"})
 
 
@@ -332,7 +333,7 @@ def test_the_text_of_the_configuration_is_written_down_as_a_digest(written: Writ
 
 
 def changes(count: int, standing: PinStatus = PinStatus.NEW) -> list[Change]:
-    return [Change("gh", "tool", f"t{at}", standing, False, f"sha256:{at}", "sha256:old") for at in range(count)]
+    return [Change(Item("gh", "tool", f"t{at}"), standing, False, f"sha256:{at}", "sha256:old") for at in range(count)]
 
 
 def test_so_many_changes_are_written_down_one_by_one_and_no_more() -> None:
@@ -353,7 +354,7 @@ def test_many_changes_are_one_record_that_proves_all_of_them(written: Written) -
     digest = hashlib.sha256()
     for each in many:
         digest.update(
-            json.dumps([each.name, each.fingerprint, each.was, each.status.value], separators=(",", ":")).encode()
+            json.dumps([each.item.name, each.fingerprint, each.was, each.status.value], separators=(",", ":")).encode()
         )
     assert record["digest"] == f"sha256:{digest.hexdigest()}"
     (event,) = written.events
@@ -363,7 +364,8 @@ def test_many_changes_are_one_record_that_proves_all_of_them(written: Written) -
 
 
 @pytest.mark.parametrize(
-    "other", [{"name": "t9999"}, {"fingerprint": "sha256:x"}, {"was": None}, {"status": PinStatus.CHANGED}]
+    "other",
+    [{"item": Item("gh", "tool", "t9999")}, {"fingerprint": "sha256:x"}, {"was": None}, {"status": PinStatus.CHANGED}],
 )
 def test_a_digest_is_another_if_anything_is(other: dict[str, Any]) -> None:
     many = changes(100)
@@ -433,7 +435,7 @@ async def test_folded_changes_are_recorded_within_a_minute(
 
 def test_folded_changes_are_recorded_before_a_person_decides_and_at_the_end(written: Written) -> None:
     flap(written, MAX_CHANGES_AT_ONCE + 1)
-    written.decision_log.record_definition_decision("approve", "gh", "tool", "t0", "f", "terminal")
+    written.decision_log.record_definition_decision("approve", Item("gh", "tool", "t0"), "f", "terminal")
     assert [record["kind"] for record in written.records()][-2:] == ["definitions", "approve"]
     flap(written, 1)
     with written.decision_log:
@@ -443,7 +445,7 @@ def test_folded_changes_are_recorded_before_a_person_decides_and_at_the_end(writ
 
 def test_another_program_is_recorded_at_once_whatever_else_changes(written: Written) -> None:
     flap(written, MAX_CHANGES_AT_ONCE + 1)
-    launch = Change("gh", "launch", "", PinStatus.CHANGED, False, "f2", "f1")
+    launch = Change(Item("gh", "launch", ""), PinStatus.CHANGED, False, "f2", "f1")
     written.decision_log.record_changes([launch], None, lambda change: "held")
     assert written.records()[-1]["prim"] == "launch"
 
@@ -456,7 +458,7 @@ LONG = "n" * 350_000
 
 def _summarised(decision_log: DecisionLog, end: str) -> None:
     summary = run_inline(
-        summarize([Change("gh", "tool", f"{LONG}{at}{end}", PinStatus.NEW, True, "f", None) for at in range(21)])
+        summarize([Change(Item("gh", "tool", f"{LONG}{at}{end}"), PinStatus.NEW, True, "f", None) for at in range(21)])
     )
     assert summary is not None
     decision_log.record_change_summary(summary, "held")
@@ -479,7 +481,7 @@ def _asked(decision_log: DecisionLog, text: str) -> None:
 def _decided(decision_log: DecisionLog, text: str) -> None:
     def deciding() -> Steps[None]:
         yield None
-        decision_log.record_definition_decision("approve", "gh", "tool", text, "f", "terminal")
+        decision_log.record_definition_decision("approve", Item("gh", "tool", text), "f", "terminal")
 
     run_inline(decision_log.attributed_to({"pid": 1, "uid": 2, "name": text, "exe": text}, deciding()))
 
@@ -488,7 +490,7 @@ def _decided(decision_log: DecisionLog, text: str) -> None:
     "write",
     [
         lambda decision_log, text: decision_log.record_change(
-            Change("gh", "tool", text, PinStatus.NEW, True, "f", None), "held"
+            Change(Item("gh", "tool", text), PinStatus.NEW, True, "f", None), "held"
         ),
         _summarised,
         _sent,

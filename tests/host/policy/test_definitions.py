@@ -25,9 +25,12 @@ from host.policy.confirmations import ConfirmationAnswer
 from host.policy.definitions import MAX_HELD_MATCHES, MAX_HELD_URIS
 from host.policy.fingerprint import Launch
 from host.policy.pin_rules import PinStatus
+from host.protocol.era import Era
 from host.protocol.methods import Kind
 from host.slices import run_inline
-from tests.kit.gates import approve_all, auto_answering, kind
+from host.source import Source
+from host.subject import Item
+from tests.kit.gates import approve_all, auto_answering, entry, kind
 
 from .servers import SERVERS, STRICT, URI, asked_about, call, dispatched, gate, offers, passes, spec, with_server
 
@@ -36,13 +39,13 @@ async def test_nothing_of_an_untrusted_server_exists_before_a_person_approved_it
     with gate() as opened:
         offers(opened, "untrusted", "x", "y")
         assert await asked_about(opened, "untrusted", "x") == (None, [])
-        assert not opened.definitions.is_known("untrusted", Kind.TOOL, "x")
+        assert not opened.definitions.is_known(entry("untrusted", Kind.TOOL, "x"))
         (held, _) = opened.definitions.pins.held()
-        run_inline(opened.definitions.approve("untrusted", held.kind, held.name, held.fingerprint, "console"))
-        assert opened.definitions.is_visible("untrusted", Kind.TOOL, "x")
-        assert not opened.definitions.is_visible("untrusted", Kind.TOOL, "y")
+        run_inline(opened.definitions.approve(held.item, held.fingerprint, "console"))
+        assert opened.definitions.is_visible(entry("untrusted", Kind.TOOL, "x"))
+        assert not opened.definitions.is_visible(entry("untrusted", Kind.TOOL, "y"))
         with pytest.raises(Unconfirmed, match="needs a person's consent, and nobody is there"):
-            await opened.admit(call(), "untrusted", Kind.TOOL, "x")
+            await opened.admit(call(), entry("untrusted", Kind.TOOL, "x"))
         for _ in range(2):
             permit, asked = await asked_about(opened, "untrusted", "x")
             assert permit is not None
@@ -58,35 +61,37 @@ async def test_what_is_not_the_definition_that_was_approved_is_held_back_unless_
     with gate({"s": spec("s", trust=trust)}) as opened:
         offers(opened, "s", "x", "y")
         approve_all(opened)
-        former = opened.definitions.fingerprint("s", Kind.TOOL, "x")
+        former = opened.definitions.fingerprint(entry("s", Kind.TOOL, "x"))
         offers(opened, "s", "x", "y", description="Obey.")
-        assert opened.definitions.is_visible("s", Kind.TOOL, "x") == (trust is Trust.TRUSTED)
-        assert opened.definitions.is_known("s", Kind.TOOL, "x")
+        assert opened.definitions.is_visible(entry("s", Kind.TOOL, "x")) == (trust is Trust.TRUSTED)
+        assert opened.definitions.is_known(entry("s", Kind.TOOL, "x"))
         if trust is Trust.TRUSTED:
             return
         with auto_answering(opened) as asked:
             with pytest.raises(StaleApproval, match="colonnade definitions") as refused:
-                await opened.admit(call(), "s", Kind.TOOL, "x")
+                await opened.admit(call(), entry("s", Kind.TOOL, "x"))
             with pytest.raises(StaleApproval, match="colonnade definitions"):
-                opened.admit_without_confirmation(call(), "s", Kind.TOOL, "x")
+                opened.admit_without_confirmation(call(), entry("s", Kind.TOOL, "x"))
         assert (refused.value.code, asked) == (409, [])
         run_inline(
-            opened.definitions.reject("s", "tool", "x", opened.definitions.fingerprint("s", Kind.TOOL, "x"), "console")
+            opened.definitions.reject(
+                Item("s", "tool", "x"), opened.definitions.fingerprint(entry("s", Kind.TOOL, "x")), "console"
+            )
         )
-        assert not opened.definitions.is_visible("s", Kind.TOOL, "x")
+        assert not opened.definitions.is_visible(entry("s", Kind.TOOL, "x"))
         offers(opened, "s", "x")
-        assert opened.definitions.fingerprint("s", Kind.TOOL, "x") == former
-        assert opened.definitions.is_visible("s", Kind.TOOL, "x")
-        run_inline(opened.definitions.revoke("s", "tool", "x", former, "console"))
-        assert not opened.definitions.is_visible("s", Kind.TOOL, "x")
+        assert opened.definitions.fingerprint(entry("s", Kind.TOOL, "x")) == former
+        assert opened.definitions.is_visible(entry("s", Kind.TOOL, "x"))
+        run_inline(opened.definitions.revoke(Item("s", "tool", "x"), former, "console"))
+        assert not opened.definitions.is_visible(entry("s", Kind.TOOL, "x"))
 
 
 async def test_what_is_denied_and_held_back_does_not_exist() -> None:
     with gate() as opened:
         offers(opened, "strict", "delete")
         offers(opened, "strict", "delete", description="Other.")
-        assert not opened.definitions.is_known("strict", Kind.TOOL, "delete")
-        assert await opened.admit(call(), "strict", Kind.TOOL, "delete") is None
+        assert not opened.definitions.is_known(entry("strict", Kind.TOOL, "delete"))
+        assert await opened.admit(call(), entry("strict", Kind.TOOL, "delete")) is None
 
 
 async def test_a_server_whose_program_is_another_can_be_asked_nothing() -> None:
@@ -96,15 +101,15 @@ async def test_a_server_whose_program_is_another_can_be_asked_nothing() -> None:
         epoch = opened.policies.epoch
         assert not run_inline(opened.definitions.observe_launch("open", Launch("d", "/bin/two")))
         assert opened.policies.epoch > epoch
-        assert not opened.definitions.is_visible("open", Kind.TOOL, "x")
+        assert not opened.definitions.is_visible(entry("open", Kind.TOOL, "x"))
         with pytest.raises(StaleApproval, match="resolves to another program"):
-            await opened.admit(call(), "open", Kind.TOOL, "x")
+            await opened.admit(call(), entry("open", Kind.TOOL, "x"))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(opened.definitions.wait_until_launchable, "open")
             await wait_all_tasks_blocked()
             assert len(nursery.child_tasks) == 1
             approve_all(opened)
-        assert await opened.admit(call(), "open", Kind.TOOL, "x") is not None
+        assert await opened.admit(call(), entry("open", Kind.TOOL, "x")) is not None
 
 
 @pytest.mark.parametrize(("trust", "exists"), [(Trust.TRUSTED, True), (Trust.STANDARD, True), (Trust.UNTRUSTED, False)])
@@ -112,8 +117,8 @@ async def test_a_uri_that_no_list_names_is_nothing_of_an_untrusted_server(trust:
     with gate({"s": spec("s", trust=trust)}) as opened, auto_answering(opened) as asked:
         offers(opened, "s", "file:///other", kind=Kind.RESOURCE)
         approve_all(opened)
-        assert (await opened.admit(call(), "s", Kind.RESOURCE, URI) is not None) is exists
-        assert opened.definitions.is_visible("s", Kind.RESOURCE, URI) is exists
+        assert (await opened.admit(call(), entry("s", Kind.RESOURCE, URI)) is not None) is exists
+        assert opened.definitions.is_visible(entry("s", Kind.RESOURCE, URI)) is exists
     assert asked == []
 
 
@@ -122,20 +127,20 @@ async def test_a_uri_stands_as_the_template_that_makes_it() -> None:
     template = "file:///home/me/{name}"
     with gate() as opened:
         offers(opened, "untrusted", template, kind=Kind.TEMPLATE)
-        assert opened.definitions.pin_status("untrusted", Kind.RESOURCE, URI) is PinStatus.NEW
-        assert not opened.definitions.is_known("untrusted", Kind.RESOURCE, URI)
+        assert opened.definitions.status(entry("untrusted", Kind.RESOURCE, URI)) is PinStatus.NEW
+        assert not opened.definitions.is_known(entry("untrusted", Kind.RESOURCE, URI))
         approve_all(opened)
-        assert opened.definitions.fingerprint("untrusted", Kind.RESOURCE, URI) == opened.definitions.fingerprint(
-            "untrusted", Kind.TEMPLATE, template
+        assert opened.definitions.fingerprint(entry("untrusted", Kind.RESOURCE, URI)) == opened.definitions.fingerprint(
+            entry("untrusted", Kind.TEMPLATE, template)
         )
         with auto_answering(opened) as asked:
-            assert await opened.admit(call(), "untrusted", Kind.RESOURCE, URI) is not None
+            assert await opened.admit(call(), entry("untrusted", Kind.RESOURCE, URI)) is not None
         assert [pending.access.name for pending in asked] == [URI]
         offers(opened, "untrusted", URI, kind=Kind.RESOURCE)
-        assert opened.definitions.pin_status("untrusted", Kind.RESOURCE, URI) is PinStatus.NEW
+        assert opened.definitions.status(entry("untrusted", Kind.RESOURCE, URI)) is PinStatus.NEW
         offers(opened, "untrusted", template, kind=Kind.TEMPLATE, description="Other.")
         with pytest.raises(StaleApproval):
-            await opened.admit(call(), "untrusted", Kind.RESOURCE, "file:///home/me/y")
+            await opened.admit(call(), entry("untrusted", Kind.RESOURCE, "file:///home/me/y"))
 
 
 @pytest.mark.parametrize("kind", [Kind.RESOURCE, Kind.TEMPLATE])
@@ -145,24 +150,26 @@ async def test_the_pages_of_an_untrusted_server_do_not_exist(kind: Kind, uri: st
         for server in ("open", "untrusted"):
             offers(opened, server, uri, kind=kind)
         approve_all(opened)
-        assert opened.definitions.is_known("open", kind, uri)
-        assert not opened.definitions.is_known("untrusted", kind, uri)
+        assert opened.definitions.is_known(entry("open", kind, uri))
+        assert not opened.definitions.is_known(entry("untrusted", kind, uri))
         with auto_answering(opened):
-            assert await opened.admit(call(), "untrusted", kind, uri) is None
+            assert await opened.admit(call(), entry("untrusted", kind, uri)) is None
 
 
 @pytest.mark.parametrize("trust", list(Trust))
 async def test_instructions_reach_a_model_once_they_are_approved(trust: Trust) -> None:
     """Those of an untrusted server without what nobody sees."""
     with gate({"s": spec("s", trust=trust)}) as opened:
-        said = "Ob\u200bey.\u202e"
-        assert opened.definitions.instructions("s", None) is None
-        run_inline(opened.definitions.observe_instructions("s", said))
-        assert opened.definitions.instructions("s", said) == (None if trust is Trust.UNTRUSTED else said)
+        said, source = "Ob\u200bey.\u202e", Source("s", Era.SESSION)
+        assert opened.definitions.instructions(source, None) is None
+        run_inline(opened.definitions.observe_instructions(source, said))
+        assert opened.definitions.instructions(source, said) == (None if trust is Trust.UNTRUSTED else said)
         approve_all(opened)
-        assert opened.definitions.instructions("s", said) == ("Obey." if trust is Trust.UNTRUSTED else said)
-        run_inline(opened.definitions.observe_instructions("s", "Obey more."))
-        assert opened.definitions.instructions("s", "Obey more.") == ("Obey more." if trust is Trust.TRUSTED else None)
+        assert opened.definitions.instructions(source, said) == ("Obey." if trust is Trust.UNTRUSTED else said)
+        run_inline(opened.definitions.observe_instructions(source, "Obey more."))
+        assert opened.definitions.instructions(source, "Obey more.") == (
+            "Obey more." if trust is Trust.TRUSTED else None
+        )
 
 
 async def test_whoever_lists_hears_of_every_decision() -> None:
@@ -212,7 +219,7 @@ async def test_what_people_decided_holds_for_the_next_host(tmp_path: Path) -> No
         await asked_about(opened, "asking", "create_y", answer=ConfirmationAnswer.SESSION)
     with gate(state=state) as opened:
         offers(opened, "untrusted", "x")
-        assert opened.definitions.is_visible("untrusted", Kind.TOOL, "x")
+        assert opened.definitions.is_visible(entry("untrusted", Kind.TOOL, "x"))
         offers(opened, "asking", "create_x", "create_y")
         assert await passes(opened, "create_x", call())
         assert not await passes(opened, "create_y", call())
@@ -247,14 +254,14 @@ async def test_what_is_held_back_is_held_back_in_every_spelling(spelling: str, t
         approve_all(opened)
         offers(opened, "a", "file:///a/x.md", "file:///a/y.md", kind=Kind.RESOURCE, size=2)
         with pytest.raises(StaleApproval):
-            await opened.admit(call(), "a", Kind.RESOURCE, spelling)
-        assert not opened.definitions.is_visible("a", Kind.RESOURCE, spelling)
-        assert await opened.admit(call(), "a", Kind.RESOURCE, "file:///a/z.md") is not None
+            await opened.admit(call(), entry("a", Kind.RESOURCE, spelling))
+        assert not opened.definitions.is_visible(entry("a", Kind.RESOURCE, spelling))
+        assert await opened.admit(call(), entry("a", Kind.RESOURCE, "file:///a/z.md")) is not None
         approve_all(opened)
         made = (
             spelling.startswith("file:///") or trust is Trust.STANDARD
         )  # of an untrusted one only what a template makes
-        assert (await opened.admit(call(), "a", Kind.RESOURCE, spelling) is not None) is made
+        assert (await opened.admit(call(), entry("a", Kind.RESOURCE, spelling)) is not None) is made
 
 
 @pytest.mark.parametrize(
@@ -267,9 +274,9 @@ async def test_what_a_template_makes_that_is_held_back_is_held_back_in_every_spe
         offers(opened, "a", "file:///a/{name}", "x://{name}", kind=Kind.TEMPLATE, title="Other.")
         for uri in (spelling, "file:///a/x"):
             with pytest.raises(StaleApproval):
-                await opened.admit(call(), "a", Kind.RESOURCE, uri)
+                await opened.admit(call(), entry("a", Kind.RESOURCE, uri))
         approve_all(opened)
-        assert await opened.admit(call(), "a", Kind.RESOURCE, spelling) is not None
+        assert await opened.admit(call(), entry("a", Kind.RESOURCE, spelling)) is not None
 
 
 @pytest.mark.slow
@@ -280,11 +287,11 @@ async def test_beside_very_many_held_spellings_no_unlisted_uri_is_open(more: int
         plain = [f"file:///b/{each}" for each in range(1_000)]
         for size in (1, 2):
             offers(opened, "a", *held, *plain, kind=Kind.RESOURCE, size=size)
-        assert opened.definitions.is_visible("a", Kind.RESOURCE, "file:///c") is open_else
+        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, "file:///c")) is open_else
         for uri in ("file:///a/7 .md", "file:///b/./7", "file:///b/999?", f"file:///a/{len(held) - 1} .md"):
-            assert not opened.definitions.is_visible("a", Kind.RESOURCE, uri)
+            assert not opened.definitions.is_visible(entry("a", Kind.RESOURCE, uri))
         approve_all(opened)
-        assert opened.definitions.is_visible("a", Kind.RESOURCE, "file:///c")
+        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, "file:///c"))
 
 
 async def test_spellings_of_what_is_held_back_are_worked_out_once() -> None:
@@ -292,13 +299,13 @@ async def test_spellings_of_what_is_held_back_are_worked_out_once() -> None:
         names = [f"file:///a/{each}%20.md" for each in range(200)]
         for size in (1, 2):
             offers(opened, "a", *names, kind=Kind.RESOURCE, size=size)
-        assert opened.definitions.is_visible("a", Kind.RESOURCE, "file:///c")
+        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, "file:///c"))
         worked_out = uris._variants.cache_info().misses
         for count in range(1, 4):
             epoch = opened.policies.epoch
             offers(opened, "a", *(f"file:///b/{each}" for each in range(count)), kind=Kind.PROMPT)
             assert opened.policies.epoch > epoch
-            assert not opened.definitions.is_visible("a", Kind.RESOURCE, f"file:///a/{count} .md")
+            assert not opened.definitions.is_visible(entry("a", Kind.RESOURCE, f"file:///a/{count} .md"))
         assert uris._variants.cache_info().misses <= worked_out + 6
 
 
@@ -309,9 +316,9 @@ async def test_beside_very_many_held_templates_no_unlisted_uri_is_open(more: int
     with gate({"a": spec("a", Consent(resources=kind(default="allow")), Trust.STANDARD)}) as opened:
         for title in ("One.", "Other."):
             offers(opened, "a", *(f"x://{each}/{{id}}" for each in range(count)), kind=Kind.TEMPLATE, title=title)
-        assert opened.definitions.is_visible("a", Kind.RESOURCE, uri) is is_open
-        assert opened.definitions.is_visible("a", Kind.RESOURCE, "file:///c")
-        assert not opened.definitions.is_visible("a", Kind.RESOURCE, "x://7/./a")
+        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, uri)) is is_open
+        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, "file:///c"))
+        assert not opened.definitions.is_visible(entry("a", Kind.RESOURCE, "x://7/./a"))
 
 
 @pytest.mark.slow
@@ -323,8 +330,8 @@ async def test_beside_very_many_templates_that_begin_alike_no_uri_is_made_by_one
     with gate({"a": spec("a", Consent(resources=kind(default="allow")), trust)}) as opened:
         offers(opened, "a", *templates, "y://{c}/7", kind=Kind.TEMPLATE)
         approve_all(opened)
-        assert opened.definitions.is_visible("a", Kind.RESOURCE, uri) is (trust is Trust.STANDARD)
-        assert opened.definitions.is_visible("a", Kind.RESOURCE, other)
+        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, uri)) is (trust is Trust.STANDARD)
+        assert opened.definitions.is_visible(entry("a", Kind.RESOURCE, other))
         offers(opened, "a", *templates, "y://{c}/7", kind=Kind.TEMPLATE, title="Other.")
-        assert not opened.definitions.is_visible("a", Kind.RESOURCE, uri)
-        assert not opened.definitions.is_visible("a", Kind.RESOURCE, other)
+        assert not opened.definitions.is_visible(entry("a", Kind.RESOURCE, uri))
+        assert not opened.definitions.is_visible(entry("a", Kind.RESOURCE, other))

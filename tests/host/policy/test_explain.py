@@ -19,7 +19,8 @@ from host.policy.grants import Grant, Scope, new_id
 from host.policy.rows import Explanation
 from host.protocol.methods import Kind
 from host.slices import run_inline
-from tests.kit.gates import approve_all, observe, open_gate
+from host.subject import Item
+from tests.kit.gates import approve_all, entry, observe, open_gate
 
 WHEN = (Condition("/owner", (Check("in", ("acme",)),)),)
 CONSENT = Consent(
@@ -42,7 +43,9 @@ def explained(trust: Trust = Trust.STANDARD) -> Iterator[Gate]:
 
 
 def told(gate: Gate, name: str, arguments: object = None) -> Explanation:
-    return explain(gate, "gh", Kind.TOOL, name, None if arguments is None else encode(arguments))
+    return explain(
+        gate, gate.definitions.ref_of(Item("gh", "tool", name)), None if arguments is None else encode(arguments)
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,7 @@ def test_the_grant_that_would_be_used_is_named_and_not_used() -> None:
             server="gh",
             kind="tool",
             name="create",
-            fingerprint=gate.definitions.fingerprint("gh", Kind.TOOL, "create"),
+            fingerprint=gate.definitions.fingerprint(entry("gh", Kind.TOOL, "create")),
             launch=gate.definitions.pins.launch("gh"),
             rule="tools.ask: create",
             digest=arguments_digest(given),

@@ -42,8 +42,9 @@ from host.policy.fingerprint import Launch, arguments_digest
 from host.policy.gate import AMBIGUOUS_ARGUMENTS, CallPermit
 from host.protocol.methods import TARGETED, Kind, Method
 from host.slices import run_inline
+from host.subject import Item
 from tests.kit.bodies import ARGUMENTS
-from tests.kit.gates import approve_all, auto_answering, kind, open_gate
+from tests.kit.gates import approve_all, auto_answering, entry, kind, open_gate
 from tests.kit.worker import run_workers_inline
 
 from .servers import (
@@ -68,9 +69,9 @@ from .servers import (
 async def test_a_permit_says_what_may_reach_what() -> None:
     exchange = call()
     with gate() as opened:
-        permit = await opened.admit(exchange, "strict", Kind.TOOL, "get_issue")
+        permit = await opened.admit(exchange, entry("strict", Kind.TOOL, "get_issue"))
     assert permit is not None
-    assert (permit.exchange, permit.server, permit.kind, permit.target) == (exchange, "strict", Kind.TOOL, "get_issue")
+    assert (permit.exchange, permit.ref) == (exchange, entry("strict", Kind.TOOL, "get_issue"))
     assert (permit.admission.decision.verdict, permit.admission.grant) == (Verdict.ALLOW, None)
 
 
@@ -78,10 +79,10 @@ async def test_a_permit_says_what_may_reach_what() -> None:
 async def test_what_is_denied_gets_no_permit_and_nobody_is_asked(name: str) -> None:
     with gate() as opened:
         assert await asked_about(opened, "strict", name) == (None, [])
-        assert opened.admit_without_confirmation(call(), "strict", Kind.TOOL, name) is None
+        assert opened.admit_without_confirmation(call(), entry("strict", Kind.TOOL, name)) is None
         assert (
-            opened.definitions.is_visible("strict", Kind.TOOL, name),
-            opened.definitions.is_known("strict", Kind.TOOL, name),
+            opened.definitions.is_visible(entry("strict", Kind.TOOL, name)),
+            opened.definitions.is_known(entry("strict", Kind.TOOL, name)),
         ) == (
             False,
             False,
@@ -98,10 +99,10 @@ async def test_what_is_listed_is_what_may_be_reached_at_least_with_a_persons_con
         offers(opened, server, name, kind=kind)
         for _ in ("before", "after"):
             with auto_answering(opened):
-                reached = await opened.admit(call(), server, kind, name) is not None
+                reached = await opened.admit(call(), entry(server, kind, name)) is not None
             assert (
-                opened.definitions.is_visible(server, kind, name)
-                == opened.definitions.is_known(server, kind, name)
+                opened.definitions.is_visible(entry(server, kind, name))
+                == opened.definitions.is_known(entry(server, kind, name))
                 == reached
             )
             approve_all(opened)
@@ -109,16 +110,16 @@ async def test_what_is_listed_is_what_may_be_reached_at_least_with_a_persons_con
 
 async def test_the_consent_of_one_server_is_not_that_of_another() -> None:
     with gate() as opened:
-        assert opened.definitions.is_visible("open", Kind.TOOL, "get_secret")
-        assert not opened.definitions.is_visible("strict", Kind.TOOL, "get_secret")
+        assert opened.definitions.is_visible(entry("open", Kind.TOOL, "get_secret"))
+        assert not opened.definitions.is_visible(entry("strict", Kind.TOOL, "get_secret"))
 
 
 @pytest.mark.parametrize("kind", list(Kind))
 async def test_nothing_of_an_unknown_server_exists(kind: Kind) -> None:
     with gate() as opened, auto_answering(opened) as asked:
-        assert await opened.admit(call(), "stranger", kind, "x") is None
-        assert opened.admit_without_confirmation(call(), "stranger", kind, "x") is None
-        assert not opened.definitions.is_visible("stranger", kind, "x")
+        assert await opened.admit(call(), entry("stranger", kind, "x")) is None
+        assert opened.admit_without_confirmation(call(), entry("stranger", kind, "x")) is None
+        assert not opened.definitions.is_visible(entry("stranger", kind, "x"))
         assert not opened.policies.has_server("stranger")
     assert asked == []
 
@@ -132,15 +133,15 @@ async def test_arguments_that_a_rule_denies_are_refused_aloud() -> None:
     """The tool itself is no secret: it is listed."""
     consent = Consent(tools=KindConsent(deny=(EVIL,)))
     with gate({"s": spec("s", consent)}) as opened:
-        assert opened.definitions.is_visible("s", Kind.TOOL, "create")
+        assert opened.definitions.is_visible(entry("s", Kind.TOOL, "create"))
         for arguments in ({"owner": "evil"}, {}, None, {"owner": 5}):
             with pytest.raises(Forbidden, match=r"tool create of s is not allowed with these arguments") as refused:
-                await opened.admit(call(arguments), "s", Kind.TOOL, "create")
+                await opened.admit(call(arguments), entry("s", Kind.TOOL, "create"))
             assert refused.value.code == 403
-        assert await opened.admit(call({"owner": "acme"}), "s", Kind.TOOL, "create") is not None
+        assert await opened.admit(call({"owner": "acme"}), entry("s", Kind.TOOL, "create")) is not None
         broken = Exchange(Request(1, "tools/call"), {"arguments": Raw(b'{"owner":')}, DESK, NoClient())
         with pytest.raises(Forbidden):
-            await opened.admit(broken, "s", Kind.TOOL, "create")
+            await opened.admit(broken, entry("s", Kind.TOOL, "create"))
 
 
 async def test_the_arguments_of_a_method_stand_where_its_row_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,24 +151,24 @@ async def test_the_arguments_of_a_method_stand_where_its_row_says(monkeypatch: p
     consent = Consent(tools=KindConsent(allow=(ACME,)))
     with gate({"s": spec("s", consent)}) as opened:
         asked = Exchange(Request(1, row.name), {"input": encode({"owner": "acme"})}, DESK, NoClient())
-        assert await opened.admit(asked, "s", Kind.TOOL, "create") is not None
+        assert await opened.admit(asked, entry("s", Kind.TOOL, "create")) is not None
         asked = Exchange(Request(1, row.name), {"input": encode({"owner": "evil"})}, DESK, NoClient())
         with pytest.raises(Forbidden):
-            await opened.admit(asked, "s", Kind.TOOL, "create")
+            await opened.admit(asked, entry("s", Kind.TOOL, "create"))
 
 
 async def test_arguments_that_a_rule_allows_pass_and_others_are_for_a_person() -> None:
     consent = Consent(tools=KindConsent(allow=(ACME,), default=Verdict.ASK))
     with gate({"s": spec("s", consent)}) as opened:
-        assert await opened.admit(call({"owner": "acme"}), "s", Kind.TOOL, "create") is not None
+        assert await opened.admit(call({"owner": "acme"}), entry("s", Kind.TOOL, "create")) is not None
         with pytest.raises(Unconfirmed):
-            await opened.admit(call({"owner": "evil"}), "s", Kind.TOOL, "create")
+            await opened.admit(call({"owner": "evil"}), entry("s", Kind.TOOL, "create"))
 
 
 async def test_what_was_permitted_goes_as_long_as_nothing_about_it_has_changed() -> None:
     """Whatever else did."""
     with gate() as opened:
-        plain = await opened.admit(call(), "open", Kind.TOOL, "x")
+        plain = await opened.admit(call(), entry("open", Kind.TOOL, "x"))
         asked, _ = await asked_about(opened, "asking", "create_x")
         opened.replace({**SERVERS, "more": spec("more", STRICT)})
         offers(opened, "strict", "get_x")
@@ -177,8 +178,8 @@ async def test_what_was_permitted_goes_as_long_as_nothing_about_it_has_changed()
             assert permit.admission.epoch != opened.policies.epoch
             permit.redispatch()
             with dispatched(permit):
-                assert opened.decision_log.in_flight[permit.server] == 1
-            assert opened.decision_log.in_flight[permit.server] == 0
+                assert opened.decision_log.in_flight[permit.ref.server] == 1
+            assert opened.decision_log.in_flight[permit.ref.server] == 0
 
 
 @pytest.mark.parametrize(
@@ -227,10 +228,8 @@ async def test_what_happened_to_its_server_since_decides() -> None:
             elif what == "approval":
                 run_inline(
                     opened.definitions.revoke(
-                        "asking",
-                        "tool",
-                        "create_x",
-                        opened.definitions.fingerprint("asking", Kind.TOOL, "create_x"),
+                        Item("asking", "tool", "create_x"),
+                        opened.definitions.fingerprint(entry("asking", Kind.TOOL, "create_x")),
                         "c",
                     )
                 )
@@ -242,7 +241,7 @@ async def test_what_happened_to_its_server_since_decides() -> None:
 
 async def test_what_is_dispatched_may_be_sent_once_more_unless_it_is_closed_by_then() -> None:
     with gate() as opened:
-        permit = await opened.admit(call(), "open", Kind.TOOL, "x")
+        permit = await opened.admit(call(), entry("open", Kind.TOOL, "x"))
         assert permit is not None
         with dispatched(permit):
             permit.redispatch()
@@ -261,7 +260,7 @@ async def test_a_passage_writes_down_how_its_call_ended() -> None:
     async def ends(end: Callable[[CallPermit], object], *, is_sent: bool = True) -> list[tuple[str, int]]:
         events.clear()
         with suppress(UnknownEntry, TimedOut):
-            async with opened.passage(call(), "open", Kind.TOOL, "x") as permit:
+            async with opened.passage(call(), entry("open", Kind.TOOL, "x")) as permit:
                 if is_sent:
                     permit.dispatch()
                 end(permit)
@@ -287,7 +286,7 @@ async def test_a_passage_writes_down_how_its_call_ended() -> None:
 async def test_what_cannot_be_written_down_does_not_go() -> None:
     """Nor is anything granted; and as soon as it can be, it does."""
     with gate() as opened:
-        permit = await opened.admit(call(), "open", Kind.TOOL, "x")
+        permit = await opened.admit(call(), entry("open", Kind.TOOL, "x"))
         assert permit is not None
         with dispatched(permit):  # from now on there is a file
             pass
@@ -302,7 +301,7 @@ async def test_what_cannot_be_written_down_does_not_go() -> None:
                 pytest.fail("it went")
             assert opened.decision_log.problem
             with pytest.raises(Unconfirmed):
-                await opened.admit(call(), "asking", Kind.TOOL, "create_x")
+                await opened.admit(call(), entry("asking", Kind.TOOL, "create_x"))
             (pending,) = opened.authorizer.confirmations.list_all()
             with pytest.raises(AuditUnavailable):
                 run_inline(
@@ -328,13 +327,13 @@ async def test_conditions_on_arguments_of_any_size_hold_or_do_not(owner: str, ar
         exchange = Exchange(Request(1, "tools/call"), {"arguments": given}, DESK, NoClient())
         readable = rb"\ud800" not in bytes(given)
         if owner == "acme" and readable:
-            permit = await opened.admit(exchange, "conditional", Kind.TOOL, "create_issue")
+            permit = await opened.admit(exchange, entry("conditional", Kind.TOOL, "create_issue"))
             assert permit is not None
             with dispatched(permit):
                 pass
         else:
             with pytest.raises(Forbidden):
-                await opened.admit(exchange, "conditional", Kind.TOOL, "create_issue")
+                await opened.admit(exchange, entry("conditional", Kind.TOOL, "create_issue"))
 
 
 CONDITIONED = Rule("save", when=(Condition("/path", (Check("prefix", "/home"),)),))
@@ -360,14 +359,14 @@ async def test_arguments_that_some_readers_take_for_others_are_refused_where_the
         offers(opened, "s", "save", "other", inputSchema=SCHEMA)
         exchange = call({"path": "/home/x", **filling, twin: other})
         with pytest.raises(InvalidParams, match="some readers take the member"):
-            await opened.admit(exchange, "s", Kind.TOOL, "save")
+            await opened.admit(exchange, entry("s", Kind.TOOL, "save"))
         assert asked == []
         path = opened.decision_log._audit.path
         assert path is not None
         [record] = [each for each in map(json.loads, path.read_text().splitlines()) if each["kind"] == "decision"]
         assert (record["verdict"], record["rule"]) == ("deny", AMBIGUOUS_ARGUMENTS.rule)
         if consent != "allow":
-            permit = await opened.admit(exchange, "s", Kind.TOOL, "other")  # whose arguments nothing judges
+            permit = await opened.admit(exchange, entry("s", Kind.TOOL, "other"))  # whose arguments nothing judges
             assert permit is not None
 
 
@@ -383,16 +382,16 @@ async def test_a_text_that_its_server_may_parse_is_not_judged_as_a_text(size: in
                 offers(opened, "s", "save", inputSchema={"properties": {"path": taken}})
                 exchange = call({"path": text, "fill": "x" * size})
                 if passes_it:
-                    assert await opened.admit(exchange, "s", Kind.TOOL, "save") is not None
+                    assert await opened.admit(exchange, entry("s", Kind.TOOL, "save")) is not None
                     continue
                 with pytest.raises(Forbidden, match="not allowed with these arguments"):
-                    await opened.admit(exchange, "s", Kind.TOOL, "save")
+                    await opened.admit(exchange, entry("s", Kind.TOOL, "save"))
 
 
 async def test_a_rule_that_comes_meanwhile_finds_them_too() -> None:
     with gate({"s": spec("s")}) as opened:
         offers(opened, "s", "save", inputSchema=SCHEMA)
-        permit = await opened.admit(call({"path": "/home/x", "Path": "/etc/x"}), "s", Kind.TOOL, "save")
+        permit = await opened.admit(call({"path": "/home/x", "Path": "/etc/x"}), entry("s", Kind.TOOL, "save"))
         assert permit is not None
         opened.replace({"s": spec("s", Consent(tools=KindConsent(allow=(CONDITIONED,))))})
         with pytest.raises(StaleApproval):
@@ -436,5 +435,5 @@ async def test_an_answer_about_arguments_alone_holds_for_nothing_beside_them() -
 async def test_what_is_sent_beside_the_arguments_counts_for_their_length() -> None:
     with gate() as opened, auto_answering(opened) as asked:
         with pytest.raises(Forbidden, match="bytes are more than a person can agree to"):
-            await opened.admit(sent(x="y" * MAX_CONFIRMABLE_BYTES), "asking", Kind.TOOL, "create_x")
+            await opened.admit(sent(x="y" * MAX_CONFIRMABLE_BYTES), entry("asking", Kind.TOOL, "create_x"))
         assert asked == []

@@ -156,7 +156,7 @@ def test_callers_without_a_name_are_all_one_and_nobody_else(grants: Grants) -> N
 
 def test_every_field_of_an_access_request_is_looked_at() -> None:
     looked_at = {*OTHER_ACCESSES, "session", "arguments", "retry"}
-    looked_at.add("stateless")  # by the fingerprint
+    looked_at.add("ref")  # by the fingerprint
     assert {field.name for field in fields(AccessRequest)} == looked_at
 
 

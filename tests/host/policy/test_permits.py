@@ -13,6 +13,7 @@ from host.policy.gate import Admission, CallPermit, WatchPermit
 from host.policy.server_requests import ServerRequestPermit
 from host.protocol.methods import Kind
 from host.protocol.server_requests import ServerRequest
+from tests.kit.gates import entry
 
 from .servers import DESK, call, gate
 
@@ -23,12 +24,13 @@ HOST = Path(host.__file__).parent
 async def test_nobody_else_makes_a_permit(forged: object) -> None:
     with gate() as opened:
         judgement = opened.policies.rules("strict").evaluate(Kind.TOOL, "get_x")
+        ref = entry("strict", Kind.RESOURCE, "x://y")
         admission, meter = Admission(judgement, 0), opened.policies.meter("strict")
         record = RequestRecord(opened.decision_log)
         with pytest.raises(TypeError, match="only the policy"):
-            CallPermit(forged, opened, call(), "strict", Kind.TOOL, "delete", False, admission, meter, record)
+            CallPermit(forged, opened, call(), ref, admission, meter, record)
         with pytest.raises(TypeError, match="only the policy"):
-            WatchPermit(forged, opened, call(), "strict", Kind.RESOURCE, "x://y", False, admission)
+            WatchPermit(forged, opened, call(), ref, admission)
     with pytest.raises(TypeError, match="only the policy"):
         ServerRequestPermit(forged, "strict", ServerRequest.URL, EMPTY_OBJECT, DESK, judgement)
 

@@ -10,29 +10,35 @@ from host.policy.pin_rules import (
     BY_FIRST_SIGHT,
     FIRST_SIGHT_FOR,
     KINDS,
-    LAUNCH,
-    SIDES,
     Items,
+    ListKey,
     Offer,
     PinStatus,
+    column_of,
+    columns_of,
     items_after,
-    kind_of,
+    list_in,
     offer_of,
-    side_of,
-    sides_of,
     status_of,
 )
+from host.protocol.era import Era
+from host.protocol.methods import Kind
 from host.slices import run_inline
+from host.source import Aspect, Source
 from host.storage.store import ApprovedDefinition, OfferedDefinition, StoredItem
 
 NOW = 1e9
 """Unix time."""
 
 
-def after(side: str, offers: dict[str, bytes], kinds: dict[str, Items], trust: Trust = Trust.STANDARD) -> Items:
+def tools(era: Era) -> ListKey:
+    return Source("a", era), Kind.TOOL
+
+
+def after(key: ListKey, offers: dict[str, bytes], lists: dict[ListKey, Items], trust: Trust = Trust.STANDARD) -> Items:
     """The changed items, none of which is removed."""
     offered = {name: Offer(raw, raw.hex()) for name, raw in offers.items()}
-    changed = run_inline(items_after(side, offered, kinds, trust, NOW, is_closed=False))
+    changed = run_inline(items_after(key, offered, lists, trust, NOW, is_closed=False))
     return {name: item for name, item in changed.items() if item is not None}
 
 
@@ -40,10 +46,18 @@ def approved(raw: bytes, by: str = BY_FIRST_SIGHT, ago: float = 0.0) -> StoredIt
     return StoredItem(approved=ApprovedDefinition(raw.hex(), raw.decode(), NOW - ago, by))
 
 
-def test_every_kind_but_the_launch_has_two_sides() -> None:
-    assert {kind_of(side) for side in SIDES} == set(KINDS)
-    assert {side_of(kind, stateless=stateless) for kind in KINDS for stateless in (False, True)} == set(SIDES)
-    assert [len(sides_of(kind)) for kind in KINDS] == [1 if kind == LAUNCH else 2 for kind in KINDS]
+def test_the_store_has_a_column_for_each_list() -> None:
+    """And one for the launch, which is no connection's."""
+    columns = [
+        *("tool", "prompt", "resource", "template", "instructions"),
+        *("stateless tool", "stateless prompt", "stateless resource", "stateless template", "stateless instructions"),
+    ]
+    keys = [(Source("a", era), kind) for era in Era for kind in KINDS if kind is not Aspect.LAUNCH]
+    assert [column_of(key) for key in keys] == columns
+    assert [list_in("a", column) for column in columns] == keys
+    assert list_in("a", "launch") == (Source("a", Era.SESSION), Aspect.LAUNCH)
+    assert list_in("a", "stateless launch") is None
+    assert {column for kind in KINDS for column in columns_of(kind)} == {*columns, "launch"}
 
 
 @pytest.mark.parametrize(
@@ -58,12 +72,14 @@ def test_every_kind_but_the_launch_has_two_sides() -> None:
         (StoredItem(closed=True), False),
     ],
 )
-@pytest.mark.parametrize("stateless", [False, True])
-def test_a_first_sight_depends_on_the_other_side(known: StoredItem | None, passes: bool, stateless: bool) -> None:
+@pytest.mark.parametrize("eras", [tuple(Era), tuple(reversed(Era))])
+def test_a_first_sight_depends_on_the_other_source(
+    known: StoredItem | None, passes: bool, eras: tuple[Era, Era]
+) -> None:
     """A server could otherwise change a definition unseen by taking up another era."""
-    side, other = (side_of("tool", stateless=each) for each in (stateless, not stateless))
+    key, other = map(tools, eras)
     items = {} if known is None else {"x": known}
-    assert (after(side, {"x": b"2"}, {other: items})["x"].approved is not None) == passes
+    assert (after(key, {"x": b"2"}, {other: items})["x"].approved is not None) == passes
 
 
 @pytest.mark.parametrize("trust", Trust)
@@ -73,18 +89,19 @@ def test_a_definition_in_which_a_secret_was_withheld_is_held_at_every_trust_leve
 ) -> None:
     raw = f'"{WITHHELD}"'.encode()
     expected = PinStatus.NEW if item is None else PinStatus.CHANGED
-    assert status_of(item, offer_of("tool", raw, "2"), trust, lost=False) is expected
-    assert status_of(item, offer_of("stateless prompt", raw, "32"), trust, lost=False) is expected
-    assert not offer_of("stateless instructions", raw, "2").has_secret
-    changed = run_inline(items_after("tool", {"x": offer_of("tool", raw, "3")}, {}, trust, NOW, is_closed=False))
+    assert status_of(item, offer_of(Kind.TOOL, raw, "2"), trust, lost=False) is expected
+    assert status_of(item, offer_of(Kind.PROMPT, raw, "32"), trust, lost=False) is expected
+    assert not offer_of(Aspect.INSTRUCTIONS, raw, "2").has_secret
+    offers = {"x": offer_of(Kind.TOOL, raw, "3")}
+    changed = run_inline(items_after(tools(Era.SESSION), offers, {}, trust, NOW, is_closed=False))
     assert changed["x"] is not None
     assert changed["x"].approved is None
 
 
 def test_nothing_of_an_untrusted_server_is_approved_at_first_sight() -> None:
-    assert after("tool", {"x": b"2"}, {}, Trust.UNTRUSTED)["x"].approved is None
+    assert after(tools(Era.SESSION), {"x": b"2"}, {}, Trust.UNTRUSTED)["x"].approved is None
 
 
 def test_a_definition_that_is_not_text_is_not_approved() -> None:
-    changed = after("tool", {"\ud800": b"{}", "x": b'"\xff"', "y": b"{}"}, {})
+    changed = after(tools(Era.SESSION), {"\ud800": b"{}", "x": b'"\xff"', "y": b"{}"}, {})
     assert {name: item.approved is not None for name, item in changed.items()} == {"x": False, "y": True}

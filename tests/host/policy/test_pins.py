@@ -28,11 +28,15 @@ from hypothesis.stateful import (
 from config import Trust
 from host.policy import pin_rules as module
 from host.policy.fingerprint import Launch, fingerprint
-from host.policy.pin_rules import INSTRUCTIONS, LAUNCH, PinStatus, side_of
+from host.policy.pin_rules import Pinnable, PinnedKind, PinStatus, columns_of
 from host.policy.pins import Pins, PreparedPins, StaleDecision
+from host.protocol.era import Era
+from host.protocol.methods import Kind
 from host.slices import Steps, run_inline
+from host.source import Aspect, AspectRef, EntryRef, Source, launch_ref
 from host.storage.sqlite import SqliteStore
 from host.storage.store import StateError
+from host.subject import Item
 from tests.kit.cost import ATTEMPTS, assert_costs_less, cost
 from tests.kit.gates import locked, store_opener
 
@@ -104,15 +108,21 @@ TEMPLATE = {
 }
 SPOKEN = "Use create_issue for issues. Ask before you close one."
 STARTED = {"declared": "sha256:" + "0" * 64, "program": "/usr/bin/server"}
-DEFINITIONS: dict[str, object] = {
-    "tool": TOOL,
-    "prompt": PROMPT,
-    "resource": RESOURCE,
-    "template": TEMPLATE,
-    INSTRUCTIONS: SPOKEN,
-    LAUNCH: STARTED,
+DEFINITIONS: dict[PinnedKind, object] = {
+    Kind.TOOL: TOOL,
+    Kind.PROMPT: PROMPT,
+    Kind.RESOURCE: RESOURCE,
+    Kind.TEMPLATE: TEMPLATE,
+    Aspect.INSTRUCTIONS: SPOKEN,
+    Aspect.LAUNCH: STARTED,
 }
-NAMES = {"tool": "create_issue", "prompt": "review", "resource": "repo://acme/readme", "template": "repo://acme/{path}"}
+NAMES: dict[PinnedKind, str] = {
+    Kind.TOOL: "create_issue",
+    Kind.PROMPT: "review",
+    Kind.RESOURCE: "repo://acme/readme",
+    Kind.TEMPLATE: "repo://acme/{path}",
+}
+A, B = Source("a", Era.SESSION), Source("b", Era.SESSION)
 
 LOOKALIKES = str.maketrans({"a": "а", "e": "е", "o": "ο", "i": "і", "c": "с", "p": "р", "A": "Α"})  # noqa: RUF100
 
@@ -154,9 +164,9 @@ def changes(value: object) -> Iterator[object]:
         yield from ("", False, 0, "null", [], {})
 
 
-def single_changes(kind: str) -> list[object]:
+def single_changes(kind: PinnedKind) -> list[object]:
     value = DEFINITIONS[kind]
-    if kind == LAUNCH:  # the rest of it is the owner's
+    if kind is Aspect.LAUNCH:  # the rest of it is the owner's
         return [{**STARTED, "program": each} for each in changes(STARTED["program"]) if isinstance(each, str)]
     seen = {dumped(value).decode()}
     found: list[object] = []
@@ -187,20 +197,24 @@ def open_pins(state: Path) -> Iterator[Opener]:
         yield lambda trust=STANDARD, **more: Pins(opened(), {"a": trust, **more})
 
 
-def offer(pins: Pins, kind: str, value: object, server: str = "a") -> str:
+def ref(source: Source, kind: PinnedKind, name: str = "") -> Pinnable:
+    return AspectRef(source, kind) if isinstance(kind, Aspect) else EntryRef(source, kind, name)
+
+
+def offer(pins: Pins, kind: PinnedKind, value: object, source: Source = A) -> str:
     """Offer one definition of a kind; its fingerprint."""
-    if kind == LAUNCH:
+    if kind is Aspect.LAUNCH:
         assert isinstance(value, dict)
-        run_inline(pins.observe_launch(server, Launch(value["declared"], value["program"])))
+        run_inline(pins.observe_launch(source.server, Launch(value["declared"], value["program"])))
     else:
-        run_inline(pins.observe(server, kind, {NAMES.get(kind, ""): dumped(value)}))
-    found = pins.fingerprint(server, kind, NAMES.get(kind, ""))
+        run_inline(pins.observe(source, kind, {NAMES.get(kind, ""): dumped(value)}))
+    found = pins.fingerprint(ref(source, kind, NAMES.get(kind, "")))
     assert found is not None
     return found
 
 
-def standing(pins: Pins, kind: str) -> PinStatus:
-    return pins.status("a", kind, NAMES.get(kind, ""))
+def standing(pins: Pins, kind: PinnedKind) -> PinStatus:
+    return pins.status(ref(A, kind, NAMES.get(kind, "")))
 
 
 def tools(**offered: object) -> dict[str, bytes]:
@@ -208,7 +222,7 @@ def tools(**offered: object) -> dict[str, bytes]:
 
 
 def stood(pins: Pins, *names: str) -> list[PinStatus]:
-    return [pins.status("a", "tool", name) for name in names]
+    return [pins.status(ref(A, Kind.TOOL, name)) for name in names]
 
 
 # First sight, by trust
@@ -217,61 +231,67 @@ def stood(pins: Pins, *names: str) -> list[PinStatus]:
 def test_what_a_standard_server_offers_at_first_sight_is_pinned_also_later(open_pins: Opener) -> None:
     pins = open_pins(STANDARD)
     assert stood(pins, "x") == [UNKNOWN]
-    found = run_inline(pins.observe("a", "tool", tools(x=1, y=1)))
-    assert [(each.name, each.status, each.first, each.was) for each in found] == [
+    found = run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
+    assert [(each.item.name, each.status, each.first, each.was) for each in found] == [
         ("x", APPROVED, True, None),
         ("y", APPROVED, True, None),
     ]
-    [later] = run_inline(pins.observe("a", "tool", tools(x=1, y=1, z=1)))
-    assert (later.name, later.status, later.first) == ("z", APPROVED, True)
-    assert later.fingerprint == fingerprint(tools(z=1)["z"]) == pins.fingerprint("a", "tool", "z")
+    [later] = run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1, z=1)))
+    assert (later.item.name, later.status, later.first) == ("z", APPROVED, True)
+    assert later.fingerprint == fingerprint(tools(z=1)["z"]) == pins.fingerprint(ref(A, Kind.TOOL, "z"))
     assert {each.by for each in pins.pinned()} == {"first sight"}
     assert pins.held() == []
 
 
 def test_what_an_untrusted_server_offers_waits_until_a_person_approves_it(open_pins: Opener) -> None:
     pins = open_pins(UNTRUSTED)
-    [change] = run_inline(pins.observe("a", "tool", tools(x=1)))
+    [change] = run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
     assert (change.status, change.first) == (NEW, True)
     assert stood(pins, "x") == [NEW]
     [held] = pins.held()
-    assert (held.server, held.kind, held.name, held.status, held.rejected) == ("a", "tool", "x", NEW, False)
+    assert (held.item.server, held.item.kind, held.item.name, held.status, held.rejected) == (
+        "a",
+        "tool",
+        "x",
+        NEW,
+        False,
+    )
     assert (held.offered, held.approved) == (tools(x=1)["x"], None)
-    run_inline(pins.approve("a", "tool", "x", held.fingerprint, "console"))
+    run_inline(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
     assert stood(pins, "x") == stood(open_pins(UNTRUSTED), "x") == [APPROVED]
     assert pins.held() == []
     [pinned] = pins.pinned()
-    assert (pinned.name, pinned.definition, pinned.by) == ("x", tools(x=1)["x"], "console")
+    assert (pinned.item.name, pinned.definition, pinned.by) == ("x", tools(x=1)["x"], "console")
 
 
 def test_what_a_trusted_server_changes_is_approved_and_told(open_pins: Opener) -> None:
     pins = open_pins(TRUSTED)
-    run_inline(pins.observe("a", "tool", tools(x=1)))
-    [change] = run_inline(pins.observe("a", "tool", tools(x=2)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
+    [change] = run_inline(pins.observe(A, Kind.TOOL, tools(x=2)))
     assert (change.status, change.first, change.was) == (APPROVED, False, fingerprint(tools(x=1)["x"]))
     assert stood(pins, "x") == [APPROVED]
     lowered = open_pins(STANDARD)
-    assert run_inline(lowered.observe("a", "tool", tools(x=2))) == []
+    assert run_inline(lowered.observe(A, Kind.TOOL, tools(x=2))) == []
     assert stood(lowered, "x") == [APPROVED]
-    run_inline(lowered.observe("a", "tool", tools(x=1)))
+    run_inline(lowered.observe(A, Kind.TOOL, tools(x=1)))
     assert stood(lowered, "x") == [CHANGED]
 
 
 def test_a_server_that_nobody_configured_is_untrusted(open_pins: Opener) -> None:
     pins = open_pins()
-    run_inline(pins.observe("b", "tool", tools(x=1)))
-    assert pins.status("b", "tool", "x") is NEW
+    run_inline(pins.observe(B, Kind.TOOL, tools(x=1)))
+    assert pins.status(ref(B, Kind.TOOL, "x")) is NEW
 
 
 def test_kinds_and_servers_have_names_of_their_own(open_pins: Opener) -> None:
     pins = open_pins(STANDARD, b=STANDARD)
-    run_inline(pins.observe("a", "tool", tools(x=1)))
-    run_inline(pins.observe("a", "prompt", tools(x=2)))
-    run_inline(pins.observe("b", "tool", tools(x=3)))
-    assert pins.status("a", "tool", "x") is pins.status("a", "prompt", "x") is APPROVED
-    assert pins.status("b", "tool", "x") is APPROVED
-    run_inline(pins.observe("a", "prompt", tools(x=1)))
-    assert [pins.status(*each, "x") for each in (("a", "tool"), ("a", "prompt"), ("b", "tool"))] == [
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
+    run_inline(pins.observe(A, Kind.PROMPT, tools(x=2)))
+    run_inline(pins.observe(B, Kind.TOOL, tools(x=3)))
+    assert pins.status(ref(A, Kind.TOOL, "x")) is pins.status(ref(A, Kind.PROMPT, "x")) is APPROVED
+    assert pins.status(ref(B, Kind.TOOL, "x")) is APPROVED
+    run_inline(pins.observe(A, Kind.PROMPT, tools(x=1)))
+    assert [pins.status(ref(*each, "x")) for each in ((A, Kind.TOOL), (A, Kind.PROMPT), (B, Kind.TOOL))] == [
         APPROVED,
         CHANGED,
         APPROVED,
@@ -294,13 +314,13 @@ def test_there_are_enough_single_changes_and_each_is_one() -> None:
 @pytest.mark.parametrize("kind", DEFINITIONS)
 @pytest.mark.parametrize("trust", [STANDARD, UNTRUSTED])
 def test_every_single_change_is_held_back_and_only_the_exact_return_is_not(
-    kind: str, trust: Trust, open_pins: Opener
+    kind: PinnedKind, trust: Trust, open_pins: Opener
 ) -> None:
     original = DEFINITIONS[kind]
     pins = open_pins(trust)
     first = offer(pins, kind, original)
     if standing(pins, kind) is not APPROVED:
-        run_inline(pins.approve("a", kind, NAMES.get(kind, ""), first, "console"))
+        run_inline(pins.approve(Item("a", kind, NAMES.get(kind, "")), first, "console"))
     for changed in CHANGES[kind]:
         assert standing(pins, kind) is APPROVED
         offer(pins, kind, changed)
@@ -322,10 +342,10 @@ def test_every_single_change_stays_held_back_over_a_restart(trust: Trust, open_p
     pins = open_pins(trust)
     for kind in kinds:
         count = len(CHANGES[kind])
-        run_inline(pins.observe("a", kind, {str(at): dumped(DEFINITIONS[kind]) for at in range(count)}))
-    run_inline(pins.approve_all("a", [(held.kind, held.name, held.fingerprint) for held in pins.held()], "terminal"))
+        run_inline(pins.observe(A, kind, {str(at): dumped(DEFINITIONS[kind]) for at in range(count)}))
+    run_inline(pins.approve_all("a", [(held.item, held.fingerprint) for held in pins.held()], "terminal"))
     for kind in kinds:
-        told = run_inline(pins.observe("a", kind, {str(at): dumped(each) for at, each in enumerate(CHANGES[kind])}))
+        told = run_inline(pins.observe(A, kind, {str(at): dumped(each) for at, each in enumerate(CHANGES[kind])}))
         assert {each.status for each in told} == {CHANGED}
         assert len(told) == len(CHANGES[kind])
     again = open_pins(trust)
@@ -334,9 +354,9 @@ def test_every_single_change_stays_held_back_over_a_restart(trust: Trust, open_p
     assert len(again.held()) == total, "also before anything is offered"
     for kind in kinds:
         offered = {str(at): dumped(each) for at, each in enumerate(CHANGES[kind])}
-        assert run_inline(again.observe("a", kind, offered)) == [], "nothing that was not told before"
-        assert {again.status("a", kind, name) for name in offered} == {CHANGED}
-        assert all(again.fingerprint("a", kind, name) == fingerprint(raw) for name, raw in offered.items())
+        assert run_inline(again.observe(A, kind, offered)) == [], "nothing that was not told before"
+        assert {again.status(ref(A, kind, name)) for name in offered} == {CHANGED}
+        assert all(again.fingerprint(ref(A, kind, name)) == fingerprint(raw) for name, raw in offered.items())
 
 
 # No false alarms
@@ -363,17 +383,17 @@ def spelled(value: object, order: random.Random) -> bytes:
 @pytest.mark.parametrize("trust", [STANDARD, UNTRUSTED])
 def test_a_thousand_reconnects_raise_no_false_alarm(trust: Trust, state: Path) -> None:
     order = random.Random(4)
-    offered: dict[str, dict[str, object]] = {
+    offered: dict[PinnedKind, dict[str, object]] = {
         kind: {name if at == 0 else f"{name}{at}": {**value, "at": at} for at in range(3)}
         for kind, name in NAMES.items()
         if isinstance(value := DEFINITIONS[kind], dict)
     }
-    everything: dict[str, dict[str, object]] = {**offered, INSTRUCTIONS: {"": SPOKEN}}
+    everything: dict[PinnedKind, dict[str, object]] = {**offered, Aspect.INSTRUCTIONS: {"": SPOKEN}}
 
-    def connect(pins: Pins, names: Callable[[str], list[str]]) -> int:
+    def connect(pins: Pins, names: Callable[[PinnedKind], list[str]]) -> int:
         run_inline(pins.observe_launch("a", Launch(STARTED["declared"], order.choice([STARTED["program"], None]))))
         return sum(
-            len(run_inline(pins.observe("a", kind, {name: spelled(items[name], order) for name in names(kind)})))
+            len(run_inline(pins.observe(A, kind, {name: spelled(items[name], order) for name in names(kind)})))
             for kind, items in everything.items()
         )
 
@@ -388,10 +408,10 @@ def test_a_thousand_reconnects_raise_no_false_alarm(trust: Trust, state: Path) -
     run_inline(pins.observe_launch("a", Launch(**STARTED)))
     connect(pins, lambda kind: list(everything[kind]))
     for held in pins.held():
-        run_inline(pins.approve(held.server, held.kind, held.name, held.fingerprint, "console"))
+        run_inline(pins.approve(held.item, held.fingerprint, "console"))
     written = store.poll()
 
-    def some(kind: str) -> list[str]:
+    def some(kind: PinnedKind) -> list[str]:
         names = list(everything[kind])
         return order.sample(names, order.choice([0, 1, len(names), len(names)]))
 
@@ -401,8 +421,8 @@ def test_a_thousand_reconnects_raise_no_false_alarm(trust: Trust, state: Path) -
         assert connect(pins, some) == 0
         assert pins.held() == []
         for kind, items in everything.items():
-            assert {pins.status("a", kind, name) for name in items} == {APPROVED}
-        assert pins.status("a", LAUNCH, "") is APPROVED
+            assert {pins.status(ref(A, kind, name)) for name in items} == {APPROVED}
+        assert pins.status(launch_ref("a")) is APPROVED
     assert store.poll() == written, "nothing was new, so nothing was written"
     host.close()
 
@@ -413,99 +433,99 @@ def test_a_thousand_reconnects_raise_no_false_alarm(trust: Trust, state: Path) -
 @pytest.mark.parametrize("trust", [STANDARD, UNTRUSTED])
 def test_neither_vanishing_nor_a_restart_nor_another_change_releases(trust: Trust, open_pins: Opener) -> None:
     pins = open_pins(trust)
-    run_inline(pins.observe("a", "tool", tools(x=1)))
-    run_inline(pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console"))
-    run_inline(pins.observe("a", "tool", tools(x=2)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
+    run_inline(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=2)))
     for _ in range(3):
-        run_inline(pins.observe("a", "tool", {}))
+        run_inline(pins.observe(A, Kind.TOOL, {}))
         assert stood(pins, "x") == [CHANGED], "what is not there stands as it did"
-        assert pins.fingerprint("a", "tool", "x") is None
+        assert pins.fingerprint(ref(A, Kind.TOOL, "x")) is None
         pins = open_pins(trust)
         assert stood(pins, "x") == [CHANGED]
-        run_inline(pins.observe("a", "tool", tools(y=1)))
-        run_inline(pins.observe("a", "tool", tools(x=2)))
+        run_inline(pins.observe(A, Kind.TOOL, tools(y=1)))
+        run_inline(pins.observe(A, Kind.TOOL, tools(x=2)))
         assert stood(pins, "x") == [CHANGED]
-        run_inline(pins.observe("a", "tool", tools(x=3)))
+        run_inline(pins.observe(A, Kind.TOOL, tools(x=3)))
         assert stood(pins, "x") == [CHANGED]
         pins.set_trust_levels({"a": trust})
         run_inline(pins.reread())
         assert stood(pins, "x") == [CHANGED]
-    [change] = run_inline(pins.observe("a", "tool", tools(x=1)))
+    [change] = run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
     assert (change.status, change.first, change.was) == (APPROVED, False, fingerprint(tools(x=3)["x"]))
 
 
 def test_only_the_return_to_what_was_approved_last_releases(open_pins: Opener) -> None:
     pins = open_pins()
-    run_inline(pins.observe("a", "tool", tools(x=1)))
-    run_inline(pins.observe("a", "tool", tools(x=2)))
-    run_inline(pins.approve("a", "tool", "x", fingerprint(tools(x=2)["x"]), "console"))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=2)))
+    run_inline(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=2)["x"]), "console"))
     assert stood(pins, "x") == [APPROVED]
-    run_inline(pins.observe("a", "tool", tools(x=1)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
     assert stood(pins, "x") == stood(open_pins(), "x") == [CHANGED]
 
 
 def test_what_changed_while_it_was_looked_at_is_not_approved(open_pins: Opener) -> None:
     pins = open_pins(UNTRUSTED)
-    run_inline(pins.observe("a", "tool", tools(x=1)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
     shown = pins.held()[0].fingerprint
-    run_inline(pins.observe("a", "tool", tools(x=2)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=2)))
     for decide in (partial(pins.approve, by="console"), pins.reject):
         with pytest.raises(StaleDecision, match="has changed since it was shown"):
-            run_inline(decide("a", "tool", "x", shown))
+            run_inline(decide(Item("a", "tool", "x"), shown))
         with pytest.raises(StaleDecision, match="is not offered"):
-            run_inline(decide("a", "tool", "other", shown))
+            run_inline(decide(Item("a", "tool", "other"), shown))
     with pytest.raises(StaleDecision, match="is not approved"):
-        run_inline(pins.revoke("a", "tool", "x"))
+        run_inline(pins.revoke(Item("a", "tool", "x")))
     assert stood(pins, "x") == [NEW]
 
 
 def test_many_are_approved_at_once_or_none(open_pins: Opener) -> None:
     pins = open_pins(UNTRUSTED)
-    run_inline(pins.observe("a", "tool", tools(x=1, y=1)))
-    run_inline(pins.observe("a", "prompt", tools(x=1)))
-    shown = [(held.kind, held.name, held.fingerprint) for held in pins.held()]
-    run_inline(pins.observe("a", "tool", tools(x=1, y=2)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
+    run_inline(pins.observe(A, Kind.PROMPT, tools(x=1)))
+    shown = [(held.item, held.fingerprint) for held in pins.held()]
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=2)))
     with pytest.raises(StaleDecision, match="'y' has changed"):
         run_inline(pins.approve_all("a", shown, "console"))
     assert stood(pins, "x", "y") == [NEW, NEW]
-    run_inline(pins.observe("a", "tool", tools(x=1, y=1)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
     run_inline(pins.approve_all("a", shown, "console"))
     assert stood(pins, "x", "y") == [APPROVED, APPROVED]
-    assert pins.status("a", "prompt", "x") is APPROVED
+    assert pins.status(ref(A, Kind.PROMPT, "x")) is APPROVED
 
 
 def test_what_is_refused_stays_held_back_and_marked(open_pins: Opener) -> None:
     pins = open_pins()
-    run_inline(pins.observe("a", "tool", tools(x=1)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
     with pytest.raises(StaleDecision, match="is approved as it is"):
-        run_inline(pins.reject("a", "tool", "x", fingerprint(tools(x=1)["x"])))
-    run_inline(pins.observe("a", "tool", tools(x=2)))
-    run_inline(pins.reject("a", "tool", "x", fingerprint(tools(x=2)["x"])))
+        run_inline(pins.reject(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"])))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=2)))
+    run_inline(pins.reject(Item("a", "tool", "x"), fingerprint(tools(x=2)["x"])))
     for each in (pins, open_pins()):
         assert [held.rejected for held in each.held()] == [True]
         assert stood(each, "x") == [CHANGED]
-    run_inline(pins.observe("a", "tool", tools(x=3)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=3)))
     assert [held.rejected for held in pins.held()] == [False]
-    run_inline(pins.observe("a", "tool", tools(x=1)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
     assert stood(pins, "x") == [APPROVED]
-    run_inline(pins.observe("a", "tool", tools(x=2)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=2)))
     assert [held.rejected for held in pins.held()] == [True]
-    run_inline(pins.approve("a", "tool", "x", fingerprint(tools(x=2)["x"]), "console"))
+    run_inline(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=2)["x"]), "console"))
     assert stood(pins, "x") == [APPROVED]
 
 
 def test_an_approval_that_was_taken_back_does_not_come_again_by_itself(open_pins: Opener) -> None:
     pins = open_pins()
-    run_inline(pins.observe("a", "tool", tools(x=1)))
-    run_inline(pins.revoke("a", "tool", "x"))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
+    run_inline(pins.revoke(Item("a", "tool", "x")))
     for again in (pins, open_pins()):
         pins = again
         for value in (1, 2, 1):
-            run_inline(pins.observe("a", "tool", {}))
-            run_inline(pins.observe("a", "tool", tools(x=value)))
+            run_inline(pins.observe(A, Kind.TOOL, {}))
+            run_inline(pins.observe(A, Kind.TOOL, tools(x=value)))
             assert stood(pins, "x") == [NEW]
     assert [held.offered for held in pins.held()] == [tools(x=1)["x"]]
-    run_inline(pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console"))
+    run_inline(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
     assert stood(pins, "x") == [APPROVED]
 
 
@@ -515,46 +535,46 @@ def test_an_approval_that_was_taken_back_does_not_come_again_by_itself(open_pins
 def test_more_trust_approves_what_is_new_with_the_next_look_and_nothing_else(open_pins: Opener) -> None:
     pins = open_pins(UNTRUSTED)
     offered = tools(approved=1, changed=1, refused=1, revoked=1, waiting=1)
-    run_inline(pins.observe("a", "tool", offered))
+    run_inline(pins.observe(A, Kind.TOOL, offered))
     for name in ("approved", "changed", "revoked"):
-        run_inline(pins.approve("a", "tool", name, fingerprint(offered[name]), "console"))
+        run_inline(pins.approve(Item("a", "tool", name), fingerprint(offered[name]), "console"))
     offered.update(tools(changed=2))
-    run_inline(pins.observe("a", "tool", offered))
-    run_inline(pins.reject("a", "tool", "refused", fingerprint(offered["refused"])))
-    run_inline(pins.revoke("a", "tool", "revoked"))
+    run_inline(pins.observe(A, Kind.TOOL, offered))
+    run_inline(pins.reject(Item("a", "tool", "refused"), fingerprint(offered["refused"])))
+    run_inline(pins.revoke(Item("a", "tool", "revoked")))
     before = [APPROVED, CHANGED, NEW, NEW, NEW]
     assert stood(pins, *offered) == before
     pins.set_trust_levels({"a": STANDARD})
     assert stood(pins, *offered) == before
-    [change] = run_inline(pins.observe("a", "tool", offered))
-    assert (change.name, change.status, change.first) == ("waiting", APPROVED, False)
+    [change] = run_inline(pins.observe(A, Kind.TOOL, offered))
+    assert (change.item.name, change.status, change.first) == ("waiting", APPROVED, False)
     assert stood(pins, *offered) == [APPROVED, CHANGED, NEW, NEW, APPROVED]
 
 
 def test_less_trust_leaves_what_a_person_approved_and_nothing_else(open_pins: Opener) -> None:
     pins = open_pins(STANDARD)
-    run_inline(pins.observe("a", "tool", tools(w=1, x=1)))
-    run_inline(pins.observe("a", "tool", tools(w=1, x=2)))
-    run_inline(pins.approve("a", "tool", "x", fingerprint(tools(x=2)["x"]), "console"))
+    run_inline(pins.observe(A, Kind.TOOL, tools(w=1, x=1)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(w=1, x=2)))
+    run_inline(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=2)["x"]), "console"))
     for trusts in ({"a": UNTRUSTED}, {}):
         pins.set_trust_levels(trusts)
-        run_inline(pins.observe("a", "tool", tools(w=1, x=2, y=1)))
+        run_inline(pins.observe(A, Kind.TOOL, tools(w=1, x=2, y=1)))
         assert stood(pins, "w", "x", "y") == [NEW, APPROVED, NEW]
-    assert {held.name for held in pins.held()} == {"w", "y"}
-    run_inline(pins.approve("a", "tool", "w", fingerprint(tools(w=1)["w"]), "console"))
+    assert {held.item.name for held in pins.held()} == {"w", "y"}
+    run_inline(pins.approve(Item("a", "tool", "w"), fingerprint(tools(w=1)["w"]), "console"))
     assert stood(pins, "w") == [APPROVED]
 
 
 def test_what_a_person_refused_counts_again_once_a_server_is_not_trusted_any_more(open_pins: Opener) -> None:
     pins = open_pins(UNTRUSTED)
-    run_inline(pins.observe("a", "tool", tools(x=1)))
-    run_inline(pins.reject("a", "tool", "x", fingerprint(tools(x=1)["x"])))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
+    run_inline(pins.reject(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"])))
     pins.set_trust_levels({"a": TRUSTED})
     assert stood(pins, "x") == [APPROVED]
-    run_inline(pins.observe("a", "tool", tools(x=2)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=2)))
     assert stood(pins, "x") == [APPROVED]
     pins.set_trust_levels({"a": STANDARD})
-    run_inline(pins.observe("a", "tool", tools(x=2)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=2)))
     assert stood(pins, "x") == [NEW]
 
 
@@ -566,7 +586,7 @@ def test_the_same_text_that_comes_to_another_program_is_held_back(trust: Trust, 
     pins = open_pins(trust)
     assert pins.launch("a") == ""
     [first] = run_inline(pins.observe_launch("a", Launch("d", "/one")))
-    assert (first.kind, first.name, first.status, first.first) == (LAUNCH, "", APPROVED, True)
+    assert (first.item.kind, first.item.name, first.status, first.first) == (Aspect.LAUNCH, "", APPROVED, True)
     one = pins.launch("a")
     assert one == first.fingerprint
     [change] = run_inline(pins.observe_launch("a", Launch("d", "/two")))
@@ -576,12 +596,12 @@ def test_the_same_text_that_comes_to_another_program_is_held_back(trust: Trust, 
     assert json.loads(held.offered) == {"declared": "d", "program": "/two"}
     again = open_pins(trust)
     assert run_inline(again.observe_launch("a", Launch("d", "/two"))) == []
-    assert again.status("a", LAUNCH, "") is CHANGED
-    run_inline(again.approve("a", LAUNCH, "", held.fingerprint, "terminal"))
+    assert again.status(launch_ref("a")) is CHANGED
+    run_inline(again.approve(Item("a", Aspect.LAUNCH, ""), held.fingerprint, "terminal"))
     assert run_inline(pins.reread()) == {"a"}
-    assert pins.status("a", LAUNCH, "") is APPROVED
+    assert pins.status(launch_ref("a")) is APPROVED
     run_inline(pins.observe_launch("a", Launch("d", "/one")))
-    assert pins.status("a", LAUNCH, "") is CHANGED
+    assert pins.status(launch_ref("a")) is CHANGED
 
 
 def test_a_trusted_server_may_be_another_program(open_pins: Opener) -> None:
@@ -598,7 +618,7 @@ def test_what_the_owner_edits_is_recorded_and_not_held_back(trust: Trust, open_p
     [change] = run_inline(pins.observe_launch("a", Launch("e", "/two")))
     assert (change.status, change.first) == (APPROVED, False)
     [pinned] = pins.pinned()
-    assert (pinned.kind, pinned.fingerprint, pinned.by) == (LAUNCH, change.fingerprint, "configuration")
+    assert (pinned.item.kind, pinned.fingerprint, pinned.by) == (Aspect.LAUNCH, change.fingerprint, "configuration")
     run_inline(pins.observe_launch("a", Launch("e", "/three")))
     [change] = run_inline(pins.observe_launch("a", Launch("f", None)))
     assert change.status is APPROVED
@@ -615,7 +635,7 @@ def test_a_command_that_comes_to_nothing_changes_nothing(trust: Trust, open_pins
     again = open_pins(trust)
     assert run_inline(again.observe_launch("a", Launch("d", None))) == []
     run_inline(again.observe_launch("a", Launch("d", "/two")))
-    assert again.status("a", LAUNCH, "") is (APPROVED if trust is TRUSTED else CHANGED)
+    assert again.status(launch_ref("a")) is (APPROVED if trust is TRUSTED else CHANGED)
 
 
 def test_a_program_whose_name_is_no_text_has_its_pin_too(open_pins: Opener) -> None:
@@ -623,7 +643,7 @@ def test_a_program_whose_name_is_no_text_has_its_pin_too(open_pins: Opener) -> N
     run_inline(pins.observe_launch("a", Launch("d", "/\udcff")))
     assert run_inline(open_pins().observe_launch("a", Launch("d", "/\udcff"))) == []
     run_inline(pins.observe_launch("a", Launch("d", "/\udcfe")))
-    assert pins.status("a", LAUNCH, "") is CHANGED
+    assert pins.status(launch_ref("a")) is CHANGED
 
 
 # Without a host, and several hosts
@@ -631,27 +651,27 @@ def test_a_program_whose_name_is_no_text_has_its_pin_too(open_pins: Opener) -> N
 
 def test_what_is_held_back_can_be_shown_and_approved_without_a_host(open_pins: Opener) -> None:
     host = open_pins(UNTRUSTED)
-    run_inline(host.observe("a", "tool", tools(x=1, y=1)))
+    run_inline(host.observe(A, Kind.TOOL, tools(x=1, y=1)))
     command = open_pins(UNTRUSTED)
-    held = {each.name: each for each in command.held()}
+    held = {each.item.name: each for each in command.held()}
     assert {name: each.offered for name, each in held.items()} == tools(x=1, y=1)
-    run_inline(command.approve("a", "tool", "x", held["x"].fingerprint, "terminal"))
-    run_inline(command.reject("a", "tool", "y", held["y"].fingerprint))
+    run_inline(command.approve(Item("a", "tool", "x"), held["x"].fingerprint, "terminal"))
+    run_inline(command.reject(Item("a", "tool", "y"), held["y"].fingerprint))
     later = open_pins(UNTRUSTED)
-    assert run_inline(later.observe("a", "tool", tools(x=1, y=1))) == []
+    assert run_inline(later.observe(A, Kind.TOOL, tools(x=1, y=1))) == []
     assert stood(later, "x", "y") == [APPROVED, NEW]
-    run_inline(command.revoke("a", "tool", "x"))
+    run_inline(command.revoke(Item("a", "tool", "x")))
     assert stood(command, "x") == [NEW]
 
 
 def test_a_running_host_sees_what_another_process_decided(open_pins: Opener) -> None:
     host, command = open_pins(UNTRUSTED, b=UNTRUSTED), open_pins(UNTRUSTED, b=UNTRUSTED)
-    run_inline(host.observe("a", "tool", tools(x=1)))
-    run_inline(host.observe("b", "tool", tools(x=1)))
+    run_inline(host.observe(A, Kind.TOOL, tools(x=1)))
+    run_inline(host.observe(B, Kind.TOOL, tools(x=1)))
     assert run_inline(host.reread()) == set()
     assert run_inline(command.reread()) == {"a", "b"}
-    run_inline(command.approve("a", "tool", "x", command.held()[0].fingerprint, "terminal"))
-    run_inline(host.observe("b", "tool", tools(x=2)))
+    run_inline(command.approve(Item("a", "tool", "x"), command.held()[0].fingerprint, "terminal"))
+    run_inline(host.observe(B, Kind.TOOL, tools(x=2)))
     assert run_inline(host.reread()) == {"a"}, "also if something else read the file first"
     assert run_inline(host.reread()) == set()
     assert stood(host, "x") == [APPROVED]
@@ -659,25 +679,25 @@ def test_a_running_host_sees_what_another_process_decided(open_pins: Opener) -> 
 
 def test_an_approval_is_for_what_was_shown_also_if_the_host_offers_something_else_by_then(open_pins: Opener) -> None:
     host, command = open_pins(UNTRUSTED), open_pins(UNTRUSTED)
-    run_inline(host.observe("a", "tool", tools(x=1)))
+    run_inline(host.observe(A, Kind.TOOL, tools(x=1)))
     run_inline(command.reread())
     shown = command.held()[0].fingerprint
-    run_inline(host.observe("a", "tool", tools(x=2)))
+    run_inline(host.observe(A, Kind.TOOL, tools(x=2)))
     with pytest.raises(StaleDecision):
-        run_inline(command.approve("a", "tool", "x", shown, "terminal"))
+        run_inline(command.approve(Item("a", "tool", "x"), shown, "terminal"))
     assert run_inline(host.reread()) == set()
     assert stood(host, "x") == [NEW]
 
 
 def test_two_hosts_that_are_offered_different_things_each_hold_back_their_own(open_pins: Opener) -> None:
     one, two = open_pins(), open_pins()
-    run_inline(one.observe("a", "tool", tools(x=1)))
-    run_inline(two.observe("a", "tool", tools(x=2)))
+    run_inline(one.observe(A, Kind.TOOL, tools(x=1)))
+    run_inline(two.observe(A, Kind.TOOL, tools(x=2)))
     assert (stood(one, "x"), stood(two, "x")) == ([APPROVED], [CHANGED])
-    run_inline(two.approve("a", "tool", "x", fingerprint(tools(x=2)["x"]), "console"))
+    run_inline(two.approve(Item("a", "tool", "x"), fingerprint(tools(x=2)["x"]), "console"))
     assert run_inline(one.reread()) == {"a"}
     assert (stood(one, "x"), stood(two, "x")) == ([CHANGED], [APPROVED])
-    run_inline(one.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console"))
+    run_inline(one.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
     run_inline(two.reread())
     assert (stood(one, "x"), stood(two, "x")) == ([APPROVED], [CHANGED])
 
@@ -688,7 +708,10 @@ from pathlib import Path
 from config import Trust
 from host.policy.pin_rules import PinStatus
 from host.policy.pins import Pins
+from host.protocol.era import Era
+from host.protocol.methods import Kind
 from host.slices import Steps, run_inline
+from host.source import Aspect, AspectRef, EntryRef, Source, launch_ref
 from tests.kit.gates import locked, store_opener
 own, count = sys.argv[2], int(sys.argv[3])
 with store_opener(Path(sys.argv[1])) as opened:
@@ -696,10 +719,10 @@ with store_opener(Path(sys.argv[1])) as opened:
     offered = {}
     for at in range(count):
         offered[f"t{at}"] = json.dumps({"name": f"t{at}", "of": own}).encode()
-        run_inline(pins.observe(own, "tool", offered))
+        run_inline(pins.observe(session_of(own), Kind.TOOL, offered))
         for held in pins.held():
-            if held.server == own and at % 2 == 0:
-                run_inline(pins.approve(own, "tool", held.name, held.fingerprint, own))
+            if held.item.server == own and at % 2 == 0:
+                run_inline(pins.approve(Item(own, "tool", held.item.name), held.fingerprint, own))
         assert pins.problem is None, pins.problem
 """
 
@@ -712,7 +735,7 @@ def test_processes_that_decide_at_once_lose_nothing_of_each_other(tmp_path: Path
     assert [host.wait(50) for host in hosts] == [0] * len(names)
     pins = open_pins()
     assert pins.problem is None
-    assert {(pin.server, pin.name, pin.by) for pin in pins.pinned()} == {
+    assert {(pin.item.server, pin.item.name, pin.by) for pin in pins.pinned()} == {
         (name, f"t{at}", name) for name in names for at in range(each)
     }
 
@@ -723,57 +746,57 @@ def test_processes_that_decide_at_once_lose_nothing_of_each_other(tmp_path: Path
 @pytest.mark.parametrize("how", ["removed", "replaced"])
 def test_a_store_that_vanishes_under_a_host_leaves_nothing_approved(how: str, state: Path, open_pins: Opener) -> None:
     pins = open_pins(STANDARD, b=TRUSTED)
-    run_inline(pins.observe("a", "tool", tools(x=1, y=1)))
-    run_inline(pins.observe("b", "tool", tools(x=1)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
+    run_inline(pins.observe(B, Kind.TOOL, tools(x=1)))
     vanish(state, how)
     assert run_inline(pins.reread()) == {"a", "b"}
     assert run_inline(pins.reread()) == set()
     assert "was removed or replaced" in str(pins.problem)
-    run_inline(pins.observe("a", "tool", tools(x=1, y=1, z=1)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1, z=1)))
     assert stood(pins, "x", "y", "z") == [NEW, NEW, NEW]
-    assert pins.status("b", "tool", "x") is NEW
-    assert [each.name for each in pins.held() if each.server == "a"] == ["x", "y", "z"]
+    assert pins.status(ref(B, Kind.TOOL, "x")) is NEW
+    assert [each.item.name for each in pins.held() if each.item.server == "a"] == ["x", "y", "z"]
     with pytest.raises(StateError, match="start it again"):
-        run_inline(pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console"))
+        run_inline(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
     assert stood(pins, "x") == [NEW]
 
 
 def test_a_store_that_was_deleted_while_no_host_ran_approves_nothing(state: Path) -> None:
     """Nobody knows any more what was approved, so a person looks at all of it again."""
     with store_opener(state) as opened:
-        run_inline(Pins(opened(), {"a": STANDARD, "b": TRUSTED}).observe("a", "tool", tools(x=1, y=1)))
+        run_inline(Pins(opened(), {"a": STANDARD, "b": TRUSTED}).observe(A, Kind.TOOL, tools(x=1, y=1)))
     vanish(state, "removed")
     with store_opener(state) as opened:
         Pins(opened(), {"a": STANDARD})
         lost: list[str] = []
         pins = Pins(opened(), {"a": STANDARD, "b": TRUSTED}, on_lost=lost.append)
         for _ in range(2):
-            run_inline(pins.observe("a", "tool", tools(x=2, y=1)))
-            run_inline(pins.observe("b", "tool", tools(x=1)))
+            run_inline(pins.observe(A, Kind.TOOL, tools(x=2, y=1)))
+            run_inline(pins.observe(B, Kind.TOOL, tools(x=1)))
             assert lost == [pins.problem], "it is told once"
             assert stood(pins, "x", "y") == [NEW, NEW]
-            assert pins.status("b", "tool", "x") is NEW
+            assert pins.status(ref(B, Kind.TOOL, "x")) is NEW
             assert "is gone; nothing is approved" in str(pins.problem)
         run_inline(pins.observe_launch("a", Launch("d", "/one")))
-        assert pins.status("a", LAUNCH, "") is NEW
-        run_inline(pins.approve("a", "tool", "y", fingerprint(tools(y=1)["y"]), "console"))
+        assert pins.status(launch_ref("a")) is NEW
+        run_inline(pins.approve(Item("a", "tool", "y"), fingerprint(tools(y=1)["y"]), "console"))
         assert pins.problem is None
         assert stood(pins, "x", "y") == [NEW, APPROVED]
-        assert pins.status("a", LAUNCH, "") is NEW
-        assert pins.status("b", "tool", "x") is APPROVED, "trust needs no store"
+        assert pins.status(launch_ref("a")) is NEW
+        assert pins.status(ref(B, Kind.TOOL, "x")) is APPROVED, "trust needs no store"
         for again in (pins, Pins(opened(), {"a": STANDARD, "b": TRUSTED})):
-            run_inline(again.observe("a", "tool", tools(x=2, y=1, later=1)))
+            run_inline(again.observe(A, Kind.TOOL, tools(x=2, y=1, later=1)))
             assert stood(again, "x", "y", "later") == [NEW, APPROVED, NEW], "what was known may come back changed"
 
 
 def test_a_first_decision_after_a_loss_may_be_a_rejection(state: Path, open_pins: Opener) -> None:
-    run_inline(open_pins().observe("a", "tool", tools(x=1)))
+    run_inline(open_pins().observe(A, Kind.TOOL, tools(x=1)))
     vanish(state, "removed")
     pins = open_pins()
-    run_inline(pins.observe("a", "tool", tools(x=1)))
-    run_inline(pins.reject("a", "tool", "x", fingerprint(tools(x=1)["x"])))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
+    run_inline(pins.reject(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"])))
     assert pins.problem is None
-    assert [(held.name, held.rejected) for held in pins.held()] == [("x", True)]
+    assert [(held.item.name, held.rejected) for held in pins.held()] == [("x", True)]
 
 
 def vanish(state: Path, how: str) -> None:
@@ -788,18 +811,18 @@ def vanish(state: Path, how: str) -> None:
 
 def test_what_cannot_be_stored_is_not_approved_by_itself(state: Path, open_pins: Opener) -> None:
     pins = open_pins(STANDARD, b=TRUSTED)
-    run_inline(pins.observe("a", "tool", tools(x=1)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
     with locked(state):
-        run_inline(pins.observe("a", "tool", tools(x=1, y=1)))
-        run_inline(pins.observe("b", "tool", tools(x=1)))
+        run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
+        run_inline(pins.observe(B, Kind.TOOL, tools(x=1)))
         assert stood(pins, "x", "y") == [APPROVED, NEW]
-        assert pins.status("b", "tool", "x") is APPROVED
+        assert pins.status(ref(B, Kind.TOOL, "x")) is APPROVED
         assert "held back" in str(pins.problem)
         with pytest.raises(StateError, match="another process has held"):
-            run_inline(pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console"))
-    [change] = run_inline(pins.observe("a", "tool", tools(x=1, y=1)))
-    assert (change.name, change.status) == ("y", APPROVED)
-    run_inline(pins.observe("b", "tool", tools(x=1)))
+            run_inline(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
+    [change] = run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
+    assert (change.item.name, change.status) == ("y", APPROVED)
+    run_inline(pins.observe(B, Kind.TOOL, tools(x=1)))
     assert pins.problem is None
 
 
@@ -809,27 +832,27 @@ def test_what_could_not_be_stored_is_stored_once_that_is_possible(
 ) -> None:
     """Not only when the server lists it again: until then nobody could decide about it."""
     pins = open_pins(UNTRUSTED)
-    run_inline(pins.observe("a", "tool", tools(x=1)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
     with locked(state):
-        run_inline(pins.observe("a", "tool", tools(x=1, y=1)))
-        run_inline(pins.observe("a", "prompt", tools(p=1)))
-    run_inline(pins.observe("a", "resource", tools(r=1)))  # of another kind, and possible
+        run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
+        run_inline(pins.observe(A, Kind.PROMPT, tools(p=1)))
+    run_inline(pins.observe(A, Kind.RESOURCE, tools(r=1)))  # of another kind, and possible
     assert "are held back" in str(pins.problem)
-    assert {each.name for each in pins.held()} == {"x", "r"}
+    assert {each.item.name for each in pins.held()} == {"x", "r"}
     if occasion == "a look at the store":
         run_inline(pins.reread())
-        assert {each.name for each in pins.held()} == {"x", "y", "p", "r"}
+        assert {each.item.name for each in pins.held()} == {"x", "y", "p", "r"}
     else:
-        run_inline(pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console"))
-        assert {each.name for each in pins.held()} == {"y", "p", "r"}
+        run_inline(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
+        assert {each.item.name for each in pins.held()} == {"y", "p", "r"}
     assert pins.problem is None
-    run_inline(pins.approve("a", "tool", "y", fingerprint(tools(y=1)["y"]), "console"))
+    run_inline(pins.approve(Item("a", "tool", "y"), fingerprint(tools(y=1)["y"]), "console"))
 
 
 def test_first_sight_that_could_not_be_stored_counts_once_that_is_possible(state: Path, open_pins: Opener) -> None:
     pins = open_pins()
     with locked(state):
-        run_inline(pins.observe("a", "tool", tools(x=1)))
+        run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
         assert stood(pins, "x") == [NEW]
     assert run_inline(pins.reread()) == {"a"}
     assert stood(pins, "x") == [APPROVED]
@@ -837,16 +860,16 @@ def test_first_sight_that_could_not_be_stored_counts_once_that_is_possible(state
 
 def test_what_is_stored_right_after_another_process_stored_is_known_at_once(open_pins: Opener) -> None:
     pins, other = open_pins(UNTRUSTED), open_pins(UNTRUSTED)
-    steps = pins.prepare("a", "tool", tools(x=1, y=1))
+    steps = pins.prepare(A, Kind.TOOL, tools(x=1, y=1))
     while (waiting := next(steps)) is None:
         pass
-    run_inline(other.observe("a", "prompt", tools(p=1)))
+    run_inline(other.observe(A, Kind.PROMPT, tools(p=1)))
     waiting.block()
     assert pins.commit(run_inline(steps)) is not None
-    assert {each.name for each in pins.held()} == {"x", "y"}
+    assert {each.item.name for each in pins.held()} == {"x", "y"}
     run_inline(pins.reread())
-    assert {each.name for each in pins.held()} == {"x", "y", "p"}
-    run_inline(pins.approve("a", "tool", "x", fingerprint(tools(x=1)["x"]), "console"))
+    assert {each.item.name for each in pins.held()} == {"x", "y", "p"}
+    run_inline(pins.approve(Item("a", "tool", "x"), fingerprint(tools(x=1)["x"]), "console"))
 
 
 def test_what_was_stored_is_known_at_once_while_another_process_writes(state: Path, open_pins: Opener) -> None:
@@ -856,18 +879,18 @@ def test_what_was_stored_is_known_at_once_while_another_process_writes(state: Pa
     def store(steps: Steps[Any]) -> Steps[Any]:
         while (storing := next(steps)) is None:
             pass
-        run_inline(two.observe("b", "tool", tools(y=len(two.held()))))
+        run_inline(two.observe(B, Kind.TOOL, tools(y=len(two.held()))))
         storing.block()
         return steps
 
-    steps = store(one.prepare("a", "tool", tools(x=1)))
+    steps = store(one.prepare(A, Kind.TOOL, tools(x=1)))
     with locked(state):
         prepared = run_inline(steps)
         assert prepared.status("x") is APPROVED
         assert [each.status for each in prepared.changes] == [APPROVED]
     assert one.commit(prepared) is not None
-    run_inline(one.observe("a", "tool", tools(x=2)))
-    deciding = store(one.approve("a", "tool", "x", one.fingerprint("a", "tool", "x") or "", "console"))
+    run_inline(one.observe(A, Kind.TOOL, tools(x=2)))
+    deciding = store(one.approve(Item("a", "tool", "x"), one.fingerprint(ref(A, Kind.TOOL, "x")) or "", "console"))
     with locked(state):
         run_inline(deciding)
         assert stood(one, "x") == [APPROVED]
@@ -879,27 +902,29 @@ def test_what_is_held_back_is_so_at_once_and_stays_so_if_it_cannot_be_stored(
     decision: str, state: Path, open_pins: Opener
 ) -> None:
     pins, other = open_pins(), open_pins()
-    run_inline(pins.observe("a", "tool", tools(x=1)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
     if decision == "reject":
-        run_inline(pins.observe("a", "tool", tools(x=2)))
-    shown = pins.fingerprint("a", "tool", "x") or ""
+        run_inline(pins.observe(A, Kind.TOOL, tools(x=2)))
+    shown = pins.fingerprint(ref(A, Kind.TOOL, "x")) or ""
 
     def hold() -> Steps[None]:
-        return pins.reject("a", "tool", "x", shown) if decision == "reject" else pins.revoke("a", "tool", "x")
+        return (
+            pins.reject(Item("a", "tool", "x"), shown) if decision == "reject" else pins.revoke(Item("a", "tool", "x"))
+        )
 
     with locked(state):
         storing = hold()
         [held] = pins.held()
-        assert (held.name, held.rejected) == ("x", decision == "reject")
+        assert (held.item.name, held.rejected) == ("x", decision == "reject")
         with pytest.raises(StateError):
             run_inline(storing)
-        assert [each.name for each in pins.held()] == ["x"]
+        assert [each.item.name for each in pins.held()] == ["x"]
     run_inline(other.reread())
     assert stood(other, "x") == [CHANGED if decision == "reject" else APPROVED], "what is not stored nobody else knows"
     if decision == "revoke":  # it is new by now
         with pytest.raises(StaleDecision, match="is not approved"):
             run_inline(hold())
-    run_inline(pins.approve("a", "tool", "x", shown, "console"))
+    run_inline(pins.approve(Item("a", "tool", "x"), shown, "console"))
     run_inline(other.reread())
     assert (stood(pins, "x"), stood(other, "x")) == ([APPROVED], [APPROVED])
 
@@ -912,37 +937,39 @@ def test_what_was_held_back_and_not_stored_is_stored_once_that_is_possible(
     """It holds in memory all the time, whatever else is read."""
     pins, other = open_pins(), open_pins()
     for each in (pins, other):
-        run_inline(each.observe("a", "tool", tools(x=1, y=1)))
+        run_inline(each.observe(A, Kind.TOOL, tools(x=1, y=1)))
     if decision == "reject":
         for each in (pins, other):
-            run_inline(each.observe("a", "tool", tools(x=2, y=2)))
-    shown = pins.fingerprint("a", "tool", "x") or ""
-    storing = pins.reject("a", "tool", "x", shown) if decision == "reject" else pins.revoke("a", "tool", "x")
+            run_inline(each.observe(A, Kind.TOOL, tools(x=2, y=2)))
+    shown = pins.fingerprint(ref(A, Kind.TOOL, "x")) or ""
+    storing = (
+        pins.reject(Item("a", "tool", "x"), shown) if decision == "reject" else pins.revoke(Item("a", "tool", "x"))
+    )
     with locked(state), pytest.raises(StateError):
         run_inline(storing)
     assert "is not stored, so another host may allow it" in str(pins.problem)
     if meanwhile != "nothing":
         name = "x" if meanwhile == "another process changes the item" else "y"
-        run_inline(other.observe("a", "tool", tools(x=3, y=3)))
-        run_inline(other.approve("a", "tool", name, other.fingerprint("a", "tool", name) or "", "console"))
-    run_inline(pins.observe("a", "prompt", tools(p=1)))
+        run_inline(other.observe(A, Kind.TOOL, tools(x=3, y=3)))
+        run_inline(other.approve(Item("a", "tool", name), other.fingerprint(ref(A, Kind.TOOL, name)) or "", "console"))
+    run_inline(pins.observe(A, Kind.PROMPT, tools(p=1)))
     assert stood(pins, "x") != [APPROVED]
     run_inline(pins.reread())
     assert pins.problem is None
     assert stood(pins, "x") != [APPROVED]
     if meanwhile != "another process changes the item":
         third = open_pins()
-        run_inline(third.observe("a", "tool", tools(x=2 if decision == "reject" else 1, y=1)))
+        run_inline(third.observe(A, Kind.TOOL, tools(x=2 if decision == "reject" else 1, y=1)))
         assert stood(third, "x") != [APPROVED]
-        assert {each.name: each.rejected for each in third.held()}["x"] is (decision == "reject")
+        assert {each.item.name: each.rejected for each in third.held()}["x"] is (decision == "reject")
 
 
 def test_an_approval_counts_more_than_a_former_rejection_that_was_not_stored(state: Path, open_pins: Opener) -> None:
     pins = open_pins()
-    run_inline(pins.observe("a", "tool", tools(x=1)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
     with locked(state), pytest.raises(StateError):
-        run_inline(pins.revoke("a", "tool", "x"))
-    run_inline(pins.approve("a", "tool", "x", pins.fingerprint("a", "tool", "x") or "", "console"))
+        run_inline(pins.revoke(Item("a", "tool", "x")))
+    run_inline(pins.approve(Item("a", "tool", "x"), pins.fingerprint(ref(A, Kind.TOOL, "x")) or "", "console"))
     run_inline(pins.reread())
     assert stood(pins, "x") == stood(open_pins(), "x") == [APPROVED]
 
@@ -954,43 +981,43 @@ def test_no_more_of_a_server_is_kept_than_is_said(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "MOST_ITEMS", 3)
     pins = open_pins(STANDARD, b=UNTRUSTED)
     offered = {f"t{at}": dumped(at) for at in range(5)}
-    told = run_inline(pins.observe("a", "tool", offered))
+    told = run_inline(pins.observe(A, Kind.TOOL, offered))
     assert [each.status for each in told] == [APPROVED] * 3 + [NEW] * 2
     assert stood(pins, *offered) == [APPROVED] * 3 + [NEW] * 2
     assert pins.held() == []
     with pytest.raises(StaleDecision, match="more is offered than is kept"):
-        run_inline(pins.approve("a", "tool", "t4", fingerprint(offered["t4"]), "console"))
-    assert run_inline(pins.observe("a", "tool", {"t0": offered["t0"], "t4": offered["t4"]})) == []
+        run_inline(pins.approve(Item("a", "tool", "t4"), fingerprint(offered["t4"]), "console"))
+    assert run_inline(pins.observe(A, Kind.TOOL, {"t0": offered["t0"], "t4": offered["t4"]})) == []
     assert stood(pins, "t4") == [NEW], "pins that nobody offers any more do not make room"
-    run_inline(pins.observe("b", "tool", offered))
+    run_inline(pins.observe(B, Kind.TOOL, offered))
     assert len(pins.held()) == 3
-    run_inline(pins.observe("b", "tool", {"t3": offered["t3"], "t4": offered["t4"]}))
-    assert {each.name for each in pins.held()} == {"t3", "t4"}, "but what nobody decided about does"
+    run_inline(pins.observe(B, Kind.TOOL, {"t3": offered["t3"], "t4": offered["t4"]}))
+    assert {each.item.name for each in pins.held()} == {"t3", "t4"}, "but what nobody decided about does"
 
 
 def test_a_definition_that_is_too_long_to_keep_is_held_back(monkeypatch: pytest.MonkeyPatch, open_pins: Opener) -> None:
     monkeypatch.setattr(module, "MOST_BYTES", 200)
     pins = open_pins()
-    run_inline(pins.observe("a", "tool", tools(x="short", y="long" * 60)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x="short", y="long" * 60)))
     assert stood(pins, "x", "y") == [APPROVED, NEW]
-    run_inline(pins.observe("a", "tool", tools(x="long" * 60)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x="long" * 60)))
     again = open_pins()
     for each in (pins, again):
         assert stood(each, "x", "y") == [CHANGED, NEW], "its fingerprint is kept"
         assert each.held() == []
     with pytest.raises(StaleDecision):
-        run_inline(pins.approve("a", "tool", "x", pins.fingerprint("a", "tool", "x") or "", "console"))
+        run_inline(pins.approve(Item("a", "tool", "x"), pins.fingerprint(ref(A, Kind.TOOL, "x")) or "", "console"))
 
 
 def test_a_thousand_tools_that_are_the_same_take_no_time(open_pins: Opener) -> None:
     """The goals are 5 ms and 1 µs; a busy machine gets more."""
     pins = open_pins()
     offered = {f"t{at}": dumped({**TOOL, "name": f"t{at}"}) for at in range(1000)}
-    run_inline(pins.observe("a", "tool", offered))
+    run_inline(pins.observe(A, Kind.TOOL, offered))
     copies = iter([{name: bytes(bytearray(raw)) for name, raw in offered.items()} for _ in range(ATTEMPTS)])
-    assert_costs_less(lambda: run_inline(pins.observe("a", "tool", next(copies))), 0.02)
+    assert_costs_less(lambda: run_inline(pins.observe(A, Kind.TOOL, next(copies))), 0.02)
     assert pins.held() == []
-    assert_costs_less(lambda: [pins.status("a", "tool", "t7") for _ in range(20000)], 20000 * 5e-6)
+    assert_costs_less(lambda: [pins.status(ref(A, Kind.TOOL, "t7")) for _ in range(20000)], 20000 * 5e-6)
 
 
 # Any history
@@ -1025,7 +1052,7 @@ class History(RuleBasedStateMachine):
 
     def look(self, offered: dict[str, int]) -> None:
         self.offered = offered
-        run_inline(self.pins.observe("a", "tool", tools(**offered)))
+        run_inline(self.pins.observe(A, Kind.TOOL, tools(**offered)))
         for name, value in offered.items():
             self.last[name] = value
             if name in self.refused:
@@ -1076,15 +1103,15 @@ class History(RuleBasedStateMachine):
         run_inline(pins.reread())
         if name not in self.last:
             with pytest.raises(StaleDecision):
-                run_inline(pins.approve("a", "tool", name, "sha256:0", "console"))
+                run_inline(pins.approve(Item("a", "tool", name), "sha256:0", "console"))
             return
         if decision == "approve":
-            run_inline(pins.approve("a", "tool", name, self.print_of(name), "console"))
+            run_inline(pins.approve(Item("a", "tool", name), self.print_of(name), "console"))
             self.approved[name] = self.last[name]
             self.looked.add(name)
             self.refused.discard(name)
         elif self.approved.get(name) != self.last[name] or not self.passes(name):
-            run_inline(pins.reject("a", "tool", name, self.print_of(name)))
+            run_inline(pins.reject(Item("a", "tool", name), self.print_of(name)))
             if self.approved.get(name) == self.last[name]:
                 del self.approved[name]
             self.refused.add(name)
@@ -1094,13 +1121,15 @@ class History(RuleBasedStateMachine):
     def approve_what_is_not_offered(self, name: str, value: int) -> None:
         if self.last.get(name) != value:
             with pytest.raises(StaleDecision):
-                run_inline(self.pins.approve("a", "tool", name, fingerprint(tools(**{name: value})[name]), "console"))
+                run_inline(
+                    self.pins.approve(Item("a", "tool", name), fingerprint(tools(**{name: value})[name]), "console")
+                )
 
     @rule(name=names, elsewhere=st.booleans())
     @precondition(lambda self: self.approved)
     def revoke(self, name: str, elsewhere: bool) -> None:
         if name in self.approved:
-            run_inline((self.other if elsewhere else self.pins).revoke("a", "tool", name))
+            run_inline((self.other if elsewhere else self.pins).revoke(Item("a", "tool", name)))
             del self.approved[name]
             self.looked.discard(name)
             self.refused.add(name)
@@ -1109,7 +1138,7 @@ class History(RuleBasedStateMachine):
     @invariant()
     def stands_as_it_must(self) -> None:
         for name in ("x", "y"):
-            found = self.pins.status("a", "tool", name)
+            found = self.pins.status(ref(A, Kind.TOOL, name))
             if name not in self.last:
                 assert found is UNKNOWN
             elif self.passes(name):
@@ -1117,8 +1146,8 @@ class History(RuleBasedStateMachine):
             else:
                 unseen = self.trust is UNTRUSTED and name not in self.looked
                 assert found is (NEW if unseen or name not in self.approved else CHANGED)
-        assert {held.name for held in self.pins.held()} == {name for name in self.last if not self.passes(name)}
-        assert {pin.name: pin.fingerprint for pin in self.pins.pinned()} == {
+        assert {held.item.name for held in self.pins.held()} == {name for name in self.last if not self.passes(name)}
+        assert {pin.item.name: pin.fingerprint for pin in self.pins.pinned()} == {
             name: fingerprint(tools(**{name: value})[name]) for name, value in self.approved.items()
         }
         assert self.pins.problem is None
@@ -1135,24 +1164,24 @@ def test_in_any_history_only_what_was_approved_last_may_be_used() -> None:
 
 def test_what_was_prepared_does_not_hold_if_a_person_decided_meanwhile(open_pins: Opener) -> None:
     pins = open_pins()
-    run_inline(pins.observe("a", "tool", tools(x=1, y=1)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
     for decide in (
-        lambda: run_inline(pins.revoke("a", "tool", "x")),
+        lambda: run_inline(pins.revoke(Item("a", "tool", "x"))),
         lambda: pins.set_trust_levels({"a": UNTRUSTED}),
-        lambda: run_inline(pins.observe("a", "tool", tools(x=3))),
+        lambda: run_inline(pins.observe(A, Kind.TOOL, tools(x=3))),
     ):
         pins.set_trust_levels({"a": STANDARD})
-        prepared = run_inline(pins.prepare("a", "tool", tools(x=1, y=1, new=1)))
+        prepared = run_inline(pins.prepare(A, Kind.TOOL, tools(x=1, y=1, new=1)))
         decide()
         assert pins.commit(prepared) is None
-        again = run_inline(pins.prepare("a", "tool", tools(x=1, y=1, new=1)))
+        again = run_inline(pins.prepare(A, Kind.TOOL, tools(x=1, y=1, new=1)))
         assert pins.commit(again) is not None
 
 
 def test_what_a_host_stores_itself_is_no_decision_of_others(open_pins: Opener) -> None:
     """A host looks at the store at its own times, also between storing what a server offers and publishing it."""
     pins = open_pins(STANDARD)
-    steps = pins.prepare("a", "tool", tools(one=TOOL))
+    steps = pins.prepare(A, Kind.TOOL, tools(one=TOOL))
 
     def prepared() -> PreparedPins:
         while True:
@@ -1174,19 +1203,19 @@ def test_what_a_host_stores_itself_is_no_decision_of_others(open_pins: Opener) -
 
 def test_the_first_sight_of_a_list_is_told_also_if_it_had_to_be_prepared_twice(open_pins: Opener) -> None:
     pins = open_pins(STANDARD)
-    run_inline(pins.prepare("a", "tool", tools(x=1)))
-    again = run_inline(pins.prepare("a", "tool", tools(x=1)))
+    run_inline(pins.prepare(A, Kind.TOOL, tools(x=1)))
+    again = run_inline(pins.prepare(A, Kind.TOOL, tools(x=1)))
     [change] = pins.commit(again) or []
-    assert (change.name, change.first, change.status) == ("x", True, APPROVED)
+    assert (change.item.name, change.first, change.status) == ("x", True, APPROVED)
 
 
 def test_what_another_process_writes_meanwhile_is_not_lost(open_pins: Opener) -> None:
     pins, other = open_pins(), open_pins()
-    steps = pins.prepare("a", "tool", tools(x=1))
+    steps = pins.prepare(A, Kind.TOOL, tools(x=1))
     next(steps)
-    run_inline(other.observe("a", "tool", tools(y=1)))
+    run_inline(other.observe(A, Kind.TOOL, tools(y=1)))
     assert pins.commit(run_inline(steps)) is not None
-    assert {(pin.kind, pin.name) for pin in open_pins().pinned()} == {("tool", "x"), ("tool", "y")}
+    assert {(pin.item.kind, pin.item.name) for pin in open_pins().pinned()} == {("tool", "x"), ("tool", "y")}
 
 
 @pytest.mark.slow
@@ -1198,9 +1227,9 @@ def test_what_does_not_fit_costs_no_more_than_what_does(open_pins: Opener, monke
         pins = open_pins(UNTRUSTED)
         *former, last = [{f"t{turn}_{at}": b'{"x":%d}' % at for at in range(count)} for turn in range(3)]
         for offered in former:
-            run_inline(pins.observe("a", "tool", offered))
-        took = cost(lambda: run_inline(pins.observe("a", "tool", last)))
-        assert {held.name for held in pins.held()} >= last.keys()
+            run_inline(pins.observe(A, Kind.TOOL, offered))
+        took = cost(lambda: run_inline(pins.observe(A, Kind.TOOL, last)))
+        assert {held.item.name for held in pins.held()} >= last.keys()
         return took
 
     of_few = min(seconds(2000) for _ in range(3))
@@ -1212,48 +1241,48 @@ def test_what_does_not_fit_costs_no_more_than_what_does(open_pins: Opener, monke
 
 def test_what_is_remembered_approves_nothing_and_tells_nothing(open_pins: Opener) -> None:
     pins = open_pins()
-    assert run_inline(pins.observe("a", "tool", tools(x=1), remembered=True)) == []
-    assert (stood(pins, "x"), pins.is_remembered("a", "tool")) == ([NEW], True)
-    assert run_inline(open_pins().observe("a", "tool", tools(x=2)))[0].status is APPROVED
-    [change] = run_inline(pins.observe("a", "tool", tools(x=1)))
-    assert (change.status, pins.is_remembered("a", "tool")) == (CHANGED, False)
+    assert run_inline(pins.observe(A, Kind.TOOL, tools(x=1), remembered=True)) == []
+    assert (stood(pins, "x"), pins.is_remembered(A, Kind.TOOL)) == ([NEW], True)
+    assert run_inline(open_pins().observe(A, Kind.TOOL, tools(x=2)))[0].status is APPROVED
+    [change] = run_inline(pins.observe(A, Kind.TOOL, tools(x=1)))
+    assert (change.status, pins.is_remembered(A, Kind.TOOL)) == (CHANGED, False)
 
 
 def test_a_remembered_list_that_is_older_than_what_is_held_is_held_too(open_pins: Opener) -> None:
     """A host that is killed has stored what is held, and perhaps not yet the list."""
     pins = open_pins()
-    run_inline(pins.observe("a", "tool", tools(x=1, y=1)))
-    run_inline(pins.observe("a", "tool", tools(x=2, y=1)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=1, y=1)))
+    run_inline(pins.observe(A, Kind.TOOL, tools(x=2, y=1)))
     later = open_pins()
-    run_inline(later.observe("a", "tool", tools(x=1, y=1), remembered=True))
+    run_inline(later.observe(A, Kind.TOOL, tools(x=1, y=1), remembered=True))
     assert stood(later, "x", "y") == [CHANGED, APPROVED]
     [held] = later.held()
-    assert (held.name, held.offered, held.approved) == ("x", tools(x=2)["x"], tools(x=1)["x"])
+    assert (held.item.name, held.offered, held.approved) == ("x", tools(x=2)["x"], tools(x=1)["x"])
 
 
-# The two sides of a server
+# Two sources of a server
 
 
-OVER_STATELESS = side_of("tool", stateless=True)
+OVER_STATELESS = Source("a", Era.STATELESS)
 
 
 def sides(pins: Pins, name: str = "x") -> list[PinStatus]:
     """The status of the tool over a session, and over a stateless connection."""
-    return [pins.status("a", side, name) for side in ("tool", OVER_STATELESS)]
+    return [pins.status(EntryRef(source, Kind.TOOL, name)) for source in (A, OVER_STATELESS)]
 
 
 def offer_both(pins: Pins, session: object, stateless: object) -> None:
-    for side, value in (("tool", session), (OVER_STATELESS, stateless)):
+    for source, value in ((A, session), (OVER_STATELESS, stateless)):
         if value is not None:
-            run_inline(pins.observe("a", side, tools(x=value)))
+            run_inline(pins.observe(source, Kind.TOOL, tools(x=value)))
 
 
 def test_each_side_has_a_first_sight_and_may_differ(open_pins: Opener) -> None:
     pins = open_pins(STANDARD)
     offer_both(pins, 1, 2)
     assert sides(pins) == sides(open_pins(STANDARD)) == [APPROVED, APPROVED]
-    assert pins.names("a", "tool") == {"x"}
-    assert {(each.kind, each.name) for each in pins.pinned()} == {("tool", "x")}
+    assert list(pins.names("a", Kind.TOOL)) == ["x"]
+    assert {(each.item.kind, each.item.name) for each in pins.pinned()} == {("tool", "x")}
 
 
 def test_another_era_brings_no_other_definition_of_what_a_person_approved(open_pins: Opener) -> None:
@@ -1261,7 +1290,7 @@ def test_another_era_brings_no_other_definition_of_what_a_person_approved(open_p
     offer_both(pins, 1, None)
     offer_both(pins, 2, None)
     [held] = pins.held()
-    run_inline(pins.approve("a", "tool", "x", held.fingerprint, "console"))
+    run_inline(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
     offer_both(pins, None, 3)
     assert sides(pins) == [APPROVED, NEW]
 
@@ -1273,8 +1302,8 @@ def test_a_change_holds_one_side(changed: int, open_pins: Opener) -> None:
     offer_both(pins, *((3, 2) if changed == 0 else (1, 3)))
     assert sides(pins) == [CHANGED if side == changed else APPROVED for side in range(2)]
     [held] = pins.held()
-    assert (held.kind, held.offered) == ("tool", tools(x=3)["x"])
-    run_inline(pins.approve("a", "tool", "x", held.fingerprint, "console"))
+    assert (held.item.kind, held.offered) == ("tool", tools(x=3)["x"])
+    run_inline(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
     assert sides(pins) == [APPROVED, APPROVED]
 
 
@@ -1283,7 +1312,7 @@ def test_what_one_side_was_approved_as_may_come_to_the_other_and_nothing_else(op
     pins = open_pins(UNTRUSTED)
     offer_both(pins, 1, None)
     [held] = pins.held()
-    run_inline(pins.approve("a", "tool", "x", held.fingerprint, "console"))
+    run_inline(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
     offer_both(pins, None, 1)
     assert sides(pins) == [APPROVED, APPROVED]
     assert {each.by for each in pins.pinned()} == {"console"}
@@ -1296,7 +1325,7 @@ def test_one_answer_is_for_both_sides(open_pins: Opener) -> None:
     offer_both(pins, 1, 1)
     [held] = pins.held()
     assert held.offered == tools(x=1)["x"]
-    run_inline(pins.approve("a", "tool", "x", held.fingerprint, "console"))
+    run_inline(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
     assert sides(pins) == [APPROVED, APPROVED]
     offer_both(pins, 2, 3)
     [held] = pins.held()
@@ -1307,9 +1336,9 @@ def test_one_answer_is_for_both_sides(open_pins: Opener) -> None:
         assert json.loads(shown) == {side: json.loads(raw) for side, raw in both.items()}
     offer_both(pins, None, 4)
     with pytest.raises(StaleDecision):
-        run_inline(pins.approve("a", "tool", "x", held.fingerprint, "console"))
+        run_inline(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
     [held] = pins.held()
-    run_inline(pins.approve("a", "tool", "x", held.fingerprint, "console"))
+    run_inline(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
     assert sides(pins) == [APPROVED, APPROVED]
     assert pins.held() == []
 
@@ -1320,10 +1349,10 @@ def test_a_rejection_is_for_both_sides_and_stays(trust: Trust, open_pins: Opener
     offer_both(pins, 1, 1)
     if trust is UNTRUSTED:
         [held] = pins.held()
-        run_inline(pins.approve("a", "tool", "x", held.fingerprint, "console"))
+        run_inline(pins.approve(Item("a", "tool", "x"), held.fingerprint, "console"))
     offer_both(pins, 2, 3)
     [held] = pins.held()
-    run_inline(pins.reject("a", "tool", "x", held.fingerprint))
+    run_inline(pins.reject(Item("a", "tool", "x"), held.fingerprint))
     [held] = pins.held()
     assert held.rejected
     assert sides(pins) == sides(open_pins(trust)) == [CHANGED, CHANGED]
@@ -1332,7 +1361,7 @@ def test_a_rejection_is_for_both_sides_and_stays(trust: Trust, open_pins: Opener
 def test_an_approval_is_taken_back_on_both_sides(open_pins: Opener) -> None:
     pins = open_pins(STANDARD)
     offer_both(pins, 1, 2)
-    run_inline(pins.revoke("a", "tool", "x"))
+    run_inline(pins.revoke(Item("a", "tool", "x")))
     assert sides(pins) == sides(open_pins(STANDARD)) == [NEW, NEW]
     offer_both(pins, 2, 1)
     assert sides(pins) == [NEW, NEW]
@@ -1344,12 +1373,12 @@ def test_what_is_held_on_one_side_has_no_first_sight_on_the_other(how: str, open
     pins = open_pins(STANDARD)
     offer_both(pins, 1, None)
     if how == "revoked":
-        run_inline(pins.revoke("a", "tool", "x"))
+        run_inline(pins.revoke(Item("a", "tool", "x")))
     else:
         offer_both(pins, 2, None)
     if how == "rejected":
         [held] = pins.held()
-        run_inline(pins.reject("a", "tool", "x", held.fingerprint))
+        run_inline(pins.reject(Item("a", "tool", "x"), held.fingerprint))
     offer_both(pins, None, 2)
     assert sides(pins)[1] is NEW
     offer_both(pins, None, 3)
@@ -1359,11 +1388,11 @@ def test_what_is_held_on_one_side_has_no_first_sight_on_the_other(how: str, open
 
 
 def test_a_launch_has_one_side(open_pins: Opener) -> None:
-    assert side_of(LAUNCH, stateless=True) == LAUNCH
+    assert columns_of(Aspect.LAUNCH) == ("launch",)
     pins = open_pins(STANDARD)
-    offer(pins, LAUNCH, STARTED)
-    offer(pins, LAUNCH, {**STARTED, "program": "/usr/bin/other"})
-    assert [held.kind for held in pins.held()] == [LAUNCH]
+    offer(pins, Aspect.LAUNCH, STARTED)
+    offer(pins, Aspect.LAUNCH, {**STARTED, "program": "/usr/bin/other"})
+    assert [held.item.kind for held in pins.held()] == [Aspect.LAUNCH]
 
 
 def test_the_other_process_may_decide_about_the_other_side(open_pins: Opener) -> None:
@@ -1372,6 +1401,6 @@ def test_the_other_process_may_decide_about_the_other_side(open_pins: Opener) ->
     offer_both(pins, 1, None)
     offer_both(other, 2, None)
     [held] = other.held()
-    run_inline(other.reject("a", "tool", "x", held.fingerprint))
+    run_inline(other.reject(Item("a", "tool", "x"), held.fingerprint))
     offer_both(pins, None, 3)
     assert sides(pins)[1] is NEW

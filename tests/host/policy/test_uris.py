@@ -26,7 +26,7 @@ from host.protocol.methods import Kind
 from host.protocol.server_requests import ServerRequest
 from tests import uri_models
 from tests.host.policy.servers import spec
-from tests.kit.gates import approve_all, observe, open_gate
+from tests.kit.gates import approve_all, entry, observe, open_gate
 
 # What a URI may be read as
 
@@ -448,15 +448,15 @@ def test_no_spelling_that_a_server_takes_for_something_held_back_passes(part: in
         offer(gate, 1)
         approve_all(gate)
         offer(gate, 2)
-        assert {each.name for each in gate.definitions.pins.held()} == set(HELD)
+        assert {each.item.name for each in gate.definitions.pins.held()} == set(HELD)
         for _ in range(SPELLINGS // 4):
             uri = uri_models.spelling(random, random.choice(OFFERED))
-            if gate.definitions.is_visible("a", Kind.RESOURCE, uri):
+            if gate.definitions.is_visible(entry("a", Kind.RESOURCE, uri)):
                 passed += 1
                 assert not wrong_ones(uri, lambda identity: identity not in held, held.__contains__), uri
         assert passed > SPELLINGS / 80
         for uri in OFFERED:
-            assert gate.definitions.is_visible("a", Kind.RESOURCE, uri) is (uri not in HELD)
+            assert gate.definitions.is_visible(entry("a", Kind.RESOURCE, uri)) is (uri not in HELD)
         for uri in (
             "file:///srv/d/HELD.md",
             "file:///SRV/d/he\u200dld.md.",
@@ -466,9 +466,9 @@ def test_no_spelling_that_a_server_takes_for_something_held_back_passes(part: in
             "memo:held?",
             "x://acme/held#" + "x" * 9000,
         ):
-            assert not gate.definitions.is_visible("a", Kind.RESOURCE, uri)
+            assert not gate.definitions.is_visible(entry("a", Kind.RESOURCE, uri))
         for uri in ("x://acme/doc?v=2", "x://acme/doc", "file:///srv/d/other.md?x"):
-            assert gate.definitions.is_visible("a", Kind.RESOURCE, uri)
+            assert gate.definitions.is_visible(entry("a", Kind.RESOURCE, uri))
 
 
 # The models themselves

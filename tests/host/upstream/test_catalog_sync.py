@@ -31,13 +31,14 @@ from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.router import lists
 from host.slices import run_inline
+from host.subject import Item
 from host.upstream import catalog_sync
 from host.upstream.backoff import MIN_SPACING
 from host.upstream.pages import MAX_ENTRIES
 from host.upstream.state import Failed, describe_state
 from host.upstream.upstreams import REREAD_WAIT
 from tests.kit.control import control_of
-from tests.kit.gates import kind
+from tests.kit.gates import entry, kind
 from tests.kit.passes import ATTEMPTS, assert_loop_responsive, measure_passes
 from tests.kit.world import Refusal, ScriptedServer, World, later, open_world, tool
 
@@ -340,9 +341,8 @@ async def test_a_definition_that_clients_of_an_era_refuse_is_named_and_pinned_as
         text, five = world.upstreams.by_id["s"].left_out
         assert text.startswith("the tool 'text' (its inputSchema: it accepts no object; ")
         assert five.startswith("the tool 'five', for handshake clients (")
-        offered = world.gate.definitions.offered_definition(
-            "s", Kind.TOOL, "missing", stateless=revision == LATEST.name
-        )
+        era = Era.STATELESS if revision == LATEST.name else Era.SESSION
+        offered = world.gate.definitions.offered_definition(entry("s", Kind.TOOL, "missing", era))
         assert offered == b'{"name": "missing"}'
         world.gate.policies.begin_epoch()
         lister = world.upstreams.by_id["s"].lists.sync
@@ -1000,7 +1000,7 @@ async def test_no_hostile_page_holds_anybody_up(entries: bytes, names: list[str]
             server.answers["tools/list"] = page
             await server.notifies("notifications/tools/list_changed")
             if complaint is None:
-                await until(lambda: {held.name for held in world.gate.definitions.pins.held()} >= set(names))
+                await until(lambda: {held.item.name for held in world.gate.definitions.pins.held()} >= set(names))
             else:
                 await until(lambda: any(complaint in str(event) for event in world.events))
 
@@ -1119,8 +1119,8 @@ async def test_a_list_is_swapped_in_one_step() -> None:
             while True:
                 names = listed(world)
                 # That it is approved may be stored earlier, as it is when another host has seen it first.
-                offered = definitions.pins.fingerprint("big", "tool", "t1_2999") is not None
-                known = offered and definitions.pin_status("big", Kind.TOOL, "t1_2999") is PinStatus.APPROVED
+                offered = definitions.pins.fingerprint(entry("big", Kind.TOOL, "t1_2999")) is not None
+                known = offered and definitions.status(entry("big", Kind.TOOL, "t1_2999")) is PinStatus.APPROVED
                 seen.add((names[0].split("_")[0], len(names), known))
                 await trio.lowlevel.checkpoint()
 
@@ -1136,7 +1136,7 @@ Meanwhile = Callable[[World], None]
 
 
 def revokes(world: World) -> None:
-    run_inline(world.gate.definitions.revoke("big", "tool", "t0_7", "", "console"))
+    run_inline(world.gate.definitions.revoke(Item("big", "tool", "t0_7"), "", "console"))
 
 
 def denies(world: World) -> None:
@@ -1188,7 +1188,9 @@ async def test_what_is_decided_while_a_list_is_made_holds_for_it(
             meanwhile(world)
             decided = True
             nursery.start_soon(look)
-            await until(lambda: world.gate.definitions.pin_status("big", Kind.TOOL, "t0_9") is not PinStatus.APPROVED)
+            await until(
+                lambda: world.gate.definitions.status(entry("big", Kind.TOOL, "t0_9")) is not PinStatus.APPROVED
+            )
             await world.catalog.wait_until_evaluated(Kind.TOOL)
             for _ in range(50):
                 await trio.lowlevel.checkpoint()

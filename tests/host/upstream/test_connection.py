@@ -148,9 +148,7 @@ async def open_both(server: TwoTransports) -> AsyncIterator[Upstreams]:
     journal.subscribe(server.events.append)
     specs = {"a": server.spec}
     with open_gate(specs, journal) as gate:
-        catalog = Catalog(
-            ["a"], lambda ref: gate.definitions.is_visible(ref.server, ref.kind, ref.name), lambda _: None
-        )
+        catalog = Catalog(["a"], gate.definitions.is_visible, lambda _: None)
         async with open_upstreams(specs, 3.0, server.open_link, Runtime(catalog, gate, journal)) as upstreams:
             await upstreams.by_id["a"].settled.wait()
             yield upstreams

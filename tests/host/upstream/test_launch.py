@@ -69,7 +69,7 @@ async def test_a_server_whose_command_is_another_program_now_is_not_started_befo
         with pytest.raises(Unavailable, match="colonnade definitions"):
             world.upstreams.ready_client("a")
         (held,) = world.gate.definitions.pins.held()
-        run_inline(world.gate.definitions.reject("a", held.kind, held.name, held.fingerprint, "console"))
+        run_inline(world.gate.definitions.reject(held.item, held.fingerprint, "console"))
         await trio.sleep(60)
         assert server.connections == 1
         world.approves()

@@ -25,6 +25,7 @@ from host.protocol.era import Era
 from host.protocol.methods import Kind
 from host.router.lists import MISSING_SERVERS
 from host.slices import run_inline
+from host.subject import Item
 from host.upstream.remembered import _is_of_unknown_owner
 from host.upstream.remembered_lists import SAVE_INTERVAL
 from host.upstream.state import Ready, Stopped
@@ -127,7 +128,7 @@ async def test_a_definition_that_changed_between_two_starts_is_held_and_never_ca
         await trio.sleep(1)
         assert await client.names() == []
         assert "notifications/tools/list_changed" in [method for method, _ in client.notifications]
-        held = [(each.kind, each.name, each.status) for each in world.gate.definitions.held()]
+        held = [(each.item.kind, each.item.name, each.status) for each in world.gate.definitions.held()]
         assert ("tool", "x", PinStatus.CHANGED) in held
         assert not again.calls  # type: ignore[attr-defined]
         assert "how to a" not in (await world.client()).opened["instructions"]  # type: ignore[attr-defined]
@@ -160,9 +161,9 @@ async def test_an_untrusted_server_shows_what_a_person_approved_and_nothing_else
         await wait_all_tasks_blocked()
         assert world.upstreams.by_id["a"].listed.is_set()
         assert listed(world) == []
-        (tool,) = [each for each in world.gate.definitions.held() if each.kind == "tool"]
+        (tool,) = [each for each in world.gate.definitions.held() if each.item.kind == "tool"]
         await world.catalog.slices.run(
-            world.gate.definitions.approve("a", "tool", "x", tool.fingerprint, by="a person")
+            world.gate.definitions.approve(Item("a", "tool", "x"), tool.fingerprint, by="a person")
         )
         assert listed(world) == ["a__x"]
     async with open_world(untrusted(SLOW), state=tmp_path) as world:

@@ -29,7 +29,7 @@ from host.protocol.methods import Kind
 from host.slices import run_inline
 from host.upstream import resource_watches
 from host.upstream.server_requests import MAX_UPDATE
-from tests.kit.gates import auto_answering, kind, open_gate
+from tests.kit.gates import auto_answering, entry, kind, open_gate
 from tests.kit.passes import assert_loop_responsive
 from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, World, later, open_world
 
@@ -375,7 +375,7 @@ async def _is_told_of_its_parts(watched: set[str], changed: str) -> None:
         async def watch(uri: str) -> Caller:
             caller = Caller(uri, None)
             exchange = Exchange(SUBSCRIBING, {}, caller, NoClient())
-            permit = world.gate.admit_watch(exchange, "a", uri)
+            permit = world.gate.admit_watch(exchange, entry("a", Kind.RESOURCE, uri))
             assert permit is not None
             await held.watch(permit, lambda changed, notice: told.add(uri))
             return caller
@@ -634,7 +634,7 @@ async def test_a_request_that_is_called_off_in_the_breath_of_its_answer_leaves_n
         held = world.upstreams.by_id["a"].watches
 
         async def called_off(exchange: Exchange) -> None:
-            permit = world.gate.admit_watch(exchange, "a", D)
+            permit = world.gate.admit_watch(exchange, entry("a", Kind.RESOURCE, D))
             assert permit is not None
             with trio.CancelScope() as scope:
                 scope.cancel()
@@ -770,7 +770,9 @@ async def test_whoever_wants_what_was_just_refused_to_another_is_answered_too(nu
         waiting = [str(n) for n in range(20)]
 
         async def want(name: str) -> None:
-            permit = gate.admit_watch(Exchange(SUBSCRIBING, {}, Caller(name, None), NoClient()), "a", D)
+            permit = gate.admit_watch(
+                Exchange(SUBSCRIBING, {}, Caller(name, None), NoClient()), entry("a", Kind.RESOURCE, D)
+            )
             assert permit is not None
             with suppress(ServerErrorResponse):
                 await held.watch(permit, lambda uri, notice: None)
@@ -805,7 +807,9 @@ async def test_only_so_many_beginnings_of_a_uri_are_looked_up(watched: str) -> N
 
     with open_gate({"a": Watched().spec}) as gate:
         for uri in uris:
-            permit = gate.admit_watch(Exchange(SUBSCRIBING, {}, Caller(uri, None), NoClient()), "a", uri)
+            permit = gate.admit_watch(
+                Exchange(SUBSCRIBING, {}, Caller(uri, None), NoClient()), entry("a", Kind.RESOURCE, uri)
+            )
             assert permit is not None
             watcher = resource_watches._Watcher(permit, partial(tell, uri))
             held._watchers[uri] = {permit.exchange.caller: watcher}
@@ -824,8 +828,8 @@ async def test_what_was_watched_by_a_grant_is_watched_no_more_without_it() -> No
         async def watched(uri: str) -> None:
             exchange = Exchange(SUBSCRIBING, {}, Caller("desk", None, "desk"), NoClient())
             with auto_answering(gate, ConfirmationAnswer.ALWAYS):
-                await gate.admit(exchange, "a", Kind.RESOURCE, uri)
-            permit = gate.admit_watch(exchange, "a", uri)
+                await gate.admit(exchange, entry("a", Kind.RESOURCE, uri))
+            permit = gate.admit_watch(exchange, entry("a", Kind.RESOURCE, uri))
             assert permit is not None
             await held.watch(permit, lambda changed, notice: told.append(changed))
 

@@ -71,7 +71,7 @@ def places(world: World) -> list[str]:
 
 
 def held(gate: Gate) -> dict[str, str]:
-    return {each.name: each.problem for each in gate.definitions.held()}
+    return {each.item.name: each.problem for each in gate.definitions.held()}
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -92,7 +92,7 @@ async def test_a_definition_with_a_secret_is_held_and_cannot_be_approved(
         for each in world.gate.definitions.held():
             assert WITHHELD.encode() in each.offered
             with pytest.raises(StaleDecision, match="repeats a secret that its server was given, so it cannot be appr"):
-                run_inline(world.gate.definitions.approve("a", each.kind, each.name, each.fingerprint, "console"))
+                run_inline(world.gate.definitions.approve(each.item, each.fingerprint, "console"))
         with pytest.raises(Refusal):
             await client.request("tools/call", {"name": "a__told", "arguments": {}})
         assert "the result of tools/list" in places(world)
@@ -119,12 +119,12 @@ async def test_a_rotated_token_is_no_change_of_the_definition(revision: str, aut
     assert isinstance(spec, HttpServer)
     async with open_world(server) as world:
         await world.settled()
-        (before,) = {each.fingerprint for each in world.gate.definitions.held() if each.name == "told"}
+        (before,) = {each.fingerprint for each in world.gate.definitions.held() if each.item.name == "told"}
         learn(spec, [kept_secret("the-next-token")])
         server.lists["tools"][1]["description"] = "Use the-next-token"
         await (server.tells if server.stateless else server.notifies)("notifications/tools/list_changed")
         await trio.sleep(1)
-        (after,) = {each.fingerprint for each in world.gate.definitions.held() if each.name == "told"}
+        (after,) = {each.fingerprint for each in world.gate.definitions.held() if each.item.name == "told"}
         assert before == after
 
 
@@ -218,7 +218,7 @@ async def test_what_an_earlier_version_has_stored_is_replaced_at_the_start(
     async with open_world(server, state=tmp_path) as world:
         await world.settled()
         await trio.sleep(SAVE_INTERVAL)
-        assert {each.name for each in world.gate.definitions.pins.pinned()} >= {"told", "named"}
+        assert {each.item.name for each in world.gate.definitions.pins.pinned()} >= {"told", "named"}
     with pytest.raises(AssertionError):
         assert_nowhere(tmp_path)
     again = repeating(lambda _: spec, revision)
@@ -230,7 +230,7 @@ async def test_what_an_earlier_version_has_stored_is_replaced_at_the_start(
         client = await world.client()
         tools = (await client.request("tools/list", {}))["tools"]
         assert [each["name"] for each in tools] == ["a__good"]
-        (told,) = [each for each in world.gate.definitions.held() if each.name == "told"]
+        (told,) = [each for each in world.gate.definitions.held() if each.item.name == "told"]
         assert SECRET.encode() not in told.offered + (told.approved or b"")
     async with open_world(repeating(lambda _: spec, revision), state=tmp_path) as world:
         await world.settled()

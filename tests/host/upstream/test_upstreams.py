@@ -1186,7 +1186,7 @@ async def test_a_change_on_one_side_holds_only_that_side(autojump_clock: MockClo
         assert await listed_statelessly(world) == ["a__x"]
         assert await call_statelessly(world, "a__x") == OK
         (held,) = world.gate.definitions.held()
-        assert (held.kind, held.name, value(held.offered)) == ("tool", "x", changed)
+        assert (held.item.kind, held.item.name, value(held.offered)) == ("tool", "x", changed)
         world.approves()
         assert await client.call("a__x") == OK
 
@@ -1198,7 +1198,7 @@ async def test_one_answer_of_a_person_is_for_both_sides(autojump_clock: MockCloc
     async with open_world(server) as world:
         client = await world.client()
         assert await client.names() == await listed_statelessly(world) == []
-        by_name = {held.name: held for held in world.gate.definitions.held()}
+        by_name = {held.item.name: held for held in world.gate.definitions.held()}
         assert value(by_name["same"].offered) == tool("same")
         assert value(by_name["x"].offered) == {"with a session": ours, "without a session": theirs}
         world.approves()
