@@ -38,7 +38,7 @@ class DuplexSession:
         say: puts a message on the channel without waiting; False if there is no room, or no reader.
         send: puts a message on the channel that must not be lost, waiting for its turn.
         nursery: holds a task for each request.
-        stateless: answers stateless requests; None if the channel has none.
+        stateless_stdio: answers stateless requests; None if the channel has none.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class DuplexSession:
         enqueue: Callable[[Message], bool],
         send: Callable[[Message], Awaitable[None]],
         nursery: trio.Nursery,
-        stateless: StatelessStdio | None = None,
+        stateless_stdio: StatelessStdio | None = None,
     ) -> None:
         self._session = session
-        self._stateless = stateless
+        self._stateless_stdio = stateless_stdio
         self._open_handshakes = 0
         """Handshakes in progress: a client need not wait for the response before it sends requests."""
         self._enqueue = enqueue
@@ -100,32 +100,31 @@ class DuplexSession:
             charge.release()
             self._enqueue(Failure(ErrorBody(Unavailable.code, NO_MEMORY_MESSAGE), request.id))
             return
-        if self._stateless is None:
-            self._nursery.start_soon(self._answer, request, self._session.begin(request), charge, address)
-        else:
-            self._start_by_era(request, self._stateless, charge)
-
-    def _start_by_era(self, request: Request, stateless: StatelessStdio, charge: RequestCharge) -> None:
         try:
-            era = era_over_stdio(
-                request.method, envelope=has_envelope(request.params_members), initialized=self._handshake_begun
-            )
+            answerer = self._stateless_stdio if self._era_of(request) is Era.STATELESS else None
         except ColonnadeError as error:
             charge.release()
             self._enqueue(Failure(error_body(error), request.id))
             return
         scope = self._session.begin(request)
-        if era is Era.SESSION:
-            self._nursery.start_soon(self._answer, request, scope, charge, STDIO)
+        if answerer is None:
+            self._nursery.start_soon(self._answer, request, scope, charge, address)
         else:
-            self._nursery.start_soon(self._answer_stateless, request, scope, stateless, charge)
+            self._nursery.start_soon(self._answer_stateless, answerer, request, scope, charge)
+
+    def _era_of(self, request: Request) -> Era:
+        if self._stateless_stdio is None:
+            return Era.SESSION
+        return era_over_stdio(
+            request.method, envelope=has_envelope(request.params_members), initialized=self._handshake_begun
+        )
 
     async def _answer_stateless(
-        self, request: Request, scope: trio.CancelScope, stateless: StatelessStdio, charge: RequestCharge
+        self, answerer: StatelessStdio, request: Request, scope: trio.CancelScope, charge: RequestCharge
     ) -> None:
         with charge, trio.CancelScope() as dropping:
             charge.cancel_on_drop(dropping)
-            await stateless.answer(request, scope, self._enqueue, self._send)
+            await answerer.answer(request, scope, self._enqueue, self._send)
         if dropping.cancelled_caught:
             await self._send(charge.cancelled(request.id))
 

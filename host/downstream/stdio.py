@@ -40,17 +40,18 @@ def own_stdout() -> Iterator[int]:
         os.close(protocol)
 
 
-async def serve_stdio(session: Session, stateless: StatelessStdio, stdin: int, stdout: int) -> None:
-    """Serve the one client until it closes our input, or stops reading our output, or until `stateless` has ended."""
+async def serve_stdio(session: Session, stateless_stdio: StatelessStdio, stdin: int, stdout: int) -> None:
+    """Serve the one client until it closes our input, or stops reading our output, or until
+    `stateless_stdio` has ended."""
     async with _unblocked(stdin, stdout):
         # No timeout: a client that does not read delays only itself.
         stdio = _Stdio(LineWriter(stdout, timeout=math.inf))
         async with trio.open_nursery() as nursery:
-            channel = DuplexSession(session, stdio.enqueue, stdio.send, nursery, stateless)
+            channel = DuplexSession(session, stdio.enqueue, stdio.send, nursery, stateless_stdio)
             nursery.start_soon(stdio.write, nursery.cancel_scope)
             nursery.start_soon(session.notify_changes, stdio.send)
             nursery.start_soon(session.serve_single_client)
-            nursery.start_soon(_run_stateless, stateless, nursery.cancel_scope)
+            nursery.start_soon(_run_stateless, stateless_stdio, nursery.cancel_scope)
             try:
                 with session.standing.attached(stdio.enqueue):
                     await _read(channel, stdin)
@@ -61,8 +62,8 @@ async def serve_stdio(session: Session, stateless: StatelessStdio, stdin: int, s
             await stdio.flush()
 
 
-async def _run_stateless(stateless: StatelessStdio, serving: trio.CancelScope) -> None:
-    await stateless.run()
+async def _run_stateless(stateless_stdio: StatelessStdio, serving: trio.CancelScope) -> None:
+    await stateless_stdio.run()
     serving.cancel("the host is stopping")
 
 

@@ -42,7 +42,7 @@ from host.policy.gate import CallPermit, ConfirmationRequired, NotVisible, Watch
 from host.protocol.abilities import Abilities, abilities_of
 from host.protocol.codes import as_relayed, means_not_found, uri_in
 from host.protocol.downgrade import downgrade_result
-from host.protocol.era import STATELESS, Era
+from host.protocol.era import SESSION, STATELESS, Era
 from host.protocol.links import rename_in_result, without_pages
 from host.protocol.log_levels import level_of
 from host.protocol.methods import (
@@ -255,7 +255,7 @@ class Router:
             return True
         negotiated = None if upstream is None else upstream.negotiated
         is_call = target.kind is Kind.TOOL
-        return negotiated is None or not negotiated.revision.stateless or (is_call and negotiated.runs_tasks)
+        return negotiated is None or negotiated.era is SESSION or (is_call and negotiated.runs_tasks)
 
     def release(self, caller: Caller) -> None:
         """Stop all notifications to this caller."""

@@ -43,7 +43,7 @@ from host.peer.peer import Peer
 from host.policy.gate import CallPermit, Gate
 from host.policy.server_requests import holds_roots
 from host.protocol.abilities import SHARED_ABILITIES, Abilities
-from host.protocol.era import SESSION, STATELESS
+from host.protocol.era import SESSION, STATELESS, Era
 from host.protocol.handshake import client_capabilities
 from host.protocol.known_members import PROGRESS_MEMBERS
 from host.protocol.log_levels import DEFAULT_LEVEL
@@ -208,7 +208,7 @@ class Client:
             self.peer.connection_lost(lost)
 
     def _doubt_era(self, problem: PeerError | BrokenAnswer | LinkLost) -> None:
-        if _suggests_era_change(problem, stateless=self.negotiated.revision.stateless):
+        if _suggests_era_change(problem, self.negotiated.era):
             self.era_doubted.set()
 
     async def cancel_orphaned_tasks(self) -> None:
@@ -565,10 +565,10 @@ def timed_out(server: str, seconds: float) -> TimedOut:
     return TimedOut(server, f"{server} did not respond within {seconds:.0f} s")
 
 
-def _suggests_era_change(problem: PeerError | BrokenAnswer | LinkLost, *, stateless: bool) -> bool:
+def _suggests_era_change(problem: PeerError | BrokenAnswer | LinkLost, era: Era) -> bool:
     """Whether the server's era may have changed, or a stateless server is about to end. A check follows, because the
     response to one call must not end the connection of all clients."""
-    if not stateless:
+    if era is SESSION:
         return isinstance(problem, PeerError) and era_change_in(problem) is not None
     if isinstance(problem, PeerError):
         return problem.error.code in ERA_DOUBT_CODES

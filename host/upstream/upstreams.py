@@ -252,7 +252,7 @@ class Upstreams:
         if server in self.instances:
             self.instances[server].unwatch(uri, caller)
 
-    async def wait_listed(self, server: str | None, era: Era = STATELESS, *, at_most: float = math.inf) -> None:
+    async def wait_listed(self, server: str | None, era: Era, *, at_most: float = math.inf) -> None:
         """Wait until the lists of the server (None: of all servers) are known, from the store or from the server, but
         for each no longer than `start_grace` after its first start. Waits for no server whose first attempt failed.
 

@@ -64,7 +64,7 @@ class StreamableHttp:
         journal: Journal,
         stop: trio.Event,
         replies: Replies,
-        stateless: StatelessHttp,
+        stateless_http: StatelessHttp,
         tasks: Tasks,
         streams: OpenStreams,
         reader: MessageReader,
@@ -73,7 +73,7 @@ class StreamableHttp:
         self._reader = reader
         self._stop = stop
         self._streams = streams
-        self._stateless = stateless
+        self._stateless_http = stateless_http
         self._sessions = Sessions(router, journal, tasks, memory)
         self._replies = replies
 
@@ -124,7 +124,7 @@ class StreamableHttp:
 
     def _answer_stateless(self, http_request: HttpRequest, message: Message | Malformed) -> Awaitable[None]:
         if isinstance(message, Request):
-            return self._stateless.serve(http_request, message)
+            return self._stateless_http.serve(http_request, message)
         if isinstance(message, Notification):
             # There is no answer only if the call was cancelled: the client waits for nothing
             return http_request.respond(202)

@@ -65,7 +65,7 @@ async def test_lists_wait_for_servers_that_were_never_seen_within_the_grace(
     )
     async with open_world(*servers, start_grace=3.0) as world:
         began = trio.current_time()
-        await world.upstreams.wait_listed(asked)
+        await world.upstreams.wait_listed(asked, Era.STATELESS)
         assert trio.current_time() - began == pytest.approx(waited, abs=0.01)
 
 
@@ -110,7 +110,7 @@ async def test_after_the_grace_nobody_waits(autojump_clock: MockClock) -> None:
     async with open_world(ScriptedServer("slow", answers=starting_after(30)), start_grace=3.0) as world:
         await trio.sleep(4)
         began = trio.current_time()
-        await world.upstreams.wait_listed(None)
+        await world.upstreams.wait_listed(None, Era.STATELESS)
         assert trio.current_time() == began
 
 
@@ -1283,7 +1283,7 @@ async def test_lists_wait_for_a_session_that_was_never_open(autojump_clock: Mock
     server.answers |= accepting_after(5)
     async with open_world(server, start_grace=3.0) as world:
         await trio.sleep(100)
-        await world.upstreams.wait_listed("a")
+        await world.upstreams.wait_listed("a", Era.STATELESS)
         assert server.connections == 1
         client = await world.client()
         assert await client.names() == ["a__late"]
