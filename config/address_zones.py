@@ -7,15 +7,11 @@ that machine. A decision about where a request may go must not depend on either.
 
 from __future__ import annotations
 
-from datetime import date
 from enum import Enum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 IpAddress = IPv4Address | IPv6Address
 IpNetwork = IPv4Network | IPv6Network
-
-TABLE_DATE = date(2025, 10, 9)
-"""The state of the IANA registries of special-purpose addresses (RFC 6890, RFC 8190) that the table follows."""
 
 
 class Zone(Enum):
@@ -28,6 +24,7 @@ class Zone(Enum):
     SPECIAL = "special"
 
 
+# As of the IANA registries of special-purpose addresses (RFC 6890, RFC 8190) of 9 October 2025.
 TABLE: dict[Zone, tuple[IpNetwork, ...]] = {
     zone: tuple(map(ip_network, networks))
     for zone, networks in {

@@ -152,11 +152,6 @@ def _numbered(char: str) -> str:
     return f"⟨U+{ord(char):04X}⟩"
 
 
-def needs_no_sanitizing(text: str) -> bool:
-    """Whether `sanitize` would not change the text."""
-    return not _may_change(text) or _sanitized(text) == text
-
-
 def sanitize(text: str, *, limit: int | None = None) -> str:
     """The text for models, without invisible characters, and of at most `limit` characters, the last of them an
     ellipsis if it was cut. Other line ends become line feeds. Sanitizing twice changes nothing."""

@@ -107,15 +107,6 @@ class Report:
         return not self.problems and all(each.integrity.is_sound for each in self.verified)
 
 
-def verify(path: Path) -> Verification:
-    """Whether one file is as it was written, without a key.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    return _finished(_read(path, None, set()), {})
-
-
 def verify_all(folder: Path, key: bytes | None = None, head: Head | None = None) -> Report:
     """Whether all files of an audit are as they were written.
 

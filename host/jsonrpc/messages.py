@@ -354,16 +354,6 @@ def _arguments(params: Raw) -> Raw:
     return found.get("arguments", _ABSENT)
 
 
-def read_strictly(data: bytes) -> Message | Malformed:
-    """Read one message of a client; see `receive`."""
-    return receive(data).message
-
-
-def read_batch_strictly(data: bytes) -> list[Message | Malformed] | None:
-    """Read a batch of a client; None if the text is not an array. See `receive`."""
-    return receive(data).batch
-
-
 def read_batch(data: bytes) -> list[Message | Malformed] | None:
     """Read a batch of a server, each message as `read` does; None if the text is not an array.
 

@@ -356,10 +356,6 @@ class ClientConnection(Timed):
 
     # Writing
 
-    @property
-    def is_closed(self) -> bool:
-        return self._closed
-
     async def write(self, data: bytes) -> None:
         """Write all of the data, or break the connection. Nothing is written after an unfinished write, and nothing to
         a connection that is closed."""

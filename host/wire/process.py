@@ -35,8 +35,6 @@ MAX_CONCURRENT_STARTS = 8
 KILL_TIMEOUT = 1.0
 """Seconds after SIGKILL in which a subreaper must end its tree; then the subreaper is killed, and as many seconds more.
 """
-CLOSE_TIMEOUT = KILL_TIMEOUT + helper.SUBREAPER_LIMIT
-"""Seconds that closing a keeper may take, including all of its children."""
 _SWEEP_INTERVAL = 0.05
 """Seconds between two looks for strays: a process becomes one whenever its parent ends, and nothing tells."""
 
@@ -473,8 +471,8 @@ class Keeper:
 async def open_keeper() -> AsyncIterator[Keeper]:
     """Start the keeper process for the block; at the end, kill all programs that still run, and end the keeper.
 
-    Leaving is shielded and takes at most CLOSE_TIMEOUT seconds; normally every `open_child` was left before. An
-    exception of the block is raised in an exception group, as from any nursery.
+    Leaving is shielded and takes at most KILL_TIMEOUT and SUBREAPER_LIMIT seconds; normally every `open_child` was left
+    before. An exception of the block is raised in an exception group, as from any nursery.
 
     Raises:
         OSError: the keeper could not be started.

@@ -18,7 +18,7 @@ from msgspec import Raw
 
 import config
 from config import Consent, KindConsent, Rule, Trust, Verdict
-from host.jsonrpc.messages import Malformed, read, read_batch_strictly, read_each, read_strictly, write
+from host.jsonrpc.messages import Malformed, read, read_each, receive, write
 from host.jsonrpc.raw import items, members, string, value
 from host.names import template_matches
 from host.policy.fingerprint import difference, fingerprint, pretty
@@ -26,7 +26,7 @@ from host.policy.rules import Rules
 from host.protocol.links import without_page
 from host.protocol.methods import Kind
 from host.protocol.param_headers import param_headers_of
-from host.sanitize import needs_no_sanitizing, sanitize_json, visible
+from host.sanitize import sanitize, sanitize_json, visible
 from host.wire.framing import LineTooLong, MessageSplitter
 from host.wire.head import MAX_HEAD, check_head, head_end
 from host.wire.sse import Event, EventParser, EventTooLong
@@ -39,7 +39,8 @@ _FOLDER = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gette
 def json_messages(data: bytes) -> None:
     """Messages of clients and of servers. A strict reader accepts only what Python's own parser reads as well."""
     read_each(data, batches=True)
-    for found in [read_strictly(data), *(read_batch_strictly(data) or ())]:
+    received = receive(data)
+    for found in [received.message, *(received.batch or ())]:
         if isinstance(found, Malformed):
             continue
         again = read(write(found))
@@ -171,7 +172,7 @@ def definitions(data: bytes) -> None:
     assert len(members(cleaned)) == len(found)
     assert sanitize_json(cleaned) == cleaned
     for name in found:
-        assert needs_no_sanitizing(visible(name))
+        assert sanitize(visible(name)) == visible(name)
     try:
         param_headers_of(found.get("inputSchema", Raw(b"{}")))
     except ValueError:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from host.sanitize import (
     ELLIPSIS,
-    needs_no_sanitizing,
     sanitize,
     sanitize_json,
     visible,
@@ -147,7 +146,6 @@ def test_every_character_alone_reaches_models_or_does_not() -> None:
         else:
             wanted = char
         assert sanitize(char) == wanted
-        assert needs_no_sanitizing(char) == (wanted == char)
 
 
 @pytest.mark.slow
@@ -161,22 +159,19 @@ def test_every_character_that_is_taken_out_alone_is_taken_out_of_words() -> None
 def test_what_shapes_its_neighbours_stays_there(text: str) -> None:
     assert sanitize(text) == text
     assert sanitize(f"x {text} y") == f"x {text} y"
-    assert needs_no_sanitizing(text)
 
 
 @pytest.mark.parametrize(("text", "left"), TAKEN_OUT.values(), ids=TAKEN_OUT)
 def test_what_no_reader_would_have_seen_is_taken_out(text: str, left: str) -> None:
     assert sanitize(text) == left
-    assert not needs_no_sanitizing(text)
-    assert needs_no_sanitizing(left)
+    assert sanitize(left) == left != text
 
 
 @given(odd_text, st.none() | st.integers(0, 20))
 def test_to_clean_again_changes_nothing(text: str, limit: int | None) -> None:
     once = sanitize(text, limit=limit)
     assert sanitize(once, limit=limit) == once
-    assert needs_no_sanitizing(once)
-    assert needs_no_sanitizing(text) == (sanitize(text) == text)
+    assert sanitize(once) == once
     assert limit is None or len(once) <= limit
 
 
@@ -220,7 +215,7 @@ def test_every_string_in_json_is_cleaned(text: str, left: str, ascii_only: bool)
 
 def test_every_character_is_found_in_json() -> None:
     for char in (*EVERY[:0xE000], *EVERY[0xE000:0xF900:97], *EVERY[0xF900:0xE1000], *EVERY[0xE1000::97], EVERY[-1]):
-        if not needs_no_sanitizing(char):
+        if sanitize(char) != char:
             spelled = json.dumps(char).encode()
             assert sanitize_json(spelled) != spelled, hex(ord(char))
             if not "\ud800" <= char <= "\udfff":
@@ -291,8 +286,8 @@ def test_json_in_general(value: object, ascii_only: bool, indent: int | None) ->
     done = sanitize_json(raw)
     found = json.loads(done)
     assert members_only(found) == cleaned_by_hand(value)  # nothing is lost to a name that another one has
-    assert all(needs_no_sanitizing(name) for name in all_names(found))
-    assert set(all_names(found)) >= {name for name in all_names(value) if needs_no_sanitizing(name)}
+    assert all(sanitize(name) == name for name in all_names(found))
+    assert set(all_names(found)) >= {name for name in all_names(value) if sanitize(name) == name}
     assert sanitize_json(done) is done
 
 

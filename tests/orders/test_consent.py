@@ -33,7 +33,7 @@ from config.model import Limits
 from host.admin import state as admin_state
 from host.admin.schema import AdminError
 from host.admin.state import HostAdmin
-from host.audit.verify import Integrity, verify
+from host.audit.verify import Integrity
 from host.errors import ColonnadeError
 from host.exchange import InputRequired, MrtrRound
 from host.journal import InternalError
@@ -43,6 +43,7 @@ from host.policy.fingerprint import Launch, launch_of
 from host.slices import run_inline
 from host.upstream.state import Ready
 from host.wire.link import Link, LinkLost
+from tests.host.audit.kit import verify
 from tests.kit.control import FakeControl
 from tests.kit.memory import MemoryLink
 from tests.kit.scripts import Step, scripts

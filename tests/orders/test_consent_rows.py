@@ -35,7 +35,7 @@ from config.model import Limits
 from host.admin.state import HostAdmin
 from host.admin.status import status
 from host.audit.read import records
-from host.audit.verify import Integrity, verify
+from host.audit.verify import Integrity
 from host.errors import ColonnadeError, StaleApproval
 from host.exchange import Answered, Caller
 from host.jsonrpc.messages import ErrorBody, Request, write
@@ -51,6 +51,7 @@ from host.protocol.methods import TARGETED
 from host.protocol.versions import LATEST as STATELESS
 from host.slices import run_inline
 from host.subject import Item
+from tests.host.audit.kit import verify
 from tests.kit.asgi import LATEST, Connection, open_http_app
 from tests.kit.control import control_of
 from tests.kit.gates import SOURCE, kind

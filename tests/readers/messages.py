@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from host.downstream.error_answers import params_of
 from host.errors import InvalidParams
-from host.jsonrpc.messages import Request, read_strictly
+from host.jsonrpc.messages import Request, receive
 from host.jsonrpc.raw import encode_object, members
 from host.policy.argument_names import find_twin
 from host.protocol.known_members import why_ambiguous
@@ -191,7 +191,7 @@ def passed(message: Message, *, looks: bool = True) -> bytes | None:
 
 def _passed_of_client(message: Message, looks: bool) -> bytes | None:
     line = b'{"jsonrpc":"2.0","id":1,"method":"%b","params":%b}' % (message.method.encode(), message.text)
-    request = read_strictly(line)
+    request = receive(line).message
     assert isinstance(request, Request), request
     found = members(request.params or b"")
     if looks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from host.audit.verify import Integrity, verify
+from host.audit.verify import Integrity, Verification, verify_all
 from host.audit.writer import open_audit
 
 FIELDS: dict[str, object] = {
@@ -39,6 +39,12 @@ def lines_of(path: Path) -> list[bytes]:
 
 def decoded(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in lines_of(path)]
+
+
+def verify(path: Path) -> Verification:
+    """What the verification of its folder says of one file, without a key."""
+    (found,) = (each for each in verify_all(path.parent).verified if each.path == path)
+    return found
 
 
 def is_broken(path: Path, seq: int, why: str) -> None:

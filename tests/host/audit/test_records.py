@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from host.audit.records import NO_FORMER_HASH
-from host.audit.verify import Integrity, verify
+from host.audit.verify import Integrity
 from host.audit.writer import open_audit
-from tests.host.audit.kit import FIELDS, decoded, written
+from tests.host.audit.kit import FIELDS, decoded, verify, written
 
 
 def test_a_record_is_what_the_page_says(folder: Path) -> None:

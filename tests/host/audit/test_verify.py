@@ -17,9 +17,9 @@ from host.audit.read import records
 from host.audit.records import NO_FORMER_HASH, body_of, files, hash_of, line_of
 from host.audit.retention import Retention, find_expired
 from host.audit.seal import FileSeal, begin_chain, chain_of, new_key, read_state, write_state
-from host.audit.verify import Integrity, read_head, verify, verify_all
+from host.audit.verify import Integrity, read_head, verify_all
 from host.audit.writer import open_audit
-from tests.host.audit.kit import decoded, is_broken, is_incomplete, is_unfinished, lines_of, written
+from tests.host.audit.kit import decoded, is_broken, is_incomplete, is_unfinished, lines_of, verify, written
 
 
 @pytest.mark.slow

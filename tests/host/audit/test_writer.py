@@ -15,10 +15,10 @@ import pytest
 
 from host.audit.read import records
 from host.audit.records import files
-from host.audit.verify import Integrity, verify
+from host.audit.verify import Integrity
 from host.audit.writer import Audit, open_audit
 from host.errors import AuditUnavailable
-from tests.host.audit.kit import FIELDS, decoded, is_incomplete, lines_of, written
+from tests.host.audit.kit import FIELDS, decoded, is_incomplete, lines_of, verify, written
 
 
 def test_fields_of_ours_are_for_nobody_else(folder: Path) -> None:

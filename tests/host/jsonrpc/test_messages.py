@@ -31,9 +31,8 @@ from host.jsonrpc.messages import (
     Success,
     read,
     read_batch,
-    read_batch_strictly,
     read_each,
-    read_strictly,
+    receive,
     write,
 )
 from host.jsonrpc.strict import MAX_DEPTH, MAX_TOKENS
@@ -41,6 +40,18 @@ from tests.kit.cost import assert_costs_less, least_cost
 
 Reader = Callable[[bytes], Message | Malformed]
 CALM = settings(max_examples=100)
+
+
+def read_strictly(data: bytes) -> Message | Malformed:
+    """One message of a client."""
+    return receive(data).message
+
+
+def read_batch_strictly(data: bytes) -> list[Message | Malformed] | None:
+    """A batch of a client."""
+    return receive(data).batch
+
+
 BOTH = pytest.mark.parametrize("reader", [read, read_strictly])
 
 

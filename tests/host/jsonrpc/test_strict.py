@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from host.jsonrpc import strict
-from host.jsonrpc.messages import Request, read_strictly
+from host.jsonrpc.messages import Request, receive
 from host.jsonrpc.strict import (
     LIGHT_BYTES,
     LIGHT_TOKENS,
@@ -172,7 +172,7 @@ def test_the_bodies_of_an_attack_are_legal_and_keep_their_bytes(arguments: Calla
     made = arguments()
     data = call(made)
     assert LONGEST * 0.05 < len(data) <= LONGEST
-    found = read_strictly(data)
+    found = receive(data).message
     assert isinstance(found, Request)
     assert found.params is not None
     assert bytes(found.params).endswith(b'"arguments":' + made + b"}")

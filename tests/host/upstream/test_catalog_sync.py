@@ -17,7 +17,6 @@ from config import Channel, Consent, Eras, KindConsent, Rule, Secret, Trust
 from host.admin.state import HostAdmin
 from host.audit.read import records
 from host.audit.records import files
-from host.audit.verify import verify
 from host.catalog import MAX_INLINE_ENTRIES, Entry, FreshnessHint
 from host.exchange import Answered, Caller
 from host.journal import EntryOmitted, ListsSlowed
@@ -37,6 +36,7 @@ from host.upstream.backoff import MIN_SPACING
 from host.upstream.pages import MAX_ENTRIES
 from host.upstream.state import Failed, describe_state
 from host.upstream.upstreams import REREAD_WAIT
+from tests.host.audit.kit import verify
 from tests.kit.control import control_of
 from tests.kit.gates import entry, kind
 from tests.kit.passes import ATTEMPTS, assert_loop_responsive, measure_passes
