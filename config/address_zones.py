@@ -68,6 +68,7 @@ _MAPPED, _COMPATIBLE = IPv6Network("::ffff:0:0/96"), IPv6Network("::/96")
 _NAT64, _LOCAL_NAT64 = IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48")
 _6TO4 = IPv6Network("2002::/16")
 _LOW = 0xFFFFFFFF
+"""The bits of an IPv4 address that stands at the end of another number."""
 
 
 def zone_of(text: str) -> Zone:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from config.problems import ConfigError, KeyPath, Mark, Problem, clip
 
 MAX_DEPTH = 32
+"""Levels of maps and lists in what means something here."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})

@@ -78,6 +78,7 @@ _FREE_WORD = re.compile(r"(?<![\w@-])(?<!sha256:)(?<!sha512:)[\w-]++")
 _RUN = re.compile(r"(?:[a-zA-Z]++[_-])*+([A-Za-z0-9]{20,}+)")
 _LOWER, _UPPER, _DIGIT, _LETTER = (re.compile(each) for each in ("[a-z]", "[A-Z]", "[0-9]", "[A-Za-z]"))
 _LONG = 32
+"""Characters from which on a word with letters of both cases and digits looks random."""
 _ENOUGH = re.compile(r"[A-Za-z0-9](?:[^A-Za-z0-9]*+[A-Za-z0-9]){4}")
 _IS_PATH = re.compile(r"(?:~|\.{1,2})?/")
 _OPTION = re.compile(r"--?([A-Za-z][\w.-]*)")

@@ -15,6 +15,7 @@ import re
 
 ID_PATTERN = r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*"
 LONGEST_ID = 20
+"""Characters of a server id. Each name of a tool begins with it, and clients take names of 64 characters."""
 _KEPT = 13
 _DIGITS = 6
 

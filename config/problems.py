@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 LONGEST_QUOTE = 40
+"""Characters of a text from a file that an error repeats."""
 
 KeyPath = tuple[str | int | None, ...]
 """The way from the top of a file to a value: keys of maps and indexes of lists. None stands for a key that was

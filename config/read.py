@@ -21,6 +21,7 @@ from config.toml import read_toml
 from config.yaml import YamlEvents
 
 MAX_FILE_BYTES = 1024 * 1024
+"""Bytes of a file of which all is read into values."""
 MAX_JSON_BYTES = 32 * 1024 * 1024
 """Desktop hosts keep other things in the same file, in JSON always."""
 _SHAPE_DEPTH = 4

@@ -24,6 +24,7 @@ from config.problems import clip
 from config.system_keyring import KeyringUnavailable, read_secret
 
 MAX_SECRET_FILE_BYTES = 64 * 1024
+"""Bytes of a file that `${file:PATH}` names, which may be any file."""
 HIDDEN = "***"
 
 _ESCAPE = "$${"

@@ -29,7 +29,9 @@ from config.references import CannotExpandError, Expanded, Expander, Secret
 DEFAULT_HOST = "127.0.0.1"
 MAX_RATE_COUNT = 1_000_000_000
 LONGEST_RATE = 30 * 86400
+"""Seconds that a rate may be for."""
 SHORTEST_TOKEN = 16
+"""Characters of an access token; a shorter one can be guessed."""
 LONGEST_TOKEN = 4096  # the whole head of a request has 16 KiB
 RESERVED_PATHS = ("/status", "/healthz", "/console", "/sse", "/message")
 TOKEN_NAME = r"[A-Za-z0-9._@-]{1,64}"

@@ -22,7 +22,7 @@ _MERGE = "<<"
 _DEEPEST = 3 * MAX_DEPTH
 """The depth at which parsing stops, also where nothing is wanted: the parser recurses."""
 _MOST_REPEATED = 10_000
-"""The number of events that aliases may repeat in a file."""
+"""The number of events that aliases may repeat in a file. Aliases of aliases could stand for any number of them."""
 
 
 class YamlEvents:

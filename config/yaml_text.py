@@ -14,6 +14,7 @@ from config.document import Plain, is_null
 LINE = 100
 """Characters of a line up to which a list or map stays on one."""
 COMMENT_LINE = 110
+"""Characters of a line of comment."""
 
 _SAFE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[./@+-]+[A-Za-z0-9_]+)*|/[A-Za-z0-9_./+-]+|--?[A-Za-z][A-Za-z0-9-]*")
 _SAFE_PLAIN = re.compile(r"[A-Za-z0-9_.+-]+")

@@ -56,6 +56,7 @@ _ALL_APPROVED, _TRUSTED, _PLUGINS_ONLY = (
 _LISTED, _REFUSED, _MANAGED_SERVERS = "allowedMcpServers", "deniedMcpServers", "managedMcpServers"
 _PLUGINS = "enabledPlugins"
 _MAX_INDEX_BYTES = 256 * 1024 * 1024
+"""Bytes of the index of a repository that is read. If it has more, each file counts as one of the repository."""
 _HOOKS = ("PreToolUse", "PermissionRequest")
 """Hooks that may deny a call."""
 _SETTINGS: tuple[KeyPath, ...] = tuple(

@@ -58,7 +58,7 @@ def _translate(text: str, context: FileContext) -> str:
     known: dict[str, str | None] = {}
     for file in reversed(files):
         context.note(file)
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):  # it is not there, or no text: then it gives no values
             known |= dotenv_values(stream=StringIO(read_text(file)), interpolate=False)
     return _with_secrets(text, known)
 
