@@ -335,14 +335,14 @@ class Catalog:
         self, kind: Kind, part: ServerEntries, hint: FreshnessHint | None = None, *, alone: bool = True
     ) -> bool:
         """Replace what a source lists of `kind`, in one step. The entries must have been prepared under the present
-        policy. `alone`: the lists of the server's other sources end, because it has none any more. Returns whether
-        anything changed; a change wakes all waiters."""
+        policy. `alone`: the list of the other era ends, because the server has none with this login any more. Returns
+        whether anything changed; a change wakes all waiters."""
         source, lists = part.source, self._lists[kind]
         was_due = self._clear_due(source, kind)
         kept = lists.setdefault(source, _List())
         before, kept.part, kept.hint = kept.part, part, hint
         others = [each for each in self._sources(source.server, kind) if each != source]
-        ended = others if alone else []
+        ended = [each for each in others if each.owner == source.owner] if alone else []
         if not ended and before is not None and (part.entries, part.visible) == (before.entries, before.visible):
             kept.part = before  # with what was rendered from it
             return False

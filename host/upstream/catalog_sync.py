@@ -586,7 +586,7 @@ async def publish_list(
     Args:
         on_displaced: called when other servers need the memory of the list, which is not listed any more then.
         is_current: whether the server still has its place in the configuration.
-        is_alone: whether the server has no other source; see `Catalog.publish`.
+        is_alone: whether the server has no connection of the other era; see `Catalog.publish`.
         charge: see `Slices.run`.
         remembered: see `Pins.prepare`.
     """

@@ -616,6 +616,17 @@ def test_a_server_that_changes_its_era_leaves_nothing_of_the_other() -> None:
     )
 
 
+def test_the_lists_of_two_logins_are_kept_apart() -> None:
+    shelves, _ = catalog()
+    anns, bobs = (Source("a", Era.SESSION, owner) for owner in ("ann", "bob"))
+    publish_tools(shelves, anns, "x", alone=True)
+    publish_tools(shelves, bobs, "y", alone=True)
+    found = [shelves.entry(EntryRef(source, Kind.TOOL, name)) for source in (anns, bobs) for name in "xy"]
+    assert [entry is not None for entry in found] == [True, False, False, True]
+    shelves.withdraw(anns)
+    assert (shelves.listed(anns, Kind.TOOL), len(shelves.listed(bobs, Kind.TOOL) or ())) == (None, 1)
+
+
 def test_names_collide_only_where_they_are_seen() -> None:
     """A name of one side is no other server's on the other side."""
     collided: list[Entry] = []
