@@ -19,6 +19,7 @@ from msgspec import Struct
 from host.attempts import SENTENCES, Attempt, Reason
 
 EXCERPT_LENGTH = 200
+"""Characters of a text of a peer that an event repeats."""
 MAX_OUTPUT_LINES = 200
 """Lines of output that are kept for each server."""
 

@@ -24,6 +24,7 @@ from host.upstream.pages import read_list
 from host.wire.http_client import fetch_json, open_http
 
 TIMEOUT = 15.0
+"""Seconds for the negotiation with a server, or for the status of a host."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from watchfiles import awatch
 from config.file_state import MISSING, UNREADABLE, file_state
 
 STEP_MS = 50
+"""Milliseconds for which the watching thread collects changes, and after which it looks whether it is to end."""
 SETTLED = 0.3
 """Seconds without a further change after which files count as saved."""
 MAX_SETTLING = 3.0
@@ -27,6 +28,7 @@ REST = 20
 """Pause after a change, as a multiple of the time that it took to take it over, at most LOOK_INTERVAL. Some hosts write
 megabytes every few seconds, and reading those delays everything else."""
 _MAX_LINKS = 40
+"""As many as the system itself follows."""
 
 
 async def watch_files(

@@ -333,7 +333,7 @@ class StateFeed:
         """Wait for a change. What changes while nobody waits is in the next result; cancelled, nothing is lost."""
         if self._seen is None:
             await trio.lowlevel.checkpoint()
-            seen = dict(self._api.versions())
+            seen = dict(self._api.versions())  # as before the state: what changes meanwhile is sent once more
             full_state = await self._api.state()
             self._seen = seen
             return full_state

@@ -25,6 +25,7 @@ MAX_SESSIONS = 16
 MAX_FAILED_TRIES = 30
 """Wrong codes a minute; beyond that no code is looked at until the minute is over."""
 MAX_SEQUENCE = 2**53 - 1
+"""The largest integer that the JavaScript of the page counts exactly."""
 
 COOKIE_PREFIX = "colonnade_console_"
 """The prefix of cookie names. The name of the session follows, so that consoles of several hosts and

@@ -83,6 +83,7 @@ from host.upstream.upstreams import Upstreams
 from host.version import VERSION
 
 MAX_ACTIVITY = 200
+"""Events that are shown; the oldest are dropped."""
 COMPARE_BUDGET = 0.2
 """Seconds that comparing definitions may take at a time: nothing else is done meanwhile."""
 MAX_HELD = 500

@@ -126,7 +126,7 @@ class Logins:
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(_read_pasted, box)
                         code = await box.code()
-                        if callback.begun:
+                        if callback.begun:  # the browser still waits for its last page
                             with trio.move_on_after(1.0):
                                 await callback.finished.wait()
                         nursery.cancel_scope.cancel()

@@ -43,6 +43,7 @@ TASKS_NOTIFICATION = "notifications/tasks"
 RELATED_TASK = f"{HOP_PREFIX}related-task"
 
 _MAX_MILLISECONDS = 2**53 - 1
+"""The largest integer that every JSON parser reads exactly."""
 _TTL, _POLL = "ttl", "pollInterval"
 _TTL_MS, _POLL_MS = "ttlMs", "pollIntervalMs"
 
