@@ -139,6 +139,8 @@ class _List:
     part: ServerEntries | None = None
     """None if the source has not listed the kind."""
     hint: FreshnessHint | None = None
+    remembered: bool = False
+    """Whether an earlier process listed it, and this one has not yet."""
     holding: Holding | None = None
     on_displaced: Callable[[], None] = lambda: None
 
@@ -238,6 +240,11 @@ class Catalog:
         part = self._part(ref.source, ref.kind)
         return None if part is None else part.by_name.get(ref.name)
 
+    def is_remembered(self, source: Source, kind: Kind) -> bool:
+        """Whether the list of a source is the one of an earlier process."""
+        found = self._lists[kind].get(source)
+        return found is not None and found.remembered
+
     def _part(self, source: Source, kind: Kind) -> ServerEntries | None:
         found = self._lists[kind].get(source)
         return None if found is None else found.part
@@ -332,15 +339,21 @@ class Catalog:
         return (yield from _server_entries(source, entries, is_visible))
 
     def publish(
-        self, kind: Kind, part: ServerEntries, hint: FreshnessHint | None = None, *, alone: bool = True
+        self,
+        kind: Kind,
+        part: ServerEntries,
+        hint: FreshnessHint | None = None,
+        *,
+        alone: bool = True,
+        remembered: bool = False,
     ) -> bool:
         """Replace what a source lists of `kind`, in one step. The entries must have been prepared under the present
-        policy. `alone`: the list of the other era ends, because the server has none with this login any more. Returns
-        whether anything changed; a change wakes all waiters."""
+        policy. `alone`: the list of the other era ends, because the server has none with this login any more.
+        `remembered`: see `is_remembered`. Returns whether anything changed; a change wakes all waiters."""
         source, lists = part.source, self._lists[kind]
         was_due = self._clear_due(source, kind)
         kept = lists.setdefault(source, _List())
-        before, kept.part, kept.hint = kept.part, part, hint
+        before, kept.part, kept.hint, kept.remembered = kept.part, part, hint, remembered
         others = [each for each in self._sources(source.server, kind) if each != source]
         ended = [each for each in others if each.owner == source.owner] if alone else []
         if not ended and before is not None and (part.entries, part.visible) == (before.entries, before.visible):

@@ -19,7 +19,7 @@ from typing import final
 from msgspec import Raw, Struct
 
 from config import ServerSpec, Trust, Verdict
-from host.errors import Forbidden, InvalidParams
+from host.errors import Forbidden, InvalidParams, ProtocolViolation
 from host.exchange import Answered, Caller, Exchange, InputRequired, NoClient
 from host.jsonrpc.messages import Request
 from host.jsonrpc.raw import EMPTY_OBJECT, encode_object
@@ -39,6 +39,7 @@ from host.policy.policies import Policies
 from host.policy.rules import RuleDecision
 from host.policy.server_requests import ServerRequests
 from host.protocol.known_params import other_members
+from host.protocol.links import without_pages
 from host.protocol.methods import TARGETED, TOOLS_CALL
 from host.sanitize import visible
 from host.source import EntryRef
@@ -82,50 +83,50 @@ class _EntryPermit(Permit, frozen=True, eq=False):
 class CallPermit(_EntryPermit, frozen=True, eq=False):
     """Proof that this exchange may reach this entry, and the gate's part of the call."""
 
+    depends_on_definition: bool
+    """Whether the permit holds for one definition of its entry only: the entry is pinned, or a person confirmed the
+    call."""
     _meter: Meter
     _record: RequestRecord
-
-    @property
-    def depends_on_definition(self) -> bool:
-        """Whether the permit holds for one definition of its entry only: the entry is pinned, or a person confirmed the
-        call."""
-        return self.admission.access is not None or self._gate.policies.trust(self.ref.server) is not _TRUSTED
 
     def dispatch(self) -> None:
         """Check again what holds now, spend the grant, and write the decision to the audit. The caller must hand the
         request to the link without a checkpoint in between, and must look up in the same step what it takes from the
         entry's definition.
 
+        A call that is sent once more (for a further round, with other headers, as a task, or over another session) is
+        dispatched each time. It is the same call, so no grant is spent and no decision written again.
+
         Raises:
             StaleApproval: what `Gate.admit` found does not hold any more.
             AuditUnavailable: the decision cannot be written, so the request must not be sent.
         """
-        self._record.begin(self._gate._revalidate(self))
+        if self._record.is_open:
+            self._check_visible()
+        else:
+            self._record.begin(self._gate._revalidate(self))
 
-    @property
-    def was_dispatched(self) -> bool:
-        return self._record.is_open
-
-    def redispatch(self) -> None:
-        """Check again before a dispatched call is sent once more: for a further round, with other headers, as a task,
-        or over another session. It is the same call, so no grant is spent and no decision written.
-
-        Raises:
-            StaleApproval: the entry may not be reached any more.
-        """
+    def _check_visible(self) -> None:
         policies, definitions = self._gate.policies, self._gate.definitions
         if self.admission.epoch != policies.epoch and not definitions.is_visible(self.ref):
             raise stale_approval(self.ref.item)
 
     def accept(self, answer: Answered) -> Raw:
-        """Check the result's size, write the outcome, and return the result.
+        """Check the result's size, write the outcome, and return the result without pages that clients may not see.
 
         Raises:
             TooLarge: the result is longer than the server may send.
+            ProtocolViolation: it cannot be read.
         """
         self._record.end(size=len(answer.result))
         self._meter.check_result_size(len(answer.result))
-        return answer.result
+        server, row = self.ref.server, TARGETED.get(self.exchange.request.method)
+        if row is None or self._gate.policies.shows_apps(server):
+            return answer.result
+        try:
+            return without_pages(answer.result, row.links)
+        except ValueError:
+            raise ProtocolViolation(server, f"{server} sent a result that cannot be read") from None
 
     def renew_for_retry(self, answer: InputRequired) -> InputRequired:
         """Renew the grant of a call whose server needs input: the caller will repeat the request, and it is the same
@@ -363,7 +364,8 @@ class Gate:
         if not self.policies.has_server(server):  # a reload may have removed it while a person was asked
             raise stale_approval(ref.item)
         meter, record = self.policies.meter(server), RequestRecord(self.decision_log)
-        return CallPermit(ISSUER, self, exchange, ref, admission, meter, record)
+        depends = admission.access is not None or self.policies.trust(server) is not _TRUSTED
+        return CallPermit(ISSUER, self, exchange, ref, admission, depends, meter, record)
 
     def client_may_confirm(self, ref: EntryRef, caller: Caller) -> bool:
         """Whether the caller itself may have to confirm a request for this entry."""

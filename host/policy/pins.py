@@ -254,10 +254,6 @@ class Pins:
         for key in self._lists.get((server, kind), ()):
             yield from (name for name in self._items(key) if self._status(key, name) is PinStatus.APPROVED)
 
-    def is_remembered(self, source: Source, kind: PinnedKind) -> bool:
-        """Whether the present offers of the kind are those of an earlier process."""
-        return (source, kind) in self._remembered
-
     def launch(self, server: str) -> str:
         """Digest of the server's launch identity as last observed; empty if it was not observed."""
         return self.fingerprint(launch_ref(server)) or ""

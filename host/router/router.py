@@ -43,7 +43,7 @@ from host.protocol.abilities import Abilities, abilities_of
 from host.protocol.codes import as_relayed, means_not_found, uri_in
 from host.protocol.downgrade import downgrade_result
 from host.protocol.era import SESSION, STATELESS, Era
-from host.protocol.links import rename_in_result, without_pages
+from host.protocol.links import rename_in_result
 from host.protocol.log_levels import level_of
 from host.protocol.methods import (
     COMPLETION_COMPLETE,
@@ -335,8 +335,6 @@ class Router:
                 raise not_found(kind, asked) from None
             raise self.resolver.not_listed(server, kind, asked, caller) from None
         try:
-            if not self._gate.policies.shows_apps(server):
-                result = without_pages(result, method.links)
             if caller.endpoint is None:
                 result = rename_in_result(result, method.links, _outward(server))
         except ValueError:

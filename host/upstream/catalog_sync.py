@@ -604,7 +604,7 @@ async def publish_list(
             if holding.dropped or not is_current():
                 return
             if policy.commit(prepared):
-                catalog.publish(kind, entries, hint, alone=is_alone())
+                catalog.publish(kind, entries, hint, alone=is_alone(), remembered=remembered)
                 return
 
     await catalog.slices.run(publish(), charge)

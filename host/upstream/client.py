@@ -309,7 +309,7 @@ class Client:
         method = permit.exchange.request.method
         prepare_for_next_hop(params, token)
         params = with_retry(params, None, None)  # members that only stateless revisions have
-        (permit.redispatch if permit.was_dispatched else permit.dispatch)()
+        permit.dispatch()
         if method == TOOLS_CALL.name and self.negotiated.runs_tasks:
             result = await self._request_with_task(permit, params, upstream_call)
         else:
@@ -330,7 +330,7 @@ class Client:
             except ServerErrorResponse as refusal:
                 if refusal.code not in TASK_REQUIRED_CODES:
                     raise
-            permit.redispatch()
+            permit.dispatch()
         result = await self._request(method, with_task(params, TASK_TTL), upstream_call)
         if not is_created(result, extension=False):
             return result
@@ -358,13 +358,13 @@ class Client:
         stateless_params = with_envelope(
             params, revision, capabilities, level=level, client_version=VERSION, token=token
         )
-        result = await self._send(permit, permit.dispatch, stateless_params, upstream_call, answers, state)
+        result = await self._send(permit, stateless_params, upstream_call, answers, state)
         kind = result_type_of(result)
         if kind == INPUT_REQUIRED and method in RETRIABLE_METHODS:
             driver = MrtrDriver(self.server, self._server_messages, upstream_call)
             if mrtr_round is not None:
                 return await driver.relay(result)
-            resend = partial(self._send, permit, permit.redispatch, stateless_params, upstream_call)
+            resend = partial(self._send, permit, stateless_params, upstream_call)
             result = await driver.drive(result, resend)
             kind = result_type_of(result)
             mrtr_round = MrtrRound(self.server)  # the result counts as retried, so it is not fresh
@@ -407,18 +407,17 @@ class Client:
     async def _send(
         self,
         permit: CallPermit,
-        dispatch: Callable[[], None],
         params: dict[str, Raw],
         upstream_call: UpstreamCall,
         answers: Mapping[str, Raw] | None,
         state: str | None,
     ) -> Raw:
-        """Send one round to a stateless server, after `dispatch`. If the server refuses a header, the tools are read
+        """Send one round to a stateless server. If the server refuses a header, the tools are read
         again and the request is sent once more: the definition may have changed (2026-07-28, "Streamable HTTP / Custom
         Headers from Tool Parameters")."""
         method = permit.exchange.request.method
         params = with_retry(params, answers, state)
-        dispatch()
+        permit.dispatch()
         try:
             return await self._request(method, params, upstream_call, self._headers(permit, params))
         except ServerErrorResponse as refusal:
@@ -427,7 +426,7 @@ class Client:
             if refusal.code != HeaderMismatch.code or method != TOOLS_CALL.name:
                 raise
         await self._lists.reread_tools()
-        permit.redispatch()
+        permit.dispatch()
         return await self._request(method, params, upstream_call, self._headers(permit, params))
 
     def _headers(self, permit: CallPermit, params: Mapping[str, Raw]) -> tuple[tuple[str, str], ...]:

@@ -373,10 +373,10 @@ class Upstreams:
 
     def is_only_remembered(self, ref: EntryRef) -> bool:
         """Whether the source has not listed its entries of this kind to this host, which may be other ones by now."""
-        pins = self._runtime.gate.definitions.pins
-        if ref.kind is RESOURCE and pins.is_remembered(ref.source, Kind.TEMPLATE):
+        catalog = self._runtime.catalog
+        if ref.kind is RESOURCE and catalog.is_remembered(ref.source, Kind.TEMPLATE):
             return True
-        return pins.is_remembered(ref.source, ref.kind)
+        return catalog.is_remembered(ref.source, ref.kind)
 
     def find(self, server: str, caller: Caller) -> Upstream | None:
         """The connection that serves this caller at the server, if there is one."""

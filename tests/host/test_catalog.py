@@ -126,6 +126,17 @@ def test_half_an_emoji_in_the_name_of_a_member_does_not_matter() -> None:
     assert shelves.snapshot(Kind.TOOL, Era.SESSION).entries[0].exported == b'{"name":"a__t","\\ud83d":1}'
 
 
+def test_a_list_is_remembered_until_it_is_listed_again() -> None:
+    shelves, _ = catalog()
+    source = session("a")
+    entries = run_inline(shelves.prepare_entries(source, Kind.TOOL, [tool("1")], lambda ref: True))
+    shelves.publish(Kind.TOOL, entries, remembered=True)
+    assert shelves.is_remembered(source, Kind.TOOL)
+    assert not shelves.is_remembered(source, Kind.PROMPT)
+    assert not shelves.publish(Kind.TOOL, entries)
+    assert not shelves.is_remembered(source, Kind.TOOL)
+
+
 def test_publishing_the_same_again_changes_nothing() -> None:
     shelves, _ = catalog()
     assert publish(shelves, "a", Kind.TOOL, [tool("1")])

@@ -176,8 +176,8 @@ async def test_what_was_permitted_goes_as_long_as_nothing_about_it_has_changed()
         for permit in (plain, asked):
             assert permit is not None
             assert permit.admission.epoch != opened.policies.epoch
-            permit.redispatch()
             with dispatched(permit):
+                permit.dispatch()  # once more
                 assert opened.decision_log.in_flight[permit.ref.server] == 1
             assert opened.decision_log.in_flight[permit.ref.server] == 0
 
@@ -244,10 +244,24 @@ async def test_what_is_dispatched_may_be_sent_once_more_unless_it_is_closed_by_t
         permit = await opened.admit(call(), entry("open", Kind.TOOL, "x"))
         assert permit is not None
         with dispatched(permit):
-            permit.redispatch()
+            permit.dispatch()
             opened.replace(with_server("open", consent=STRICT))
             with pytest.raises(StaleApproval):
-                permit.redispatch()
+                permit.dispatch()
+
+
+async def test_pages_of_an_untrusted_server_are_left_out_of_its_results() -> None:
+    result = Raw(b'{"contents":[{"uri":"ui://a/page","text":"x"}]}')
+    for server, is_whole in (("open", True), ("untrusted", False)):
+        with gate() as opened:
+            offers(opened, server, "file:///x", kind=Kind.RESOURCE)
+            approve_all(opened)
+            exchange = Exchange(Request(1, "resources/read"), {}, DESK, NoClient())
+            with auto_answering(opened):
+                permit = await opened.admit(exchange, entry(server, Kind.RESOURCE, "file:///x"))
+            assert permit is not None
+            permit.dispatch()
+            assert (permit.accept(Answered(result)) == result) is is_whole
 
 
 async def test_a_passage_writes_down_how_its_call_ended() -> None:
