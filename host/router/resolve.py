@@ -16,14 +16,15 @@ from host.errors import ColonnadeError, ResourceNotFound, UnknownEntry
 from host.exchange import Caller, ResolvedName
 from host.jsonrpc.raw import encode
 from host.names import inward_uri, matching_templates, split_name
-from host.protocol.era import SESSION
 from host.protocol.methods import COMPLETION_COMPLETE, RESOURCE, Kind, target_of
 from host.protocol.param_headers import ParamHeader
-from host.source import EntryRef, Source
+from host.router.prepare import READY, STARTING, UNRESOLVED, Known, Step, next_step
+from host.source import EntryRef
 from host.upstream.client import DEFINED_BY
 from host.upstream.runtime import Runtime
-from host.upstream.supervisor import Upstream
 from host.upstream.upstreams import Upstreams
+
+WAIT_LISTED, REREAD = Step.WAIT_LISTED, Step.REREAD
 
 
 class Resolver:
@@ -43,24 +44,52 @@ class Resolver:
             TooManyRequests: too many requests of this owner wait.
         """
         kind, name = target_of(method, params)
-        if kind is RESOURCE:
-            found = self._server_in_uri(caller.endpoint, name)
-            server = None if found is None else found[0]  # a URI that names no server may be of any
-        else:
-            target, upstream = self._resolve_name(caller, kind, name)
-            server = target.server
-            if upstream is None or not (
-                self._is_missing(target, method, caller) or upstream.has_old_lists or not upstream.listed.is_set()
-            ):
+        target, past = self.resolve_now(caller, kind, name), UNRESOLVED
+        while True:
+            known = self._look_at_lists(target, caller, method)
+            step = next_step(known, past)
+            if step is WAIT_LISTED:
+                # A client without a session sends its first call at once, perhaps while the server starts.
+                since = trio.current_time()
+                await self._upstreams.wait_known(_listing_server(target), caller)
+            elif step is REREAD:
+                since = trio.current_time() if target.since is None else target.since
+                missed = DEFINED_BY[kind] if known.is_missing else ()
+                await self._upstreams.reread(_listing_server(target), caller, missed)
+            else:
                 return target
-        # A client without a session sends its first call at once, perhaps while the server starts.
-        since = trio.current_time()
-        await self._upstreams.wait_known(server, caller)
-        target = self.resolve_now(caller, kind, name, since)
-        missed = DEFINED_BY[kind] if self._is_missing(target, method, caller) else ()
-        if (missed or self._upstreams.are_old(server, caller)) and await self._upstreams.reread(server, caller, missed):
-            return self.resolve_now(caller, kind, name, since)
-        return target
+            target, past = self.resolve_now(caller, kind, name, since), past.after(step)
+
+    def _look_at_lists(self, target: ResolvedName, caller: Caller, method: str) -> Known:
+        """What is known of the lists that may have a name."""
+        server, upstreams = _listing_server(target), self._upstreams
+        if target.kind is not RESOURCE:
+            upstream = None if server is None else upstreams.find(server, caller)
+            if upstream is None:
+                return READY  # no list can have it
+            is_listed, is_old = upstream.listed.is_set(), upstream.has_old_lists
+        else:
+            is_listed, is_old = upstreams.are_listed(server, caller), upstreams.are_old(server, caller)
+        is_missing = self._is_missing(target, method, caller)
+        if is_listed and not is_old and not is_missing:
+            return READY
+        return Known(is_listed=is_listed, is_missing=is_missing, is_old=is_old)
+
+    def look(self, target: ResolvedName, caller: Caller, *, may_log_in: bool) -> Known:
+        """What is known of the connection that serves the caller at the server of a name, and of its definition there.
+
+        Args:
+            may_log_in: the caller may be offered a login.
+        """
+        ref = target.ref
+        if ref is None:
+            return READY
+        upstream = self._upstreams.find(ref.source.server, caller)
+        if upstream is not None and upstream.is_starting:
+            return STARTING
+        if not self._upstreams.is_only_remembered(ref) or not self.is_offered(target):
+            return READY
+        return Known(is_unread=True, needs_login=may_log_in and upstream is not None and upstream.needs_login)
 
     def _is_missing(self, target: ResolvedName, method: str, caller: Caller) -> bool:
         """Whether a list might have the name that does not show it: it lacks the name, or hides it, which must take the
@@ -74,23 +103,20 @@ class Resolver:
     def resolve_now(self, caller: Caller, kind: Kind, name: str, since: float | None = None) -> ResolvedName:
         """Resolve a name without waiting. `since`: see `ResolvedName`."""
         if kind is not RESOURCE:
-            return self._resolve_name(caller, kind, name, since)[0]
+            return self._resolve_name(caller, kind, name, since)
         named = self._server_in_uri(caller.endpoint, name)
         server, uri = named or self._owner_by_listing(name, caller) or (None, name)
         ref = None if server is None else EntryRef(self._upstreams.source(server, caller), kind, uri)
         return ResolvedName(kind, name, ref, by_listing=named is None and ref is not None, since=since)
 
-    def _resolve_name(
-        self, caller: Caller, kind: Kind, name: str, since: float | None = None
-    ) -> tuple[ResolvedName, Upstream | None]:
-        """`resolve_now` for a kind with names, and the connection that serves the caller at the server of the name."""
+    def _resolve_name(self, caller: Caller, kind: Kind, name: str, since: float | None) -> ResolvedName:
+        """`resolve_now` for a kind with names."""
         server, inward, entry = self._look_up(caller, kind, name)
         if server is None:
-            return ResolvedName(kind, name, None, since=since), None
-        # Looked up where there is an entry too, so that hidden and missing names take the same way.
-        upstream = self._upstreams.find(server, caller)
-        ref = EntryRef(Source(server, SESSION) if upstream is None else upstream.source, kind, inward)
-        return ResolvedName(kind, name, ref if entry is None else entry.ref, entry, since=since), upstream
+            return ResolvedName(kind, name, None, since=since)
+        # Made where there is an entry too, so that hidden and missing names take the same way.
+        ref = EntryRef(self._upstreams.source(server, caller), kind, inward)
+        return ResolvedName(kind, name, ref if entry is None else entry.ref, entry, since=since)
 
     def reachable(self, target: ResolvedName, caller: Caller, *, may_start: bool = False) -> EntryRef:
         """What a resolved name means, at a configured server. With `may_start`, a server that is starting is none that
@@ -192,6 +218,11 @@ class Resolver:
             for server, part in templates.items()
         }
         return {server for server, each in known.items() if matching_templates(each, (uri,)) != []}
+
+
+def _listing_server(target: ResolvedName) -> str | None:
+    """The server whose lists may have a name; None for a URI that names no server, which may be of any."""
+    return None if target.by_listing else target.server
 
 
 def not_found(kind: Kind, name: str) -> UnknownEntry | ResourceNotFound:

@@ -66,21 +66,32 @@ from host.protocol.versions import LATEST
 from host.router.instructions import merged_instructions, negotiated_at
 from host.router.lists import Lists
 from host.router.login_needed import LoginOffers
+from host.router.prepare import (
+    LEASED,
+    RESOLVED,
+    UNLEASED,
+    UNSENT,
+    CallFailure,
+    Past,
+    Reached,
+    Sending,
+    Sent,
+    Setback,
+    Step,
+    after_failure,
+    next_sending,
+    next_step,
+)
 from host.router.resolve import Resolver, not_found
 from host.router.url_required import admit_urls, url_input_required, url_required_error
 from host.seal import Seal
-from host.source import EntryRef, Source
+from host.source import EntryRef
 from host.upstream.client import Client
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams
 
 NO_COMPLETION = Raw(b'{"completion":{"values":[],"total":0,"hasMore":false}}')
-MAX_RESOLUTIONS = 3
-"""Times that a name is resolved while its server changes from one era to the other."""
-
-
-class _EraChanged(Exception):
-    """The caller is served in the other era by now, in which the server may define the entry differently."""
+ATTEMPT, LEASE, SEND = Step.ATTEMPT, Sending.LEASE, Sending.SEND
 
 
 class Router:
@@ -105,27 +116,13 @@ class Router:
         Raises:
             ColonnadeError: the request failed.
         """
-        caller, method = exchange.caller, exchange.request.method
+        method = exchange.request.method
         if method not in TARGETED:
             return await self._answer_other(exchange)
         # The model can read and act on a server's failure or a person's denial, so for a tool they are results
         # (2025-11-25, "Tools / Error Handling"); an unknown tool and the server's own JSON-RPC error are errors.
         try:
-            target = exchange.target or await self.resolver.resolve(caller, method, exchange.params)
-            for _ in range(MAX_RESOLUTIONS):
-                try:
-                    if self._may_change(target, caller):
-                        target = await self._wait_started(target, caller)
-                    return await self._answer_targeted(exchange, target)
-                except _EraChanged:  # resolved again below
-                    pass
-                except LoginNeeded as needed:
-                    await self._login_offers.wait(exchange, needed)
-                    target = self.resolver.resolve_now(caller, target.kind, target.asked)  # its time begins anew
-                    continue
-                await self._upstreams.wait_read(target.server, target.kind, caller)
-                target = self.resolver.resolve_now(caller, target.kind, target.asked, target.since)
-            raise Unavailable(target.server or "", f"{target.server} keeps changing; the call was not sent")
+            return await self._answer_targeted(exchange)
         except ServerErrorResponse:
             raise
         except (UnknownEntry, ResourceNotFound):
@@ -287,13 +284,66 @@ class Router:
 
     # Requests to one entry
 
-    async def _answer_targeted(self, exchange: Exchange, target: ResolvedName) -> Answer:
-        """Have the server answer, which has started; give the result outward names, and the form that the caller can
-        read.
+    async def _answer_targeted(self, exchange: Exchange) -> Answer:
+        """The answer of the server whose entry the request names."""
+        target = exchange.target
+        if target is None:
+            target = await self.resolver.resolve(exchange.caller, exchange.request.method, exchange.params)
+        past, needed = RESOLVED, None
+        while True:
+            target, past = await self._prepare(exchange, target, past, needed)
+            try:
+                answer = await self._attempt(exchange, target)
+            except LoginNeeded as problem:
+                past, needed = past.after_attempt(Setback.NO_LOGIN), problem
+            else:
+                if answer is not None:
+                    return answer
+                past, needed = past.after_attempt(Setback.OTHER_ERA), None
+
+    async def _prepare(
+        self,
+        exchange: Exchange,
+        target: ResolvedName,
+        past: Past = RESOLVED,
+        needed: LoginNeeded | None = None,
+        *,
+        may_log_in: bool = True,
+    ) -> tuple[ResolvedName, Past]:
+        """Wait until a resolved request may be attempted. Returns its name as it is resolved then.
+
+        Args:
+            needed: why the last attempt failed, if it needed a login.
+            may_log_in: the caller may be offered a login.
 
         Raises:
-            _EraChanged: the server is of the other era by now; nothing was sent.
+            Unavailable: its definition is only remembered and could not be read, or its server keeps changing.
+            TimedOut, TooManyRequests: see `Upstreams.wait_started`.
+            ColonnadeError: see `LoginOffers.wait`.
         """
+        caller, kind, upstreams = exchange.caller, target.kind, self._upstreams
+        while (step := next_step(self.resolver.look(target, caller, may_log_in=may_log_in), past)) is not ATTEMPT:
+            server, since = target.server or "", None
+            if step is Step.WAIT_STARTED:
+                await upstreams.wait_started(server, caller, target.since)
+            elif step is Step.WAIT_READ:
+                await upstreams.wait_read(server, kind, caller)
+                since = target.since
+            elif step is Step.OFFER_LOGIN:
+                problem = needed or upstreams.unread(server, kind, caller)
+                assert isinstance(problem, LoginNeeded)
+                await self._login_offers.wait(exchange, problem)
+                needed = None
+            elif step is Step.REFUSE_UNREAD:
+                raise upstreams.unread(server, kind, caller)
+            else:
+                raise _keeps_changing(server)
+            target, past = self.resolver.resolve_now(caller, kind, target.asked, since), past.after(step)
+        return target, past
+
+    async def _attempt(self, exchange: Exchange, target: ResolvedName) -> Answer | None:
+        """Have the server answer, which has started; give the result outward names, and the form that the caller can
+        read. None if the caller is served in the other era by now; then the server has processed nothing."""
         caller, method = exchange.caller, TARGETED[exchange.request.method]
         ref, kind, asked = self.resolver.reachable(target, caller), target.kind, target.asked
         server, exists = ref.source.server, kind is RESOURCE or target.entry is not None
@@ -301,32 +351,14 @@ class Router:
             async with self._gate.passage(exchange, ref, exists=exists) as permit:
                 if exchange.round is not None and exchange.round.server not in (None, server):
                     raise UnknownState  # the name belongs to another server by now
-                # The server may have been stopped or restarted, and its lists got old, while a person was asked.
-                upstream = self._upstreams.find(server, caller)
-                if upstream is not None and upstream.is_starting:
-                    await self._upstreams.wait_started(server, caller)
-                if permit.admission.access is not None and self._upstreams.are_old(server, caller):
-                    await self._upstreams.reread(server, caller)
-                async with self._upstreams.lease(server, exchange) as lease:
-                    if self._upstreams.source(server, caller) != ref.source:
-                        raise _EraChanged
-                    if method.capability not in lease.client.negotiated.capabilities:
-                        raise not_found(kind, asked)
-                    try:
-                        try:
-                            answer = await lease.client.call(permit)
-                        except SessionLost as lost:
-                            answer = await self._call_again(ref.source, permit, lease.client, lost)
-                    except LoginLost:
-                        permit.renew_unexecuted()
-                        raise
-                    except ServerErrorResponse as refusal:
-                        permit.fail(refusal)
-                        if refusal.code == URL_REQUIRED:
-                            await admit_urls(self._gate.server_requests, refusal, permit)
-                        if refusal.code != URL_REQUIRED or exchange.round is None:
-                            raise self._translate_error(refusal, permit, asked) from None
-                        answer = url_input_required(refusal, permit)
+                try:
+                    answer = await self._send(permit)
+                except ServerErrorResponse as refusal:
+                    raise self._translate_error(refusal, permit, asked) from None
+                if answer is Sending.REFUSE_MISSING:
+                    raise not_found(kind, asked)
+                if isinstance(answer, Sending):
+                    return None
                 if isinstance(answer, InputRequired):
                     return permit.renew_for_retry(answer)
                 result = permit.accept(answer)
@@ -341,84 +373,91 @@ class Router:
             raise ProtocolViolation(server, f"{server} sent a result that cannot be read") from None
         return Answered(downgrade_result(method.name, result, caller.abilities), answer.freshness)
 
-    async def _call_again(self, source: Source, permit: CallPermit, forgotten: Client, lost: SessionLost) -> Answer:
-        """Send a call once more that its server did not process, over another session (2025-11-25, "Session
-        Management").
+    async def _send(self, permit: CallPermit, past: Sent = UNSENT) -> Answer | Sending:
+        """Have the server answer an admitted request. It is sent once more if the server did not process it because it
+        had forgotten the session (2025-11-25, "Session Management").
 
-        Raises:
-            SessionLost: the server does not know that session either.
-            _EraChanged: the server is of the other era by now; nothing was sent again.
+        Args:
+            past: what was done for the request so far.
+
+        Returns:
+            The answer, or what was found out instead of processing the request: Sending.RESOLVE_AGAIN or
+            Sending.REFUSE_MISSING.
         """
-        server, exchange = permit.ref.server, permit.exchange
-        await forgotten.wait_lost()
-        await self._upstreams.wait_reopened(server, exchange.caller)
-        async with self._upstreams.lease(server, exchange) as lease:
-            if self._upstreams.source(server, exchange.caller) != source:
-                permit.fail(lost)
-                raise _EraChanged
-            return await lease.client.call(permit)
+        source, exchange, upstreams = permit.ref.source, permit.exchange, self._upstreams
+        server = source.server
+        caller, method = exchange.caller, exchange.request.method
+        # The server may have been stopped or restarted, and its lists got old, while a person was asked.
+        while (step := next_sending(self._look_at_server(permit), past)) is not LEASE:
+            if step is Sending.WAIT_STARTED:
+                await upstreams.wait_started(server, caller)
+            elif step is Sending.REREAD:
+                await upstreams.reread(server, caller)
+            else:
+                raise _keeps_changing(server)
+            past = past.after(step)
+        async with upstreams.lease(server, exchange) as lease:
+            is_same, has_method = upstreams.source(server, caller) == source, _has_method(lease.client, method)
+            known = LEASED if is_same and has_method else Reached(False, False, True, not is_same, not has_method)
+            if (step := next_sending(known, past)) is not SEND:
+                return step
+            try:
+                return await lease.client.call(permit)
+            except (SessionLost, LoginLost, ServerErrorResponse) as problem:
+                past, retries = past.after(SEND), exchange.round is not None
+                step = after_failure(_failure_of(problem, method), past, retries=retries)
+                if step is Sending.REOPEN:
+                    await lease.client.wait_lost()
+                    await upstreams.wait_retried(server, caller)
+                    answer = await self._send(permit, past)
+                    if isinstance(answer, Sending):
+                        permit.fail(problem)
+                    return answer
+                if step is Sending.RENEW:
+                    permit.renew_unexecuted()
+                if isinstance(problem, ServerErrorResponse):
+                    permit.fail(problem)
+                    if step in (Sending.SHOW_PAGES, Sending.REFUSE_PAGES):
+                        await admit_urls(self._gate.server_requests, problem, permit)
+                    if step is Sending.SHOW_PAGES:
+                        return url_input_required(problem, permit)
+                raise
 
-    def _may_change(self, target: ResolvedName, caller: Caller) -> bool:
-        """Whether `_wait_started` has to wait for the server of a resolved name, or to look whether it listed it."""
-        ref = target.ref
-        if ref is None:
-            return False
-        upstream = self._upstreams.find(ref.source.server, caller)
-        return (upstream is not None and upstream.is_starting) or self._upstreams.is_only_remembered(ref)
-
-    async def _wait_started(self, target: ResolvedName, caller: Caller) -> ResolvedName:
-        """Wait for the server of a resolved name, if it is starting. Returns the name resolved by its present lists.
-
-        Raises:
-            Unavailable: its definition is only remembered, and could not be read again.
-            TimedOut, TooManyRequests: see `Upstreams.wait_started`.
-        """
-        ref = target.ref
-        if ref is not None and await self._upstreams.wait_started(ref.source.server, caller, target.since):
-            target = self.resolver.resolve_now(caller, target.kind, target.asked)
-            ref = target.ref
-        if ref is None or not self._upstreams.is_only_remembered(ref):
-            return target
-        if self.resolver.is_offered(target):
-            raise self._upstreams.unread(ref.source.server, ref.kind, caller)
-        return target
+    def _look_at_server(self, permit: CallPermit) -> Reached:
+        """What is known of the server of an admitted request, of which nothing is leased."""
+        server, caller = permit.ref.server, permit.exchange.caller
+        is_starting = self._upstreams.is_starting(server, caller)
+        is_old = permit.admission.access is not None and self._upstreams.are_old(server, caller)
+        return Reached(is_starting, is_old) if is_starting or is_old else UNLEASED
 
     async def _complete(self, exchange: Exchange) -> Answer:
-        target = await self.resolver.resolve(exchange.caller, COMPLETION_COMPLETE, exchange.params)
-        target = await self._wait_started(target, exchange.caller)
+        caller = exchange.caller
+        target = await self.resolver.resolve(caller, COMPLETION_COMPLETE, exchange.params)
+        target, _ = await self._prepare(exchange, target, may_log_in=False)
         kind, name = target.kind, target.asked
         # Only listed resources can be completed, also those of a disconnected server.
-        ref = target.ref if kind is Kind.RESOURCE else self.resolver.reachable(target, exchange.caller)
+        ref = target.ref if kind is Kind.RESOURCE else self.resolver.reachable(target, caller)
         if ref is None:
             raise not_found(kind, name)
-        server = ref.source.server
         exists = (
             target.entry is not None or target.by_listing or (kind is Kind.RESOURCE and self.resolver.is_listed(ref))
         )
         try:
-            async with (
-                self._gate.passage(exchange, ref, exists=exists, confirm=False) as permit,
-                self._upstreams.lease(server, exchange) as lease,
-            ):
-                if not lease.client.negotiated.has_completions:
-                    return Answered(NO_COMPLETION)
+            async with self._gate.passage(exchange, ref, exists=exists, confirm=False) as permit:
                 try:
-                    try:
-                        answer = await lease.client.call(permit)
-                    except SessionLost as lost:
-                        answer = await self._call_again(ref.source, permit, lease.client, lost)
+                    answer = await self._send(permit)
                 except ServerErrorResponse as refusal:
-                    permit.fail(refusal)
                     if refusal.code == METHOD_NOT_FOUND:
                         return Answered(NO_COMPLETION)
                     raise self._translate_error(refusal, permit, name) from None
+                if isinstance(answer, Sending):  # nothing is completed in another era
+                    return Answered(NO_COMPLETION)
                 assert isinstance(answer, Answered), "nobody goes on with a completion"
                 return Answered(permit.accept(answer), answer.freshness)
-        # No person is asked about every letter that a user types, and nothing is completed in another era.
-        except (ConfirmationRequired, _EraChanged):
+        except ConfirmationRequired:  # no person is asked about every letter that a user types
             return Answered(NO_COMPLETION)
         except NotVisible:
-            raise self.resolver.not_listed(server, kind, name, exchange.caller) from None
+            raise self.resolver.not_listed(ref.server, kind, name, caller) from None
 
     def _translate_error(
         self, refusal: ServerErrorResponse, permit: CallPermit | WatchPermit, name: str
@@ -448,7 +487,7 @@ class Router:
         if method == UNSUBSCRIBE:
             return self._unwatch(exchange, name)
         target = await self.resolver.resolve(exchange.caller, method, exchange.params)
-        await self._wait_started(target, exchange.caller)
+        await self._prepare(exchange, target, may_log_in=False)
         permit = self._permit_to_watch(exchange, name)
         ref = permit.ref
 
@@ -494,7 +533,20 @@ class Router:
         self._upstreams.unwatch(ref.server, ref.name, exchange.caller)
         return EMPTY_OBJECT
 
-    # Errors of servers
+
+def _keeps_changing(server: str) -> Unavailable:
+    return Unavailable(server, f"{server} keeps changing; the call was not sent")
+
+
+def _failure_of(problem: UpstreamError, method: str) -> CallFailure:
+    """How a request of this method has failed."""
+    if isinstance(problem, SessionLost):
+        return CallFailure.SESSION_LOST
+    if isinstance(problem, LoginLost):
+        return CallFailure.LOGIN_LOST
+    # No pages are shown for a completion.
+    wants_pages = isinstance(problem, ServerErrorResponse) and problem.code == URL_REQUIRED and method in TARGETED
+    return CallFailure.URL_REQUIRED if wants_pages else CallFailure.REFUSED
 
 
 def _lacks_abilities(data: Raw | None, abilities: Abilities) -> bool:
@@ -508,6 +560,13 @@ def _lacks_abilities(data: Raw | None, abilities: Abilities) -> bool:
         getattr(needed, each) and not getattr(abilities, each)
         for each in ("roots", "sampling", "sampling_tools", "form", "url")
     )
+
+
+def _has_method(client: Client, method: str) -> bool:
+    """Whether the server declares what a method needs."""
+    if method == COMPLETION_COMPLETE:
+        return client.negotiated.has_completions
+    return TARGETED[method].capability in client.negotiated.capabilities
 
 
 def failed_call(failure: UpstreamError) -> Answered:

@@ -293,6 +293,10 @@ class Upstreams:
         upstreams = self.by_id.values() if server is None else (self.by_id[server],) if server in self.by_id else ()
         return [each.serving(era) for each in upstreams]
 
+    def are_listed(self, server: str | None, caller: Caller) -> bool:
+        """Whether the lists of the server (None: of all servers) for this caller are known."""
+        return all(upstream.listed.is_set() for upstream in self._upstreams_for(server, caller.era))
+
     def are_old(self, server: str | None, caller: Caller, kinds: Collection[Kind] = ()) -> bool:
         """Whether a list of the server (None: of any server) for this caller is old whose changes are not announced, or
         one of `kinds` has an announced change that was not read yet."""
@@ -345,11 +349,9 @@ class Upstreams:
             raise TimedOut(server, f"{server} did not start within {timeout:.0f} s; the call was not sent")
         return True
 
-    async def wait_reopened(self, server: str, caller: Caller) -> None:
-        """Wait until another session is open instead of one that the server has forgotten, or the next attempt is not
-        near; raises as `wait_started` does."""
+    async def wait_retried(self, server: str, caller: Caller) -> None:
+        """Wait while the server has failed and is tried again soon."""
         await self._serving(server, caller).wait_retried()
-        await self.wait_started(server, caller)
 
     @contextmanager
     def waiting_request(self, caller: Caller) -> Iterator[None]:
@@ -390,12 +392,11 @@ class Upstreams:
         return Source(server, SESSION) if upstream is None else upstream.source
 
     def unread(self, server: str, kind: Kind, caller: Caller) -> Unavailable:
-        """The error for a request whose definition is only remembered.
-
-        Raises:
-            Unavailable: the server is not connected.
-        """
-        self.ready_client(server, caller)
+        """The error for a request whose definition is only remembered: LoginNeeded if the server needs a login."""
+        try:
+            self.ready_client(server, caller)
+        except Unavailable as away:
+            return away
         return Unavailable(server, f"{server} is unavailable: its list of {kind.value}s could not be read")
 
     def is_starting(self, server: str, caller: Caller) -> bool:

@@ -16,7 +16,7 @@ from host.audit.read import records
 from host.journal import LoggedIn, LoginFailed
 from host.jsonrpc.messages import Request
 from host.protocol.versions import LATEST, LATEST_LEGACY
-from host.router.router import MAX_RESOLUTIONS
+from host.router.prepare import MAX_ATTEMPTS
 from host.upstream.login import TIME_LIMIT
 from host.upstream.open_logins import OFFER_PAUSE
 from host.upstream.state import NeedsLogin
@@ -455,7 +455,7 @@ async def test_the_call_that_loses_its_login_goes_on_with_another_one(autojump_c
         assert (server.refused, client.server_requests) == (1, [])
         server.losses = 100
         assert text(await client.call("notes__x")) == "notes keeps changing; the call was not sent"
-        assert (server.refused, client.server_requests) == (1 + MAX_RESOLUTIONS, [])
+        assert (server.refused, client.server_requests) == (1 + MAX_ATTEMPTS, [])
 
 
 async def test_a_confirmation_is_good_for_the_call_that_loses_its_login(autojump_clock: MockClock) -> None:
