@@ -67,28 +67,27 @@ class PolicyAdmin:
         yield None
         raise AdminError(NO_HOST)
 
-    def decide(
-        self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel
-    ) -> Steps[Done]:
-        """Approve, reject or revoke a definition, which must be the one that was shown."""
+    def decide(self, item: Item, fingerprint: str, decision: str, channel: Channel) -> Steps[Done]:
+        """Approve, reject or revoke a definition, which must be the one that was shown. `item`: as people see it, with
+        its name made visible."""
         decide = {
             "approve": self._gate.definitions.approve,
             "reject": self._gate.definitions.reject,
             "revoke": self._gate.definitions.revoke,
         }[decision]
-        if decision != "approve" and self._gate.policies.trust(server) is Trust.TRUSTED:
-            raise AdminError(f"{visible(server)} is trusted: nothing of it is held back; deny it in its rules instead")
-        # People see names made visible, and clients send them back in that form.
+        if decision != "approve" and self._gate.policies.trust(item.server) is Trust.TRUSTED:
+            raise AdminError(
+                f"{visible(item.server)} is trusted: nothing of it is held back; deny it in its rules instead"
+            )
         pins = self._gate.definitions.pins
-        shown = Item(server, kind, name)
         known = [*(each.item for each in pins.held()), *(each.item for each in pins.pinned())]
-        matches = {each for each in known if msgspec.structs.replace(each, name=visible(each.name)) == shown}
+        matches = {each for each in known if msgspec.structs.replace(each, name=visible(each.name)) == item}
         if len(matches) > 1:
             raise AdminError(_ALIKE)
         with _as_admin_errors():
-            yield from decide(next(iter(matches), shown), fingerprint, channel.value)
+            yield from decide(next(iter(matches), item), fingerprint, channel.value)
         self.mark_changed("held", "catalog", "servers")
-        return {"done": f"The {kind} {name} of {server}: {_OUTCOMES[decision]}.".replace("  ", " ")}
+        return {"done": f"The {item.kind} {item.name} of {item.server}: {_OUTCOMES[decision]}.".replace("  ", " ")}
 
     def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> Steps[Done]:
         """Decide about all definitions of one server that were shown; see `decide`."""
@@ -108,9 +107,8 @@ class PolicyAdmin:
                 yield from self._gate.definitions.approve_all(server, items, channel.value)
         else:
             for held in chosen:
-                yield from self.decide(
-                    server, held.item.kind, visible(held.item.name), held.fingerprint, decision, channel
-                )
+                shown = msgspec.structs.replace(held.item, name=visible(held.item.name))
+                yield from self.decide(shown, held.fingerprint, decision, channel)
         self.mark_changed("held", "catalog", "servers")
         count = len(chosen)
         return {"done": f"{count} definition{'' if count == 1 else 's'} of {server}: {_OUTCOMES[decision]}."}
@@ -124,37 +122,37 @@ class PolicyAdmin:
         self.mark_changed("grants")
         return {"done": "The grant is revoked."}
 
-    def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> Steps[Explanation]:
-        """See `host.policy.explain`."""
+    def explain(self, item: Item, arguments: dict[str, Any] | None) -> Steps[Explanation]:
+        """See `host.policy.explain`. `item`: as people see it, with its name made visible."""
         yield None
+        server, kind = item.server, item.kind
         if not self._gate.policies.has_server(server):
             remedy = did_you_mean(server, self._gate.policies.servers()) or "colonnade check shows its servers"
             raise AdminError(f"there is no server {visible(server)!r} in the configuration; {remedy}")
         if kind not in {each.value for each in Kind}:
             raise AdminError(f"there is no kind {visible(kind)!r}: known are tool, prompt, resource and template")
-        exact_name = self._offered_name(server, Kind(kind), name)
-        ref = self._gate.definitions.ref_of(Item(server, kind, exact_name))
+        ref = self._gate.definitions.ref_of(self._offered(item))
         return explain(self._gate, ref, None if arguments is None else encode(arguments))
 
-    def _offered_name(self, server: str, kind: Kind, name: str) -> str:
-        """The entry's own name. The page knows names made visible only.
+    def _offered(self, item: Item) -> Item:
+        """The entry with its own name. The page knows names made visible only.
 
         A resource need not be listed where templates are: they name more resources than the list.
 
         Raises:
             AdminError: the lists of the server are known and name no such entry, or several that look like it.
         """
-        pins = self._gate.definitions.pins
-        names = {each: pins.names(server, each) for each in Kind}
+        pins, kind, name = self._gate.definitions.pins, Kind(item.kind), item.name
+        names = {each: pins.names(item.server, each) for each in Kind}
         alike = [each for each in names[kind] if each == name or visible(each) == name]
         if len(alike) > 1:
             raise AdminError(_ALIKE)
         if alike:
-            return alike[0]
+            return msgspec.structs.replace(item, name=alike[0])
         if not any(names.values()) or (kind is Kind.RESOURCE and names[Kind.TEMPLATE]):
-            return name
+            return item
         remedy = did_you_mean(name, names[kind]) or "colonnade list shows its entries"
-        raise AdminError(f"{server} has no {kind.value} {visible(name)[:200]!r}; {visible(remedy)}")
+        raise AdminError(f"{item.server} has no {kind.value} {visible(name)[:200]!r}; {visible(remedy)}")
 
     def control(self, server: str, action: str) -> Steps[Done]:
         """Always raises: no host runs."""

@@ -20,6 +20,7 @@ from host.journal import ConfigReloaded
 from host.jsonrpc.raw import DECODE_ERRORS
 from host.policy.rows import ChangeRow, Explanation, GrantRow, HeldRow
 from host.slices import Steps
+from host.subject import Item
 from host.wire.descent import PeerProcess
 
 MAX_GRANT_SECONDS = 31 * 24 * 3600
@@ -319,15 +320,13 @@ class DecisionApi(Protocol):
     def deny_all(self, server: str, ids: list[str], channel: Channel) -> Steps[Done]:
         """Deny the confirmations of the server that have these ids, and no others."""
 
-    def decide(
-        self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel
-    ) -> Steps[Done]: ...
+    def decide(self, item: Item, fingerprint: str, decision: str, channel: Channel) -> Steps[Done]: ...
 
     def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> Steps[Done]: ...
 
     def revoke(self, grant: str, channel: Channel) -> Steps[Done]: ...
 
-    def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> Steps[Explanation]: ...
+    def explain(self, item: Item, arguments: dict[str, Any] | None) -> Steps[Explanation]: ...
 
     def control(self, server: str, action: str) -> Steps[Done]:
         """`restart`, `enable` or `disable` a server."""
@@ -432,7 +431,7 @@ class DecideRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
     decision: Literal["approve", "reject", "revoke"]
 
     def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
-        return api.decide(self.server, self.kind, self.name, self.fingerprint, self.decision, channel)
+        return api.decide(Item(self.server, self.kind, self.name), self.fingerprint, self.decision, channel)
 
 
 class DecideAllRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
@@ -464,7 +463,7 @@ class ExplainRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):
     arguments: dict[str, Any] | None = None
 
     def carry_out(self, api: DecisionApi, channel: Channel) -> Steps[AdminResult]:
-        return api.explain(self.server, self.kind, self.name, self.arguments)
+        return api.explain(Item(self.server, self.kind, self.name), self.arguments)
 
 
 class ServerLogRequest(AdminRequest, frozen=True, forbid_unknown_fields=True):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import trio
+from msgspec.structs import astuple
 
 from config import Channel
 from host.admin.schema import (
@@ -23,6 +24,7 @@ from host.admin.schema import (
 )
 from host.policy.rows import Explanation
 from host.slices import Steps, complete
+from host.subject import Item
 from host.wire.descent import PeerProcess
 
 T = TypeVar("T")
@@ -250,15 +252,13 @@ class FakeAdminApi:
             self._take("confirmations", lambda each, id=id: each["id"] == id, "none of these is open any more")
         return {"done": f"{len(ids)} denied"}
 
-    def decide(
-        self, server: str, kind: str, name: str, fingerprint: str, decision: str, channel: Channel
-    ) -> Steps[Done]:
+    def decide(self, item: Item, fingerprint: str, decision: str, channel: Channel) -> Steps[Done]:
         yield None
-        self._record("decide", server, kind, name, fingerprint, decision, channel.value)
+        self._record("decide", *astuple(item), fingerprint, decision, channel.value)
         self._take("held", lambda each: each["fingerprint"] == fingerprint, "the definition changed meanwhile")
         if decision == "approve":
-            self.add("catalog", entry(name))
-        return {"done": f"{decision}: {name}"}
+            self.add("catalog", entry(item.name))
+        return {"done": f"{decision}: {item.name}"}
 
     def decide_all(self, server: str, fingerprints: list[str], decision: str, channel: Channel) -> Steps[Done]:
         yield None
@@ -304,9 +304,9 @@ class FakeAdminApi:
         ]
         return {"lines": [each for each in lines if each["n"] > after]}
 
-    def explain(self, server: str, kind: str, name: str, arguments: dict[str, Any] | None) -> Steps[Explanation]:
+    def explain(self, item: Item, arguments: dict[str, Any] | None) -> Steps[Explanation]:
         yield None
-        self._record("explain", server, kind, name, arguments)
+        self._record("explain", *astuple(item), arguments)
         return {
             "verdict": "ask",
             "rule": "tools.ask: create_*",

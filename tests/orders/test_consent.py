@@ -41,6 +41,7 @@ from host.jsonrpc.messages import Notification, Request, read, write
 from host.jsonrpc.raw import encode, members
 from host.policy.fingerprint import Launch, launch_of
 from host.slices import run_inline
+from host.subject import Item
 from host.upstream.state import Ready
 from host.wire.link import Link, LinkLost
 from tests.host.audit.kit import verify
@@ -877,7 +878,7 @@ class Machine:
         decision = ("approve", "reject", "approve")[two % 3]
         key = (found["server"], found["kind"], found["name"])
         with suppress(AdminError):
-            run_inline(self.admin.decide(*key, found["fingerprint"], decision, Channel.CONSOLE))
+            run_inline(self.admin.decide(Item(*key), found["fingerprint"], decision, Channel.CONSOLE))
             self.tally[f"decided {decision}"] += 1
             if found["kind"] == "launch":
                 program = json.loads(found["text"])["program"]
@@ -892,7 +893,7 @@ class Machine:
     def _take_back(self, one: int) -> None:
         key = TARGETS[one % len(TARGETS)]
         with suppress(AdminError):
-            run_inline(self.admin.decide(*key, "", "revoke", Channel.CONSOLE))
+            run_inline(self.admin.decide(Item(*key), "", "revoke", Channel.CONSOLE))
             self.definitions[key].approved, self.definitions[key].closed = None, True
             self.tally["approvals taken back"] += 1
 

@@ -17,6 +17,7 @@ from host.policy.gate import Gate
 from host.policy.pin_rules import PinStatus
 from host.protocol.methods import Kind
 from host.slices import run_inline
+from host.subject import Item
 from tests.kit.gates import entry, kind, observe, open_gate
 
 SERVERS = {
@@ -39,9 +40,9 @@ def test_a_decision_holds_for_the_next_host(tmp_path: Path) -> None:
         pass
     with left(tmp_path / "state") as (gate, decisions):
         a, b = sorted(gate.definitions.pins.held(), key=lambda each: each.item.name)
-        said = run_inline(decisions.decide("gh", "tool", "a", a.fingerprint, "approve", Channel.TERMINAL))
+        said = run_inline(decisions.decide(Item("gh", "tool", "a"), a.fingerprint, "approve", Channel.TERMINAL))
         assert said["done"].startswith("The tool a of gh")
-        run_inline(decisions.decide("gh", "tool", "b", b.fingerprint, "reject", Channel.TERMINAL))
+        run_inline(decisions.decide(Item("gh", "tool", "b"), b.fingerprint, "reject", Channel.TERMINAL))
     with left(tmp_path / "state", a=b'{"name":"a"}', b=b'{"name":"b"}') as (gate, _):
         assert gate.definitions.pins.status(entry("gh", Kind.TOOL, "a")) is PinStatus.APPROVED
         assert gate.definitions.pins.status(entry("gh", Kind.TOOL, "b")) is PinStatus.NEW
@@ -51,7 +52,7 @@ def test_what_is_not_there_as_it_was_shown_is_not_decided(tmp_path: Path) -> Non
     with left(tmp_path / "state", a=b'{"name":"a"}') as (gate, decisions):
         for name, fingerprint in (("a", "sha256:another"), ("b", "sha256:another"), ("b", "")):
             with pytest.raises(AdminError):
-                run_inline(decisions.decide("gh", "tool", name, fingerprint, "approve", Channel.TERMINAL))
+                run_inline(decisions.decide(Item("gh", "tool", name), fingerprint, "approve", Channel.TERMINAL))
         assert gate.definitions.pins.status(entry("gh", Kind.TOOL, "a")) is PinStatus.NEW
 
 
@@ -73,16 +74,16 @@ def test_a_definition_that_repeats_a_secret_is_approved_in_no_way(tmp_path: Path
         with pytest.raises(AdminError, match="none was approved: tool b: it repeats a secret"):
             run_inline(decisions.decide_all("gh", shown, "approve", Channel.CONSOLE))
         with pytest.raises(AdminError, match="gh: tool 'b' repeats a secret"):
-            run_inline(decisions.decide("gh", "tool", "b", held["b"].fingerprint, "approve", Channel.CONSOLE))
+            run_inline(decisions.decide(Item("gh", "tool", "b"), held["b"].fingerprint, "approve", Channel.CONSOLE))
         assert {each.item.name for each in gate.definitions.pins.held()} == {"a", "b"}
 
 
 def test_a_name_is_decided_about_as_it_was_shown(tmp_path: Path) -> None:
     with left(tmp_path / "state", **{"a\u202e": b'{"name":"a\\u202e"}'}) as (gate, decisions):
         (held,) = gate.definitions.pins.held()
-        run_inline(decisions.decide("gh", "tool", "a⟨U+202E⟩", held.fingerprint, "approve", Channel.CONSOLE))
+        run_inline(decisions.decide(Item("gh", "tool", "a⟨U+202E⟩"), held.fingerprint, "approve", Channel.CONSOLE))
         assert gate.definitions.pins.held() == []
-        run_inline(decisions.decide("gh", "tool", "a⟨U+202E⟩", "", "revoke", Channel.CONSOLE))
+        run_inline(decisions.decide(Item("gh", "tool", "a⟨U+202E⟩"), "", "revoke", Channel.CONSOLE))
         assert [each.item.name for each in gate.definitions.pins.held()] == ["a\u202e"]
 
 
@@ -97,5 +98,5 @@ def test_where_no_host_runs_nothing_is_answered_and_no_grant_is_taken_back_that_
 @pytest.mark.parametrize(("server", "of"), [("nowhere\x1b", "tool"), ("gh", "nonsense\x1b")])
 def test_what_nobody_knows_is_not_explained(server: str, of: str, tmp_path: Path) -> None:
     with left(tmp_path / "state") as (_, decisions), pytest.raises(AdminError) as refused:
-        run_inline(decisions.explain(server, of, "x", None))
+        run_inline(decisions.explain(Item(server, of, "x"), None))
     assert "\x1b" not in str(refused.value)

@@ -31,6 +31,7 @@ from host.policy.confirmations import MAX_CONFIRMABLE_BYTES
 from host.policy.explain import unmatched_rules
 from host.policy.rows import ChangeRow
 from host.slices import run_inline
+from host.subject import Item
 from tests.host.upstream.test_open_logins import NOWHERE
 from tests.host.upstream.test_open_logins import opened as opened_desk
 from tests.host.upstream.test_supervisor import Protected
@@ -140,7 +141,10 @@ async def test_everything_there_is_to_see_is_as_the_api_describes_it() -> None:
             assert [each["state"] for each in state["servers"]] == ["ready", "ready", "failed", "starting", "disabled"]
             assert all(state[section] for section in SECTIONS if section != "problems")
             conforms(
-                "POST", "/api/v1/explain", 200, run_inline(admin.explain("gh", "tool", "create", {"owner": "acme"}))
+                "POST",
+                "/api/v1/explain",
+                200,
+                run_inline(admin.explain(Item("gh", "tool", "create"), {"owner": "acme"})),
             )
         nursery.cancel_scope.cancel()
 
@@ -300,16 +304,16 @@ async def test_an_entry_is_explained_by_the_name_that_the_page_shows() -> None:
     async with opened(server(tools=["get_\u202ex"])) as host:
         shown = [each["name"] for each in (await host.admin.state())["catalog"]]
         assert "get_⟨U+202E⟩x" in shown
-        explained = run_inline(host.admin.explain("gh", "tool", "get_⟨U+202E⟩x", None))
+        explained = run_inline(host.admin.explain(Item("gh", "tool", "get_⟨U+202E⟩x"), None))
         assert (explained["verdict"], explained["rule"]) == ("allow", "tools.allow: get_*")
         with pytest.raises(AdminError, match="has no tool"):
-            run_inline(host.admin.explain("gh", "tool", "get_x", None))
+            run_inline(host.admin.explain(Item("gh", "tool", "get_x"), None))
 
 
 async def test_two_names_that_look_alike_are_not_explained() -> None:
     async with opened(server(tools=["get_⟨U+202E⟩", "get_\u202e"])) as host:
         with pytest.raises(AdminError, match="several names look like this one"):
-            run_inline(host.admin.explain("gh", "tool", "get_⟨U+202E⟩", None))
+            run_inline(host.admin.explain(Item("gh", "tool", "get_⟨U+202E⟩"), None))
 
 
 async def test_a_rule_about_arguments_is_not_undone_in_one_step() -> None:
@@ -364,12 +368,12 @@ async def test_what_is_held_back_is_shown_in_full_and_approved_as_it_was_shown()
         assert (held["standing"], held["rejected"]) == ("new", False)
         assert "evil⟨U+202E⟩" in held["text"]
         assert (await host.admin.state())["catalog"][0]["shown"] is False
-        what = ("gh", "tool", "create")
+        what = Item("gh", "tool", "create")
         with pytest.raises(AdminError):
-            run_inline(host.admin.decide(*what, "sha256:another", "approve", Channel.CONSOLE))
-        run_inline(host.admin.decide(*what, held["fingerprint"], "reject", Channel.CONSOLE))
+            run_inline(host.admin.decide(what, "sha256:another", "approve", Channel.CONSOLE))
+        run_inline(host.admin.decide(what, held["fingerprint"], "reject", Channel.CONSOLE))
         assert (await host.admin.state())["held"][0]["rejected"]
-        run_inline(host.admin.decide(*what, held["fingerprint"], "approve", Channel.CONSOLE))
+        run_inline(host.admin.decide(what, held["fingerprint"], "approve", Channel.CONSOLE))
         assert (await host.admin.state())["held"] == []
         assert (await host.admin.state())["catalog"][0]["shown"] is True
 
@@ -379,8 +383,8 @@ async def test_the_health_of_a_host_counts_what_waits_for_a_person(autojump_cloc
     async with opened(server(tools=tools, trust=Trust.UNTRUSTED)) as host:
         for held in (await host.admin.state())["held"]:
             if held["name"] != "get_x":
-                what = (held["server"], held["kind"], held["name"], held["fingerprint"])
-                run_inline(host.admin.decide(*what, "approve", Channel.CONSOLE))
+                what = Item(held["server"], held["kind"], held["name"])
+                run_inline(host.admin.decide(what, held["fingerprint"], "approve", Channel.CONSOLE))
         await host.asked()
         await trio.sleep(7)
         status: dict[str, Any] = {**await host.admin.status()}

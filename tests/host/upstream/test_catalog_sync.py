@@ -1361,6 +1361,6 @@ async def test_the_console_and_a_judge_hold_nobody_up_either() -> None:
             state = await admin.sections(["servers", "catalog", "held"])
             assert (state["servers"][0]["held"], len(state["catalog"]), len(state["held"])) == (9999, 9999, 500)
             assert set(state["servers"][0]["unmatched"]) == {f"tools.deny: t*x{number}*y" for number in range(RULES)}
-            assert run_inline(admin.explain("big", "tool", "t0_5", None))["standing"] == "new"
+            assert run_inline(admin.explain(Item("big", "tool", "t0_5"), None))["standing"] == "new"
 
         await assert_loop_responsive(look, LONGEST)
