@@ -78,7 +78,7 @@ from host.storage.store import StateError
 from host.upstream.connect import why_no_login
 from host.upstream.runtime import Runtime
 from host.upstream.state import Ready
-from host.upstream.supervisor import Upstream
+from host.upstream.supervisor import UpstreamServer
 from host.upstream.upstreams import Upstreams
 from host.version import VERSION
 
@@ -484,11 +484,11 @@ class HostAdmin(PolicyAdmin):
     def _entries_of_kind(self, kind: Kind) -> list[Entry]:
         return [entry for server in self._upstreams.by_id for entry in self._catalog.entries_of(server, kind)]
 
-    def _server_as_data(self, upstream: Upstream, held: int, unmatched: list[str]) -> ServerRow:
+    def _server_as_data(self, upstream: UpstreamServer, held: int, unmatched: list[str]) -> ServerRow:
         spec = upstream.spec
         traffic = self._traffic.get(spec.id, _Traffic())
         return {
-            **server_status(upstream, self._upstreams, self._catalog, self._journal),
+            **server_status(upstream, self._catalog, self._journal),
             "trust": spec.trust.value,
             "latency_ms": None if traffic.latency is None else round(traffic.latency * 1000, 1),
             "calls": traffic.calls,
@@ -497,7 +497,7 @@ class HostAdmin(PolicyAdmin):
             "in_flight": self._gate.decision_log.in_flight[spec.id],
             "held": held,
             "unmatched": unmatched,
-            "left_out": [visible(each) for each in upstream.left_out[:MAX_LEFT_OUT]],
+            "left_out": [visible(each) for each in upstream.main.left_out[:MAX_LEFT_OUT]],
             "list_problems": [visible(each) for each in upstream.list_problems],
             "warnings": warnings_of(spec),
             "login_failed": "" if self._logins is None else visible(self._logins.why_failed(spec.id)),
@@ -506,7 +506,7 @@ class HostAdmin(PolicyAdmin):
     def _unmatched(self, server: str) -> Steps[list[str]]:
         """The rules that match nothing of what a ready server offers."""
         upstream = self._upstreams.by_id.get(server)
-        if upstream is None or not isinstance(upstream.state, Ready):
+        if upstream is None or not isinstance(upstream.main.state, Ready):
             return []
         return (yield from unmatched_rules(self._gate, self._catalog, server))
 

@@ -31,7 +31,7 @@ from host.upstream.state import (
     describe_session,
     describe_state,
 )
-from host.upstream.supervisor import Upstream
+from host.upstream.supervisor import UpstreamServer
 from host.upstream.upstreams import Upstreams
 from host.version import VERSION
 
@@ -54,7 +54,7 @@ def status(
     `parked` calls are under way that may have to wait for an answer of their client, and `tasks` that are tasks or may
     become some. `process` is as of `usage`. `memory` is the budget in bytes: `limit`, `used`, `by_use`, and what the
     `largest_owner` holds."""
-    servers = [server_status(upstream, upstreams, catalog, journal) for upstream in upstreams.by_id.values()]
+    servers = [server_status(upstream, catalog, journal) for upstream in upstreams.by_id.values()]
     for server in servers:
         server["detail"] = without_directories(server["detail"])  # clients see this too
         if "session" in server:
@@ -91,18 +91,18 @@ def _memory(memory: Budget) -> dict[str, object]:
     }
 
 
-def server_status(upstream: Upstream, upstreams: Upstreams, catalog: Catalog, journal: Journal) -> ServerStatus:
+def server_status(server: UpstreamServer, catalog: Catalog, journal: Journal) -> ServerStatus:
     """The row of one server, with its texts made visible."""
-    spec, state = upstream.spec, upstream.state
+    spec, state, instances = server.spec, server.main.state, server.instances
     counts = {kind: len(catalog.entries_of(spec.id, kind)) for kind in Kind}
-    http_transport: Literal["http", "sse"] = "sse" if upstream.dialect.http_sse else "http"
+    http_transport: Literal["http", "sse"] = "sse" if server.main.dialect.http_sse else "http"
     row: ServerStatus = {
         "id": spec.id,
         "title": None if spec.title is None else visible(spec.title),
         "transport": http_transport if isinstance(spec, HttpServer) else "stdio",
         "state": _STATES[type(state)],
         "detail": visible(describe_state(state)),
-        "attempts": upstream.attempts,
+        "attempts": server.main.attempts,
         "entries": {
             "tools": counts[Kind.TOOL],
             "resources": counts[Kind.RESOURCE],
@@ -110,8 +110,8 @@ def server_status(upstream: Upstream, upstreams: Upstreams, catalog: Catalog, jo
             "prompts": counts[Kind.PROMPT],
         },
         "isolation": spec.isolation.value,
-        "instances": len(upstreams.instances.get(spec.id, ())),
-        "max_instances": spec.max_instances if spec.id in upstreams.instances else 0,
+        "instances": 0 if instances is None else len(instances),
+        "max_instances": 0 if instances is None else spec.max_instances,
         "dropped": dict(journal.dropped.get(spec.id, {})),
     }
     now = trio.current_time()
@@ -120,8 +120,8 @@ def server_status(upstream: Upstream, upstreams: Upstreams, catalog: Catalog, jo
         row["says"] = visible(state.client.negotiated.server)
     elif isinstance(state, Failed) and not math.isinf(state.next_attempt):
         row["next_attempt_in"] = round(max(state.next_attempt - now, 0.0), 2)
-    if upstream.session is not None and upstream.is_stateless:
-        session = upstream.session.state
+    if server.session is not None and server.main.is_stateless:
+        session = server.session.state
         if isinstance(session, Ready):
             row["session_revision"] = session.client.negotiated.revision.name
         described = describe_session(session)

@@ -163,7 +163,7 @@ async def _locally(config: Config, state: State, journal: Journal, work: Work[T]
         wanted = [upstream for id, upstream in host.upstreams.by_id.items() if server in (None, id)]
         with trio.move_on_after(math.inf if server is not None else LIST_TIMEOUT):
             for upstream in wanted:
-                await upstream.settled.wait()
+                await upstream.main.life.settled.wait()
         owner = partial(_view_of_own, host)
         return await work(Endpoint(partial(_ask_locally, host), lambda _: True, partial(_status_of, host), owner))
 

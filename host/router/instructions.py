@@ -44,7 +44,7 @@ def negotiated_at(server: str, upstreams: Upstreams, era: Era) -> NegotiatedServ
     """The result of negotiation with a server, for clients of an era, or the remembered one. While its session was
     never open, clients with a session get what the stateless connection offers."""
     upstream = upstreams.by_id.get(server)
-    return None if upstream is None else upstream.serving(era).negotiated or upstream.negotiated
+    return None if upstream is None else upstream.serving(era).negotiated or upstream.main.negotiated
 
 
 def _cut(text: str, limit: int) -> str:

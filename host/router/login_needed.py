@@ -24,7 +24,7 @@ from host.storage.store import StateError
 from host.upstream.connect import why_no_login
 from host.upstream.open_logins import OpenLogin
 from host.upstream.runtime import Runtime
-from host.upstream.supervisor import Upstream
+from host.upstream.supervised import UpstreamConnection
 from host.upstream.upstreams import Upstreams
 from host.wire.link import LinkLost
 
@@ -74,10 +74,10 @@ class LoginOffers:
         with self._upstreams.waiting_request(caller):
             await _Offer(login, upstream, exchange, self._gate.decision_log.record_login_offer).wait(needed)
 
-    def may_come(self, upstream: Upstream, caller: Caller) -> bool:
+    def may_come(self, upstream: UpstreamConnection, caller: Caller) -> bool:
         """Whether a call may find the login of a server to be over, and may then be offered another one."""
         return (
-            upstream.has_login
+            bool(upstream.login_id)
             and self._logins is not None
             and self._logins.may_offer
             and isinstance(upstream.spec, HttpServer)
@@ -98,7 +98,7 @@ class _Offer:
     """A call that waits for a login. Of the calls of one session, one shows the link."""
 
     def __init__(
-        self, login: OpenLogin, upstream: Upstream, exchange: Exchange, record: Callable[[str, Caller], None]
+        self, login: OpenLogin, upstream: UpstreamConnection, exchange: Exchange, record: Callable[[str, Caller], None]
     ) -> None:
         self._login = login
         self._upstream = upstream
@@ -122,7 +122,7 @@ class _Offer:
         try:
             with self._waiting:
                 async with trio.open_nursery() as nursery:
-                    for ends in (self._upstream.wait_logged_in, self._wait_failed, declined.wait):
+                    for ends in (self._upstream.life.wait_logged_in, self._wait_failed, declined.wait):
                         nursery.start_soon(self._end_after, ends)
                     action = await self._show_link() if shows_link else ACCEPTED
                     if action == ACCEPTED:
@@ -134,7 +134,7 @@ class _Offer:
         finally:
             if shows_link:
                 del login.offered_to[session]
-        if not self._upstream.needs_login:
+        if not self._upstream.life.needs_login:
             if shows_link and caller.era is SESSION:
                 self._exchange.client.notify(elicitation_complete(self._id))
             return

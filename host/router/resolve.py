@@ -67,7 +67,7 @@ class Resolver:
             upstream = None if server is None else upstreams.find(server, caller)
             if upstream is None:
                 return READY  # no list can have it
-            is_listed, is_old = upstream.listed.is_set(), upstream.has_old_lists
+            is_listed, is_old = upstream.life.listed.is_set(), upstream.has_old_lists
         else:
             is_listed, is_old = upstreams.are_listed(server, caller), upstreams.are_old(server, caller)
         is_missing = self._is_missing(target, method, caller)
@@ -85,11 +85,11 @@ class Resolver:
         if ref is None:
             return READY
         upstream = self._upstreams.find(ref.source.server, caller)
-        if upstream is not None and upstream.is_starting:
+        if upstream is not None and upstream.life.is_starting:
             return STARTING
         if not self._upstreams.is_only_remembered(ref) or not self.is_offered(target):
             return READY
-        return Known(is_unread=True, needs_login=may_log_in and upstream is not None and upstream.needs_login)
+        return Known(is_unread=True, needs_login=may_log_in and upstream is not None and upstream.life.needs_login)
 
     def _is_missing(self, target: ResolvedName, method: str, caller: Caller) -> bool:
         """Whether a list might have the name that does not show it: it lacks the name, or hides it, which must take the

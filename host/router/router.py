@@ -247,8 +247,9 @@ class Router:
         ref = target.ref
         if ref is not None and self._gate.client_may_confirm(ref, caller):
             return True
-        upstream = self._upstreams.by_id.get(target.server or "")
-        if upstream is not None and (upstream.needs_login or self._login_offers.may_come(upstream, caller)):
+        server = self._upstreams.by_id.get(target.server or "")
+        upstream = None if server is None else server.main
+        if upstream is not None and (upstream.life.needs_login or self._login_offers.may_come(upstream, caller)):
             return True
         negotiated = None if upstream is None else upstream.negotiated
         is_call = target.kind is Kind.TOOL

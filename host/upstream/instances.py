@@ -8,85 +8,153 @@ limited. Instances do not read lists.
 
 from __future__ import annotations
 
-import random
-from collections import deque
+import math
 from collections.abc import AsyncIterator, Callable, Hashable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
+from contextlib import asynccontextmanager
 
 import trio
 
 from config import Isolation, ServerSpec
 from host.errors import TooManyResources, Unavailable
 from host.exchange import Caller, Exchange
-from host.journal import InstanceFailed, InternalError
+from host.journal import InstanceFailed
 from host.protocol.abilities import SHARED_ABILITIES
-from host.protocol.era import SESSION, STATELESS
-from host.protocol.methods import Kind
+from host.protocol.era import STATELESS
+from host.protocol.negotiated import NegotiatedServer
 from host.sanitize import without_directories
 from host.slices import Steps
-from host.source import EntryRef, Source
-from host.upstream.backoff import MAX_STARTS, WINDOW, Restarts
 from host.upstream.call import CallDeadline, UpstreamCall
 from host.upstream.client import Client
-from host.upstream.connect import login_of, secrets_of
-from host.upstream.connection import (
-    CONNECT_FAILURES,
-    UpstreamLease,
-    end_with_login,
-    failure_reason,
-    follow_changes,
-    open_client,
-)
+from host.upstream.connection import OpenLink, UpstreamLease
+from host.upstream.instance_failures import InstanceFailures
 from host.upstream.launch import may_launch
-from host.upstream.negotiate import Dialect
-from host.upstream.resource_watches import ResourceWatches
+from host.upstream.outcome import ConnectionEnd, Outcome
 from host.upstream.runtime import Runtime
-from host.upstream.server_requests import ServerMessages
-from host.upstream.supervisor import Upstream
-from host.wire.link import Link, LinkLost
+from host.upstream.state import Connecting, Failed, Ready, State
+from host.upstream.supervised import UpstreamConnection
+from host.wire.link import LinkLost
 
-FAILURE_TTL = 120.0
-"""Seconds after which failed starts do not count any more."""
 END_TIMEOUT = 10.0
 """Seconds that a call waits for the end of another instance if `max_instances` is reached."""
+MIN_PAUSE = 0.01
+"""Seconds between two looks at whether an instance is idle."""
 
 
 class _Instance:
-    watches: ResourceWatches
+    """The role of one instance: it serves one caller, uses the lists of the shared connection that serves this caller,
+    and is opened again only while a resource is watched."""
 
-    def __init__(self, caller: Caller, key: Hashable | None) -> None:
+    on_lists_changed = None
+
+    def __init__(self, pool: Instances, caller: Caller, key: Hashable | None) -> None:
         self.caller = caller
         self.key = key
-        self.client: Client | None = None
-        self.reason = ""
-        """The reason why there is no client, once `attempted` is set."""
-        self.attempted = trio.Event()
-        self.restart_delay = 0.0
-        """Seconds to wait before the instance is started again."""
+        # A stateless client declares its capabilities with each request: the next one may declare more.
+        self.abilities = SHARED_ABILITIES if caller.era is STATELESS else caller.abilities
+        self.roots_change = key is not None
+        """An instance of a call ends before the roots can change."""
         self.waiting_calls: list[UpstreamCall] = []
-        self.last_used = trio.current_time()
         self.scope = trio.CancelScope()
+        self._pool = pool
+        self._last_used = trio.current_time()
+        shared = pool.serving(caller)
+        self.connection = UpstreamConnection(pool.spec, pool.runtime, pool.open_link, self, shared.lists)
 
-    def idle_for(self) -> float:
-        in_use = bool(self.waiting_calls) or len(self.watches) > 0
-        return 0.0 if in_use else trio.current_time() - self.last_used
+    @property
+    def client(self) -> Client | None:
+        state = self.connection.state
+        return state.client if isinstance(state, Ready) else None
+
+    def owner(self) -> Caller:
+        return self.caller
+
+    def log_listeners(self) -> tuple[Caller, ...]:
+        return ()
+
+    def may_open_again(self) -> bool:
+        return False
+
+    def on_change(self) -> None:
+        return
+
+    async def prepare(self) -> None:
+        pool, connection = self._pool, self.connection
+        shared = pool.serving(self.caller)
+        connection.spec, connection.dialect, connection.lists = pool.spec, shared.last_dialect, shared.lists
+        if not await may_launch(pool.spec, pool.runtime.gate.definitions):
+            raise LinkLost("its command resolves to another program than the approved one; see colonnade definitions")
+
+    def count_start(self) -> None:
+        return  # only instances that failed count
+
+    def on_negotiated(self, negotiated: NegotiatedServer) -> None:
+        return
+
+    async def open_lists(self, client: Client) -> None:
+        return
+
+    def on_ready(self, negotiated: NegotiatedServer, seconds: float) -> None:
+        self._pool.failures.on_ready()
+
+    def idle_pause(self, client: Client) -> float | None:
+        limit = self._pool.spec.idle_timeout
+        is_used = bool(self.waiting_calls) or len(self.connection.watches) > 0
+        left = limit if is_used else limit - (trio.current_time() - self._last_used)
+        return max(left, MIN_PAUSE) if left > 0 else None
+
+    def on_idle(self) -> State:
+        why = "it was not used"
+        self._pool.remove(self)
+        self.scope.cancel(why)
+        return _over(why)
+
+    def outcome(self, end: ConnectionEnd) -> Outcome:
+        is_ready, lost = isinstance(end.state, Ready), end.problem
+        is_misused = is_ready and isinstance(lost, LinkLost) and lost.misused
+        delay = self._pool.failures.on_failure(
+            self.caller, end.ready_for if is_ready else None, end.jitter, end.now, is_misused=is_misused
+        )
+        # What the text of a lost connection leaves out; for one that was never ready, it is in the text.
+        remedy = lost.remedy if is_ready and isinstance(lost, LinkLost) else ""
+        why = f"{end.why}: {remedy}" if remedy else end.why
+        if not end.is_watched:
+            self._pool.remove(self)
+        return Outcome(Failed(end.now, why, end.now + delay), InstanceFailed(end.spec.id, why))
+
+    def continues(self) -> bool:
+        return len(self.connection.watches) > 0
+
+    async def run(self) -> None:
+        """Run it to its end."""
+        try:
+            with self.scope:
+                await self.connection.run()
+        finally:
+            self._pool.discard(self)
+            self.end_state()
+
+    def end_state(self) -> None:
+        """Have calls that wait for it fail: it is not opened again."""
+        life = self.connection.life
+        if not isinstance(life.state, Failed):
+            former = life.state.last_failure if isinstance(life.state, Connecting) else None
+            life.state = _over(former or "its instance was stopped")
+
+    def end_call(self, upstream_call: UpstreamCall) -> None:
+        """Note the end of a call that used it."""
+        self.waiting_calls.remove(upstream_call)
+        self._last_used = trio.current_time()
 
 
-class _FailureRecord:
-    """Failures of the instances of one caller. Only instances that failed count as starts, because `per-call` starts
-    one for each call."""
-
-    def __init__(self) -> None:
-        self.restarts = Restarts()
-        self.blocked_until = trio.current_time()
+def _over(why: str) -> Failed:
+    """The state of an instance that is not opened again."""
+    return Failed(trio.current_time(), why, math.inf)
 
 
 class Instances:
     """The instances of one server.
 
     Args:
-        open_link: opens the link of an instance.
         serving: returns the shared connection that serves a caller. An instance for it is of the same era, and has the
             same lists.
         nursery: runs the tasks of the instances.
@@ -95,28 +163,21 @@ class Instances:
     def __init__(
         self,
         spec: ServerSpec,
-        open_link: Callable[[Dialect], AbstractAsyncContextManager[Link]],
-        serving: Callable[[Caller], Upstream],
+        open_link: OpenLink,
+        serving: Callable[[Caller], UpstreamConnection],
         runtime: Runtime,
         nursery: trio.Nursery,
     ) -> None:
         self.spec = spec
-        self._open_link = open_link
-        self._serving = serving
-        self._runtime = runtime
+        self.open_link = open_link
+        self.serving = serving
+        self.runtime = runtime
+        self.failures = InstanceFailures(spec.max_instances)
         self._nursery = nursery
         self._by_key: dict[Hashable, _Instance] = {}
         """Instances of clients by `_key`; instances of calls have no key and are only in `_live`."""
         self._live: set[_Instance] = set()
         self._released = trio.lowlevel.ParkingLot()
-        self._failure_records: dict[Hashable | None, _FailureRecord] = {}
-        """Failures by `_blamed_key`."""
-        self._failures: deque[float] = deque(maxlen=MAX_STARTS * spec.max_instances)
-        """Times of failed starts, for any caller, since the last successful start."""
-
-    def _is_visible(self, instance: _Instance, uri: str) -> bool:
-        era = SESSION if instance.client is None else instance.client.negotiated.era
-        return self._runtime.gate.definitions.is_visible(EntryRef(Source(self.spec.id, era), Kind.RESOURCE, uri))
 
     def __len__(self) -> int:
         return len(self._live)
@@ -129,7 +190,7 @@ class Instances:
     def drop_hidden(self) -> Steps[None]:
         """End the watches of hidden resources at all instances."""
         for instance in list(self._live):
-            yield from instance.watches.drop_hidden()
+            yield from instance.connection.watches.drop_hidden()
 
     def end(self) -> None:
         """End all instances."""
@@ -144,82 +205,56 @@ class Instances:
             TooManyResources: `max_instances` is reached.
             Unavailable: the instance cannot be started.
         """
-        key = self._key(exchange.caller) if self.spec.isolation is Isolation.PER_CLIENT else None
+        caller, is_per_client = exchange.caller, self.spec.isolation is Isolation.PER_CLIENT
+        key = self._key(caller) if is_per_client else None
         await self._wait_for_room(key)
         instance = self._by_key.get(key)
         if instance is None:
-            instance = self._start(exchange.caller, key)
+            instance = self._start(caller, key)
         # Server requests before the call is sent (many servers request roots at once) belong to the call that started
         # the instance.
-        upstream_call = UpstreamCall(exchange, CallDeadline(float("inf")))
+        upstream_call = UpstreamCall(exchange, CallDeadline(math.inf))
         instance.waiting_calls.append(upstream_call)
+        connection = instance.connection
         try:
-            await instance.attempted.wait()
-            if instance.client is None:
-                reason = without_directories(instance.reason)
-                raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {reason}")
-            yield UpstreamLease(instance.client, instance.watches)
+            await connection.life.wait_started()
+            state = connection.state
+            if isinstance(state, Failed):
+                raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {without_directories(state.why)}")
+            yield connection.lease()
             if instance.client is not None:
-                self._on_success(exchange.caller)
+                self.failures.on_success(caller, trio.current_time(), ends_series=not is_per_client)
         finally:
-            instance.waiting_calls.remove(upstream_call)
+            instance.end_call(upstream_call)
             self._released.unpark_all()
             await upstream_call.close()
-            instance.last_used = trio.current_time()
             if key is None:
                 instance.scope.cancel("its call has ended")
 
     def _key(self, caller: Caller) -> Hashable | None:
-        """The key of the caller's instance: its client's, and the era in which it is served."""
-        return None if caller.instance_key is None else (caller.instance_key, self._serving(caller).is_session)
+        """The key of the caller's instance: its client's, and the connection that serves it."""
+        return None if caller.instance_key is None else (caller.instance_key, self.serving(caller))
 
     def _instances_of(self, caller: Caller) -> list[_Instance]:
         """The instances of the caller's client: one, or two while it is served in another era than before."""
-        keys = ((caller.instance_key, is_session) for is_session in (False, True))
-        return [self._by_key[key] for key in keys if key in self._by_key]
+        return [each for each in self._by_key.values() if each.caller.instance_key == caller.instance_key]
 
     def unwatch(self, uri: str, caller: Caller) -> None:
         """End the caller's watch of a resource at its instance, if there is one."""
         for instance in self._instances_of(caller):
-            instance.watches.unwatch(uri, caller)
+            instance.connection.watches.unwatch(uri, caller)
 
     def release(self, caller: Caller) -> None:
         """End all watches of the caller; its instance stays."""
         for instance in self._instances_of(caller):
-            instance.watches.forget(caller)
+            instance.connection.watches.forget(caller)
 
     def forget(self, caller: Caller) -> None:
         """End the instance of a caller that is gone."""
         for instance in self._instances_of(caller):
-            del self._by_key[instance.key]
-            instance.watches.forget(caller)
+            self.remove(instance)
+            instance.connection.watches.forget(caller)
             instance.scope.cancel("its client is gone")
-
-    def _failure_record(self, caller: Caller) -> _FailureRecord:
-        """The failures for this caller: a start that fails for one caller may work for another."""
-        blamed = _blamed_key(caller)
-        if blamed not in self._failure_records:
-            now = trio.current_time()
-            self._failure_records = {
-                key: each for key, each in self._failure_records.items() if each.blocked_until + FAILURE_TTL > now
-            }
-            self._failure_records[blamed] = _FailureRecord()
-        return self._failure_records[blamed]
-
-    def _on_success(self, caller: Caller) -> None:
-        """Permit the next start after an instance was used and did not fail, unless too many failed within WINDOW. With
-        `per-call` this also ends a series of failures; an instance of a client must live for a while first."""
-        record, now = self._failure_record(caller), trio.current_time()
-        if self.spec.isolation is Isolation.PER_CALL:
-            record.restarts.failures = 0
-        if record.restarts.within_intensity(now):
-            record.blocked_until = now
-
-    def _all_failed_until(self) -> float:
-        """The time until which no instance is started for any caller, because too many starts failed within WINDOW.
-        Later failures do not count: a call may have caused them, and one caller must not stop the others."""
-        full = len(self._failures) == self._failures.maxlen
-        return self._failures[0] + WINDOW if full else 0.0
 
     def client_of(self, caller: Caller) -> Client | None:
         """The client of the caller's instance, if it is connected."""
@@ -236,149 +271,30 @@ class Instances:
                 await self._released.park()
 
     def _start(self, caller: Caller, key: Hashable | None) -> _Instance:
-        record, now = self._failure_record(caller), trio.current_time()
-        wait = max(record.blocked_until - now, self._all_failed_until() - now)
+        server, now = self.spec.id, trio.current_time()
+        wait = self.failures.wait(caller, now)
         if wait > 0:
-            text = f"{self.spec.id} is unavailable: its last instance failed; the next start is in {wait:.1f} s"
-            raise Unavailable(self.spec.id, text)
+            text = f"{server} is unavailable: its last instance failed; the next start is in {wait:.1f} s"
+            raise Unavailable(server, text)
         if len(self._live) >= self.spec.max_instances:
-            text = f"{self.spec.id} has no free instance (max_instances: {len(self._live)})"
-            self._runtime.journal.note(
-                InstanceFailed(self.spec.id, "another one is needed, but max_instances is reached")
-            )
-            raise TooManyResources(self.spec.id, f"{text}; try again later")
-        if record.restarts.failures >= MAX_STARTS:  # one attempt shows whether it works again
-            record.blocked_until = now + WINDOW
-        instance = _Instance(caller, key)
-        instance.watches = ResourceWatches(self.spec.id, self.spec.timeout, partial(self._is_visible, instance))
+            text = f"{server} has no free instance (max_instances: {len(self._live)})"
+            self.runtime.journal.note(InstanceFailed(server, "another one is needed, but max_instances is reached"))
+            raise TooManyResources(server, f"{text}; try again later")
+        self.failures.on_start(caller, now)
+        instance = _Instance(self, caller, key)
         self._live.add(instance)
         if key is not None:
             self._by_key[key] = instance
-        self._nursery.start_soon(self._run, instance)
+        self._nursery.start_soon(instance.run)
         return instance
 
-    async def _run(self, instance: _Instance) -> None:
-        """Run one instance from its start to its end. If it is lost while a resource is watched, it is started
-        again."""
-        try:
-            with instance.scope:
-                while True:
-                    delay = await self._run_once(instance)
-                    if not len(instance.watches):
-                        return
-                    await trio.sleep(delay)
-                    instance.attempted = trio.Event()
-        finally:
-            self._live.discard(instance)
-            self._released.unpark_all()
-            self._remove(instance, instance.reason or "its instance was stopped")
-
-    def _remove(self, instance: _Instance, reason: str) -> None:
-        """Remove the instance, so that no call finds it, and fail the calls that wait for it."""
+    def remove(self, instance: _Instance) -> None:
+        """Remove an instance, so that no call finds it."""
         if self._by_key.get(instance.key) is instance:
             del self._by_key[instance.key]
-        self._mark_lost(instance, reason)
 
-    def _mark_lost(self, instance: _Instance, reason: str) -> None:
-        instance.client = None
-        instance.reason = reason
-        instance.attempted.set()
-
-    async def _run_once(self, instance: _Instance) -> float:
-        """Run one connection to its end. Returns the seconds to wait before the next one."""
-        reason, instance.restart_delay = "the connection ended", 0.0
-        try:
-            await self._connect(instance)
-        except* CONNECT_FAILURES as group:
-            reason = failure_reason(self.spec, group)
-        except* Exception as group:  # noqa: BLE001 - errors in Colonnade must not end other instances either
-            self._runtime.journal.note(InternalError(self.spec.id, group))
-            reason = "of an internal error"
-        if not instance.restart_delay:  # set if the instance was lost while it was connected
-            instance.restart_delay = self._on_failure(instance.caller, 0.0 if instance.attempted.is_set() else None)
-        self._mark_lost(instance, reason)
-        self._runtime.journal.note(InstanceFailed(self.spec.id, reason))
-        return instance.restart_delay
-
-    def _on_failure(self, caller: Caller, ready_for: float | None, *, misused: bool = False) -> float:
-        """Count a failure. Returns the seconds to wait before the next start.
-
-        Args:
-            ready_for: seconds that the instance was connected; None if it never was.
-            misused: another instance would end in the same way.
-        """
-        record, now = self._failure_record(caller), trio.current_time()
-        record.restarts.on_start(now)
-        if ready_for is None:
-            self._failures.append(now)
-        delay = record.restarts.on_failure(ready_for or 0.0, random.random(), now)
-        # A single failure of a connected instance may be caused by its call; the next call is another one.
-        is_crash_loop = record.restarts.failures > 1 or not record.restarts.within_intensity(now)
-        if ready_for is None or misused or is_crash_loop:
-            record.blocked_until = now + delay
-        return delay
-
-    async def _connect(self, instance: _Instance) -> None:
-        spec, caller = self.spec, instance.caller
-        server_messages = ServerMessages(
-            spec.id,
-            spec.title or spec.id,
-            self._runtime.gate,
-            self._runtime.journal,
-            owner=lambda: caller,
-            on_resource_updated=instance.watches.on_updated,
-            waiting_calls=instance.waiting_calls,
-            secrets=secrets_of(spec, self._runtime.credentials, self._runtime.journal),
-        )
-        if not await may_launch(spec, self._runtime.gate.definitions):
-            raise LinkLost("its command resolves to another program than the approved one; see colonnade definitions")
-        credential = login_of(spec, self._runtime.credentials)
-        login_id = "" if credential is None else credential.login_id
-        serving = self._serving(caller)
-        dialect = serving.last_dialect
-        opening = open_client(
-            spec,
-            self._open_link(dialect),
-            server_messages,
-            self._runtime.gate,
-            dialect,
-            serving.lists,
-            # A stateless client declares its capabilities with each request: the next one may declare more.
-            SHARED_ABILITIES if caller.era is STATELESS else caller.abilities,
-            # An instance of a call ends before the roots can change.
-            roots_change=instance.key is not None,
-        )
-        with trio.fail_after(spec.start_timeout) as startup:
-            async with opening as client, trio.open_nursery() as nursery:
-                startup.deadline = float("inf")
-                follow_changes(nursery, client, server_messages, self._runtime.log_levels, instance.watches, caller)
-                instance.client = client
-                instance.attempted.set()
-                self._failures.clear()
-                ready = trio.current_time()
-                nursery.start_soon(self._end_when_idle, instance)
-                nursery.start_soon(end_with_login, client, credential, login_id)
-                await client.peer.ended.wait()
-                # Handled at once: ending the process may take seconds, and the next call must not wait for it.
-                lost = client.peer.lost
-                # Counted here: the loss also ends the instance's call, which cancels everything that follows.
-                instance.restart_delay = self._on_failure(caller, trio.current_time() - ready, misused=lost.misused)
-                if len(instance.watches):
-                    self._mark_lost(instance, str(lost))
-                else:
-                    self._remove(instance, str(lost))
-                raise lost
-
-    async def _end_when_idle(self, instance: _Instance) -> None:
-        """End the instance when it has not been used for `idle_timeout` seconds."""
-        while True:
-            await trio.sleep(max(self.spec.idle_timeout - instance.idle_for(), 0.01))
-            if instance.idle_for() >= self.spec.idle_timeout:
-                self._remove(instance, "it was not used")
-                instance.scope.cancel("it was not used")
-
-
-def _blamed_key(caller: Caller) -> Hashable | None:
-    """The key under which the failures for a caller are counted: its access token, because a token may have any number
-    of sessions; without a token its session; all callers without a session count together."""
-    return caller.session if caller.identity is None else caller.identity
+    def discard(self, instance: _Instance) -> None:
+        """Remove an instance that has ended."""
+        self.remove(instance)
+        self._live.discard(instance)
+        self._released.unpark_all()

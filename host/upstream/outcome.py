@@ -49,7 +49,6 @@ class ConnectionEnd:
     now: float
     jitter: float
     state: State
-    restarts: Restarts
     dialect: Dialect
     was_negotiated: bool
     is_watched: bool
@@ -74,7 +73,7 @@ class Outcome(NamedTuple):
     """Its lists are withdrawn: the clients of a session are served by the stateless connection."""
 
 
-def server_outcome(end: ConnectionEnd) -> Outcome:
+def server_outcome(end: ConnectionEnd, restarts: Restarts) -> Outcome:
     """The outcome for the connection that a server has always."""
     problem, why, now = end.problem, end.why, end.now
     if _lacks_login(problem):
@@ -83,16 +82,16 @@ def server_outcome(end: ConnectionEnd) -> Outcome:
         return Outcome(Connecting(now, None))
     is_ready = isinstance(end.state, Ready)
     dialect = _switched(end.dialect, problem) if isinstance(end.state, Connecting) else None
-    if dialect is not None and end.restarts.may_start(now):
+    if dialect is not None and restarts.may_start(now):
         return Outcome(Connecting(now, why), dialect=dialect)
-    delay = end.restarts.on_failure(end.ready_for, end.jitter, now)
+    delay = restarts.on_failure(end.ready_for, end.jitter, now)
     # After HTTP+SSE, Streamable HTTP is tried again: the server may support it by now.
     if dialect is None and (not end.was_negotiated or end.dialect.http_sse):
         dialect = configured_dialect(end.spec)
     if isinstance(problem, LinkLost) and problem.ended_session and end.ready_for >= HEALTHY_AFTER:
         delay = 0.0  # a new one is opened at once, unless this happens often
     if _is_lasting(problem) and not is_ready:
-        delay = max(delay, min(LASTING_DELAY * RESTART_FACTOR ** (end.restarts.failures - 1), MAX_LASTING_DELAY))
+        delay = max(delay, min(LASTING_DELAY * RESTART_FACTOR ** (restarts.failures - 1), MAX_LASTING_DELAY))
         if not (isinstance(problem, AuthNeeded) and problem.needs_login):  # a login is noticed by itself
             why = f"{why}; then colonnade restart {end.spec.id}"
     return Outcome(Failed(now, why, now + delay), ServerFailed(end.spec.id, why, delay), dialect)
@@ -107,7 +106,7 @@ def _outcome_without_login(end: ConnectionEnd, needed: AuthNeeded) -> Outcome:
     return Outcome(NeedsLogin(end.now, why), ServerNeedsLogin(end.spec.id, why))
 
 
-def session_outcome(end: ConnectionEnd, *, is_connected: bool) -> Outcome:
+def session_outcome(end: ConnectionEnd, restarts: Restarts, *, is_connected: bool) -> Outcome:
     """The outcome for a session beside a stateless connection. One that was used is opened again at once, unless the
     one before failed early, too. One that lacks a login is opened when it is needed after the login, for which the
     stateless connection waits.
@@ -123,8 +122,8 @@ def session_outcome(end: ConnectionEnd, *, is_connected: bool) -> Outcome:
         # A longer start_timeout would not help, because that of sessions is limited.
         why = f"it was not open within {end.spec.start_timeout:g} s; with eras: one, none is opened"
     if isinstance(state, Ready) and not is_refused:
-        end.restarts.on_failure(end.ready_for, end.jitter, now)
-        if end.restarts.failures == 1 and end.restarts.within_intensity(now):
+        restarts.on_failure(end.ready_for, end.jitter, now)
+        if restarts.failures == 1 and restarts.within_intensity(now):
             was_used = state.client.idle_seconds < end.ready_for or end.is_watched
             after = Connecting(now, why) if was_used else Stopped(now)
             return Outcome(after, SessionFailed(server, why, reopens=True))

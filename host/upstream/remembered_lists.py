@@ -7,13 +7,13 @@ that. It decides nothing about what is shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import trio
 
 from config import ServerSpec
-from host.catalog import FreshnessHint
+from host.catalog import Definition, FreshnessHint
 from host.journal import InternalError
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
@@ -112,11 +112,14 @@ class RememberedLists:
         return found if found is None or withheld is None else await slices.run(found.without(withheld))
 
     async def publish(
-        self, spec: ServerSpec, found: Remembered, is_current: Callable[[], bool], is_alone: Callable[[], bool]
+        self,
+        source: Source,
+        lists: Mapping[Kind, list[Definition]],
+        is_current: Callable[[], bool],
+        is_alone: Callable[[], bool],
     ) -> None:
         """Publish what is remembered; see `publish_list`."""
-        source = Source(spec.id, found.negotiated.era)
-        for kind, definitions in found.lists.items():
+        for kind, definitions in lists.items():
             hint = FreshnessHint(STALE, trio.current_time())
             await publish_list(
                 self._runtime,

@@ -1,46 +1,128 @@
-"""The lists of one connection, as its clients and their requests see them: whether they are old or have changes, and
-the readings that follow. The lists themselves are in the catalog; `catalog_sync.py` reads them while the server is
-connected.
+"""The lists of one connection: read when it is opened, kept up to date while it is connected, and remembered. The lists
+themselves are in the catalog.
 
-The dedicated instances of a server use the lists of its shared connection.
+For clients and their requests this is also the place to ask whether lists are old or have changes. The dedicated
+instances of a server use the lists of its shared connection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import trio
 
+from config import ServerSpec
 from host.catalog import Entry
+from host.journal import EntryOmitted
+from host.jsonrpc.readable import LONE_SURROGATE
 from host.memory import Holding, Use, server_owner
-from host.protocol.era import Era
+from host.protocol.era import SESSION
 from host.protocol.methods import Kind
+from host.protocol.negotiated import NegotiatedServer
 from host.source import EntryRef, Source
+from host.upstream.backoff import ReadingBudget
 from host.upstream.catalog_sync import CatalogSync
+from host.upstream.client import Client
+from host.upstream.remembered_lists import RememberedLists
 from host.upstream.runtime import Runtime
+
+
+class ListOwner(Protocol):
+    """The connection that has the lists."""
+
+    def may_publish(self) -> bool:
+        """Whether it is still the connection of its source."""
+
+    def is_alone(self) -> bool:
+        """Whether its server can have no other source."""
+
+    def is_ready(self) -> bool:
+        """Whether it is connected and has read its lists."""
+
+    def offered(self) -> tuple[ServerSpec, NegotiatedServer] | None:
+        """What is to be remembered; see `RememberedLists`."""
 
 
 class SourceLists:
     """The lists of one connection. Implements `host.upstream.client.ServerLists`.
 
+    Args:
+        budget: shared by all connections of the server.
+
     Attributes:
+        source: what lists them.
         sync: reads the lists while the server is connected; None otherwise: then no list is old or has changes.
-        source: what lists them: the server, over a connection of the era that was negotiated last.
+        remembered: stores them.
+        is_recalled: whether it was looked what is remembered, or the lists of a former connection stay.
     """
 
-    def __init__(self, server: str, runtime: Runtime) -> None:
+    def __init__(self, server: str, runtime: Runtime, budget: ReadingBudget, owner: ListOwner) -> None:
+        self.source = Source(server, SESSION)
         self.sync: CatalogSync | None = None
-        self.source = Source(server, Era.SESSION)
+        self.remembered = RememberedLists(runtime, budget, owner.offered, owner.is_ready)
+        self.is_recalled = False
+        self._runtime = runtime
         self._catalog = runtime.catalog
+        self._budget = budget
+        self._owner = owner
+        self._opened: CatalogSync | None = None
+        """Of the last connection, from the beginning of its first reading on."""
+
+    async def open(self, client: Client) -> CatalogSync:
+        """Read the lists of a new connection for the first time. Returns what keeps them up to date.
+
+        Raises:
+            LinkLost: the connection ended meanwhile; NothingListed if the server refuses all lists.
+        """
+        runtime, server, negotiated, owner = self._runtime, self.source.server, client.negotiated, self._owner
+        if negotiated.unreadable:
+            text = f"its instructions are left out because clients could not parse them: {LONE_SURROGATE}"
+            runtime.journal.note(EntryOmitted(server, text, "instructions"))
+        observing = runtime.gate.definitions.observe_instructions(self.source, negotiated.instructions)
+        await self._catalog.slices.run(observing)
+        sync = self._opened = CatalogSync(
+            client, runtime, self._budget, self.remembered.mark, owner.may_publish, owner.is_alone
+        )
+        await sync.read_all()
+        if client.peer.ended.is_set():
+            raise client.peer.lost
+        sync.check_any_listed()
+        self.sync = sync
+        return sync
+
+    def close(self) -> None:
+        """Drop the hints of how long the lists stay fresh: changes are not heard of any more."""
+        self.sync = None
+        for kind in Kind:
+            self._catalog.expire_hint(self.source, kind)
+
+    def on_announced(self, kinds: list[Kind]) -> None:
+        """Have lists read again whose changes the server announces."""
+        if self._opened is not None:
+            self._opened.mark_changed(kinds)
+
+    async def recall(self, spec: ServerSpec, take: Callable[[NegotiatedServer], None]) -> bool:
+        """Publish what is remembered, until the server lists by itself. Returns whether there is any.
+
+        Args:
+            take: called with what is remembered of the negotiation, before any list is published.
+        """
+        found = await self.remembered.load(spec)
+        if found is None:
+            return False
+        source = Source(spec.id, found.negotiated.era)
+        observing = self._runtime.gate.definitions.observe_instructions(
+            source, found.negotiated.instructions, remembered=True
+        )
+        await self._catalog.slices.run(observing)
+        take(found.negotiated)
+        await self.remembered.publish(source, found.lists, self._owner.may_publish, self._owner.is_alone)
+        return True
 
     def tool(self, name: str) -> Entry | None:
         """Look a tool up by its inward name."""
         return self._catalog.entry(EntryRef(self.source, Kind.TOOL, name))
-
-    def expire_hints(self) -> None:
-        """Drop the hints of how long the lists stay fresh: changes are not heard of any more."""
-        for kind in Kind:
-            self._catalog.expire_hint(self.source, kind)
 
     def hold(self, drop: Callable[[], None]) -> Holding:
         """Charge the server for messages that it has sent."""

@@ -1,4 +1,4 @@
-"""All configured servers: each has its own supervisor, and dedicated instances if it is not shared."""
+"""All configured servers, the changes of their configuration, and the waits that concern several of them."""
 
 from __future__ import annotations
 
@@ -6,29 +6,24 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Container, Hashable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
-from functools import partial
 
 import trio
 
-from config import Isolation, ServerSpec
-from host.errors import MethodNotFound, TimedOut, TooManyRequests, Unavailable
+from config import ServerSpec
+from host.errors import TimedOut, TooManyRequests, Unavailable
 from host.exchange import Caller, Exchange
 from host.policy.gate import WatchPermit
 from host.protocol.era import SESSION, STATELESS, Era
 from host.protocol.methods import RESOURCE, ROOTS_CHANGED, Kind
-from host.protocol.negotiated import NegotiatedServer
-from host.slices import Steps
 from host.source import EntryRef, Source
-from host.upstream.client import DEFINED_BY, Client
+from host.upstream.client import Client
 from host.upstream.connection import OpenLink, UpstreamLease
-from host.upstream.instances import Instances
-from host.upstream.negotiate import Dialect
 from host.upstream.remembered import is_same_server
 from host.upstream.resource_watches import NotifyWatcher
 from host.upstream.runtime import Runtime
-from host.upstream.state import Disabled, Ready
-from host.upstream.supervisor import Upstream
-from host.wire.link import Link, LinkLost
+from host.upstream.supervised import UpstreamConnection
+from host.upstream.supervisor import UpstreamServer
+from host.wire.link import LinkLost
 
 DRAIN_TIMEOUT = 10.0
 """Seconds in which the calls of a server must end before it is restarted or removed by a new configuration."""
@@ -41,7 +36,7 @@ REREAD_WAIT = 1.0
 
 
 class Upstreams:
-    """The upstreams by id, in the order of the configuration.
+    """The servers by id, in the order of the configuration.
 
     Args:
         start_grace: seconds for which requests for lists wait for a server that was never seen, from the moment at
@@ -59,8 +54,7 @@ class Upstreams:
         single_client: bool,
     ) -> None:
         self._sole_caller: Caller | None = None
-        self.by_id: Mapping[str, Upstream] = {}
-        self.instances: Mapping[str, Instances] = {}
+        self.by_id: Mapping[str, UpstreamServer] = {}
         self._start_grace = start_grace
         self._waiting = Counter[Hashable]()
         """Requests that wait for a starting server, by the owner of their caller."""
@@ -80,85 +74,63 @@ class Upstreams:
     def apply(self, servers: Mapping[str, ServerSpec], restarted: Container[str]) -> None:
         """Apply a configuration: the servers in their new order. Those in `restarted` are restarted, and those that are
         missing end; their calls have DRAIN_TIMEOUT seconds to end. The others continue."""
-        former, former_instances = self.by_id, self.instances
-        upstreams: dict[str, Upstream] = {}
-        instances: dict[str, Instances] = {}
-        for id, spec in servers.items():
-            old = former.get(id)
-            if old is not None and id not in restarted:
-                old.spec = spec
-                upstreams[id] = old
-                if id in former_instances:
-                    former_instances[id].spec = spec
-                    instances[id] = former_instances[id]
-                continue
-            upstream = upstreams[id] = self._make_upstream(spec)
-            if old is not None and is_same_server(old.spec, spec):
-                upstream.take_over(old)
-            elif old is not None:
-                upstream.watches = old.watches  # the watches of clients continue
-                self._runtime.catalog.withdraw_server(id)  # another owner of credentials may see other entries
-            if spec.isolation is not Isolation.SHARED:
-                instances[id] = self._make_instances(upstream)
-            if old is not None:
-                self._schedule_end(old, former_instances.get(id))
-            self._nursery.start_soon(self._run, upstream, self._ending.get(id))
-        self.by_id, self.instances = upstreams, instances
+        former = self.by_id
+        self.by_id = {id: self._take(spec, former.get(id), id in restarted) for id, spec in servers.items()}
         for id, old in former.items():
             if id not in servers:
-                self._schedule_end(old, former_instances.get(id))
+                self._schedule_end(old)
 
-    def _schedule_end(self, upstream: Upstream, instances: Instances | None) -> None:
-        """End a server, after former ones with the same id."""
-        id = upstream.spec.id
-        upstream.retire()
-        former_ended, self._ending[id] = self._ending.get(id), trio.Event()
-        self._nursery.start_soon(self._end, upstream, instances, former_ended, self._ending[id])
-
-    def _make_upstream(self, spec: ServerSpec) -> Upstream:
-        upstream = Upstream(spec, self._runtime, lambda: self._sole_caller, single_client=self._single_client)
-        if spec.disabled:
-            upstream.state = Disabled()
-        return upstream
-
-    def _make_instances(self, upstream: Upstream) -> Instances:
-        return Instances(
-            upstream.spec,
-            partial(_open_instance_link, self._open_link, upstream.spec),
-            lambda caller: upstream.serving(caller.era),
+    def _take(self, spec: ServerSpec, old: UpstreamServer | None, is_restarted: bool) -> UpstreamServer:
+        """The server of this configuration: the one that runs, or another one in its place."""
+        if old is not None and not is_restarted:
+            old.spec = spec
+            return old
+        server = UpstreamServer(
+            spec,
             self._runtime,
+            self._open_link,
+            lambda: self._sole_caller,
             self._nursery,
+            single_client=self._single_client,
         )
+        if old is not None and is_same_server(old.spec, spec):
+            server.take_over(old)
+        elif old is not None:
+            server.main.watches = old.main.watches  # the watches of clients continue
+            self._runtime.catalog.withdraw_server(spec.id)  # another owner of credentials may see other entries
+        if old is not None:
+            self._schedule_end(old)
+        self._nursery.start_soon(self._run, server, self._ending.get(spec.id))
+        return server
 
-    async def _run(self, upstream: Upstream, former_ended: trio.Event | None) -> None:
+    def _schedule_end(self, server: UpstreamServer) -> None:
+        """End a server, after former ones with the same id."""
+        id = server.spec.id
+        server.is_current = False
+        former_ended, self._ending[id] = self._ending.get(id), trio.Event()
+        self._nursery.start_soon(self._end, server, former_ended, self._ending[id])
+
+    async def _run(self, server: UpstreamServer, former_ended: trio.Event | None) -> None:
         """Supervise one server, after the end of a former one with the same id."""
         try:
             if former_ended is not None:
                 await former_ended.wait()
-            if not upstream.spec.disabled:
-                with upstream.supervision_scope:
+            if not server.spec.disabled:
+                with server.supervision_scope:
                     async with self._start_lock:
                         pass  # one server begins in each pass: looking up and storing its launch takes 2 ms
-                    await upstream.supervise(self._open_link)
+                    await server.supervise()
         finally:
-            for each in upstream.connections:
-                if each.is_starting or each.needs_login:
-                    each.state = Disabled()  # requests that wait for it look for its successor
-            upstream.stopped.set()
+            server.give_way()
+            server.stopped.set()
 
-    async def _end(
-        self, upstream: Upstream, instances: Instances | None, former_ended: trio.Event | None, ended: trio.Event
-    ) -> None:
+    async def _end(self, server: UpstreamServer, former_ended: trio.Event | None, ended: trio.Event) -> None:
         if former_ended is not None:
             await former_ended.wait()
         with trio.move_on_after(DRAIN_TIMEOUT):
-            await upstream.wait_idle()
-            if instances is not None:
-                await instances.wait_idle()
-        if instances is not None:
-            instances.end()
-        upstream.supervision_scope.cancel("the server was changed or removed in the configuration")
-        await upstream.stopped.wait()
+            await server.wait_idle()
+        server.end()
+        await server.stopped.wait()
         ended.set()
 
     def __contains__(self, server: object) -> bool:
@@ -177,24 +149,21 @@ class Upstreams:
             self._wake = trio.Event()
             while self._due:
                 server, _ = self._due.popitem()
-                await self._runtime.catalog.slices.run(self._reevaluate_server(server))
+                if server in self.by_id:
+                    await self._runtime.catalog.slices.run(self.by_id[server].drop_hidden())
 
-    def _reevaluate_server(self, server: str) -> Steps[None]:
-        if server in self.by_id:
-            for each in self.by_id[server].connections:
-                yield from each.watches.drop_hidden()
-        if server in self.instances:
-            yield from self.instances[server].drop_hidden()
-
-    def _serving(self, server: str, caller: Caller | None) -> Upstream:
-        """The upstream that serves this caller (None: a stateless one) at a server; see `Upstream.serving`.
+    def _serving(self, server: str, caller: Caller | None) -> UpstreamConnection:
+        """The connection that serves this caller (None: a stateless one) at a server; see `UpstreamServer.serving`.
 
         Raises:
             Unavailable: a new configuration has removed the server.
         """
+        return self._server(server).serving(STATELESS if caller is None else caller.era)
+
+    def _server(self, server: str) -> UpstreamServer:
         if server not in self.by_id:
             raise Unavailable(server, f"{server} is not in the configuration any more")
-        return self.by_id[server].serving(STATELESS if caller is None else caller.era)
+        return self.by_id[server]
 
     def ready_client(self, server: str, caller: Caller | None = None) -> Client:
         """The shared client of a server for this caller; raises Unavailable if it is not connected."""
@@ -207,12 +176,7 @@ class Upstreams:
             Unavailable: the server is not connected.
             TooManyResources: `max_instances` is reached.
         """
-        upstream = self._serving(server, exchange.caller)
-        if upstream.spec.isolation is Isolation.SHARED:
-            return upstream.lease()
-        if upstream.needs_login:
-            upstream.ready_client()  # raises: an instance would be refused as well
-        return self.instances[server].lease(exchange)
+        return self._server(server).lease(exchange)
 
     def check_subscribable(self, server: str, caller: Caller) -> None:
         """Check that the server has resource subscriptions; for a server that is starting, that it had them.
@@ -221,9 +185,7 @@ class Upstreams:
             Unavailable: the server is not connected.
             MethodNotFound: the server has no subscriptions.
         """
-        upstream = self._serving(server, caller)
-        negotiated = upstream.negotiated if upstream.is_starting else None
-        _check_subscribable(server, negotiated or upstream.ready_client().negotiated)
+        self._server(server).check_subscribable(caller)
 
     async def watch(self, permit: WatchPermit, notify: NotifyWatcher) -> None:
         """Watch a resource for the caller of the permit, until it unwatches the resource or is gone. With `per-call`,
@@ -236,21 +198,11 @@ class Upstreams:
             UpstreamError: the server did not agree, or cannot be reached.
             MethodNotFound: the server has no subscriptions.
         """
-        caller = permit.exchange.caller
-        server = permit.ref.server
-        upstream = self._serving(server, caller)
-        lasting = upstream.spec.isolation is not Isolation.PER_CALL and caller.instance_key is not None
-        lease = self.lease(server, permit.exchange) if lasting else upstream.lease()
-        async with lease as leased:
-            _check_subscribable(server, leased.client.negotiated)
-            await leased.watches.watch(permit, notify)
+        await self._server(permit.ref.server).watch(permit, notify)
 
     def unwatch(self, server: str, uri: str, caller: Caller) -> None:
         if server in self.by_id:
-            for each in self.by_id[server].connections:
-                each.watches.unwatch(uri, caller)
-        if server in self.instances:
-            self.instances[server].unwatch(uri, caller)
+            self.by_id[server].unwatch(uri, caller)
 
     async def wait_listed(self, server: str | None, era: Era, *, at_most: float = math.inf) -> None:
         """Wait until the lists of the server (None: of all servers) are known, from the store or from the server, but
@@ -261,18 +213,18 @@ class Upstreams:
             at_most: seconds to wait for all of them together.
         """
         with trio.move_on_after(min(at_most, self._start_grace)):
-            while (upstream := self._first_unlisted(server, era)) is not None:  # a new configuration may replace it
-                with trio.move_on_at(upstream.created_at + self._start_grace):
-                    await upstream.listed.wait()
+            while (connection := self._first_unlisted(server, era)) is not None:  # a new configuration may replace it
+                with trio.move_on_at(connection.life.created_at + self._start_grace):
+                    await connection.life.listed.wait()
 
-    def _first_unlisted(self, server: str | None, era: Era) -> Upstream | None:
-        """A server that lists wait for now, of all or only this one. Sessions that were never open are started."""
-        waited: list[Upstream] = []
+    def _first_unlisted(self, server: str | None, era: Era) -> UpstreamConnection | None:
+        """A connection that lists wait for now, of all or only this one. Sessions that were never open are started."""
+        waited: list[UpstreamConnection] = []
         for id in self.by_id if server is None else self.by_id.keys() & {server}:
-            upstream = self.by_id[id].serving(era)
-            upstream.begin()
-            if not upstream.listed.is_set() and upstream.created_at + self._start_grace > trio.current_time():
-                waited.append(upstream)
+            connection = self.by_id[id].begin(era)
+            life = connection.life
+            if not life.listed.is_set() and life.created_at + self._start_grace > trio.current_time():
+                waited.append(connection)
         return waited[0] if waited else None
 
     async def wait_known(self, server: str | None, caller: Caller) -> None:
@@ -282,27 +234,26 @@ class Upstreams:
         Raises:
             TooManyRequests: too many requests of this owner wait.
         """
-        wanted = [each for each in self._upstreams_for(server, caller.era) if not each.listed.is_set()]
+        wanted = [each for each in self._serving_all(server, caller.era) if not each.life.listed.is_set()]
         if wanted:
             with self.waiting_request(caller):
                 at_most = min(each.spec.timeout for each in wanted)
                 await self.wait_listed(server, caller.era, at_most=at_most)
 
-    def _upstreams_for(self, server: str | None, era: Era) -> list[Upstream]:
+    def _serving_all(self, server: str | None, era: Era) -> list[UpstreamConnection]:
         """The connections that serve clients of an era at the server (None: at all servers)."""
-        upstreams = self.by_id.values() if server is None else (self.by_id[server],) if server in self.by_id else ()
-        return [each.serving(era) for each in upstreams]
+        servers = self.by_id.values() if server is None else (self.by_id[server],) if server in self.by_id else ()
+        return [each.serving(era) for each in servers]
 
     def are_listed(self, server: str | None, caller: Caller) -> bool:
         """Whether the lists of the server (None: of all servers) for this caller are known."""
-        return all(upstream.listed.is_set() for upstream in self._upstreams_for(server, caller.era))
+        return all(each.life.listed.is_set() for each in self._serving_all(server, caller.era))
 
     def are_old(self, server: str | None, caller: Caller, kinds: Collection[Kind] = ()) -> bool:
         """Whether a list of the server (None: of any server) for this caller is old whose changes are not announced, or
         one of `kinds` has an announced change that was not read yet."""
         return any(
-            upstream.has_old_lists or not upstream.lists.are_read(kinds)
-            for upstream in self._upstreams_for(server, caller.era)
+            each.has_old_lists or not each.lists.are_read(kinds) for each in self._serving_all(server, caller.era)
         )
 
     async def reread(
@@ -311,10 +262,10 @@ class Upstreams:
         """Have the old lists of the server (None: of all servers) for this caller read, and those in `missed`, in which
         a name is missing. Waits for that, and for announced changes of the lists in `missed` and `changed`, but no
         longer than REREAD_WAIT. Returns whether there was anything to wait for."""
-        upstreams = self._upstreams_for(server, caller.era)
+        connections = self._serving_all(server, caller.era)
         kinds = {*missed, *changed}
-        changing = [each for each in upstreams if not each.lists.are_read(kinds)]
-        readings = [reading for each in upstreams if (reading := each.read_if_old(missed)) is not None]
+        changing = [each for each in connections if not each.lists.are_read(kinds)]
+        readings = [reading for each in connections if (reading := each.read_if_old(missed)) is not None]
         with trio.move_on_after(REREAD_WAIT):
             for each in changing:
                 await each.lists.wait_for_changes(kinds, REREAD_WAIT)
@@ -325,8 +276,7 @@ class Upstreams:
     async def wait_read(self, server: str | None, kind: Kind, caller: Caller) -> None:
         """Wait until the lists with entries of this kind have been read over the connection that serves this caller."""
         if server is not None and (upstream := self.find(server, caller)) is not None:
-            with trio.move_on_after(upstream.spec.timeout):
-                await upstream.lists.wait_until_read(DEFINED_BY[kind])
+            await upstream.wait_read(kind)
 
     async def wait_started(self, server: str, caller: Caller, since: float | None = None) -> bool:
         """Wait until the server has started. Returns whether it had not: its lists may be other ones now.
@@ -344,14 +294,14 @@ class Upstreams:
         with self.waiting_request(caller):
             with trio.move_on_at((trio.current_time() if since is None else since) + timeout) as waiting:
                 while self.is_starting(server, caller):  # a new configuration may have replaced it
-                    await self._serving(server, caller).wait_started()
+                    await self._serving(server, caller).life.wait_started()
         if waiting.cancelled_caught:
             raise TimedOut(server, f"{server} did not start within {timeout:.0f} s; the call was not sent")
         return True
 
     async def wait_retried(self, server: str, caller: Caller) -> None:
         """Wait while the server has failed and is tried again soon."""
-        await self._serving(server, caller).wait_retried()
+        await self._serving(server, caller).life.wait_retried()
 
     @contextmanager
     def waiting_request(self, caller: Caller) -> Iterator[None]:
@@ -380,10 +330,10 @@ class Upstreams:
             return True
         return catalog.is_remembered(ref.source, ref.kind)
 
-    def find(self, server: str, caller: Caller) -> Upstream | None:
+    def find(self, server: str, caller: Caller) -> UpstreamConnection | None:
         """The connection that serves this caller at the server, if there is one."""
-        upstream = self.by_id.get(server)
-        return upstream if upstream is None or caller.era is STATELESS else upstream.for_sessions
+        found = self.by_id.get(server)
+        return None if found is None else found.connection(caller)
 
     def source(self, server: str, caller: Caller) -> Source:
         """What the server offers this caller comes from there, as far as is known. A server that is not configured, or
@@ -393,16 +343,12 @@ class Upstreams:
 
     def unread(self, server: str, kind: Kind, caller: Caller) -> Unavailable:
         """The error for a request whose definition is only remembered: LoginNeeded if the server needs a login."""
-        try:
-            self.ready_client(server, caller)
-        except Unavailable as away:
-            return away
-        return Unavailable(server, f"{server} is unavailable: its list of {kind.value}s could not be read")
+        return self._serving(server, caller).unread(kind)
 
     def is_starting(self, server: str, caller: Caller) -> bool:
         """Whether what serves this caller at the server is connecting, or will be once it is used."""
         upstream = self.find(server, caller)
-        return upstream is not None and upstream.is_starting
+        return upstream is not None and upstream.life.is_starting
 
     def refresh(self, server: str, kind: Kind, caller: Caller) -> None:
         """Have a list for this caller read again that may be outdated."""
@@ -417,43 +363,28 @@ class Upstreams:
 
     def roots_changed(self, caller: Caller) -> None:
         """Notify servers that the caller's roots have changed: only over connections that serve this caller alone."""
-        clients = [instances.client_of(caller) for instances in self.instances.values()]
-        if caller is self._sole_caller:
-            upstreams = [each for upstream in self.by_id.values() for each in upstream.connections]
-            clients += [each.state.client for each in upstreams if isinstance(each.state, Ready)]
-        for client in clients:
-            if client is not None and not client.negotiated.revision.stateless:
-                self._nursery.start_soon(_notify_roots_changed, client)
+        for server in self.by_id.values():
+            for client in server.clients_of(caller):
+                if not client.negotiated.revision.stateless:
+                    self._nursery.start_soon(_notify_roots_changed, client)
 
     def release(self, caller: Caller) -> None:
         """Forget the watches and the log level of a caller. Its instances stay, because other callers of the same
         client may use them."""
         self._runtime.log_levels.forget(caller)
-        for upstream in self.by_id.values():
-            for each in upstream.connections:
-                each.watches.forget(caller)
-        for instances in self.instances.values():
-            instances.release(caller)
+        for server in self.by_id.values():
+            server.release(caller)
 
     def forget(self, caller: Caller) -> None:
         """Forget everything of a caller that is gone, and end its instances."""
-        self.release(caller)
-        for instances in self.instances.values():
-            instances.forget(caller)
-
-
-def _open_instance_link(open_link: OpenLink, spec: ServerSpec, dialect: Dialect) -> AbstractAsyncContextManager[Link]:
-    return open_link(spec, http_sse=dialect.http_sse)
+        self._runtime.log_levels.forget(caller)
+        for server in self.by_id.values():
+            server.forget(caller)
 
 
 async def _notify_roots_changed(client: Client) -> None:
     with suppress(LinkLost):
         await client.peer.notify(ROOTS_CHANGED)
-
-
-def _check_subscribable(server: str, negotiated: NegotiatedServer) -> None:
-    if not negotiated.has_subscriptions:
-        raise MethodNotFound(f"{server} has no resource subscriptions")
 
 
 @asynccontextmanager

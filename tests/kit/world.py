@@ -38,6 +38,7 @@ from host.router.router import Router
 from host.seal import KEY_BYTES, Seal
 from host.slices import Charge, Slices, Steps, run_inline
 from host.upstream.credentials import Credentials
+from host.upstream.instances import Instances
 from host.upstream.open_logins import OpenLogins
 from host.upstream.remembered import RememberedServers
 from host.upstream.runtime import Runtime
@@ -609,9 +610,15 @@ class World:
         """For the block a person is there who gives every question this answer at once; the questions so far."""
         return auto_answering(self.gate, answer)
 
+    def instances(self, server: str) -> Instances:
+        """The dedicated instances of a server that is not shared."""
+        found = self.upstreams.by_id[server].instances
+        assert found is not None
+        return found
+
     async def settled(self) -> None:
         for upstream in self.upstreams.by_id.values():
-            await upstream.settled.wait()
+            await upstream.main.life.settled.wait()
 
 
 @asynccontextmanager

@@ -153,7 +153,7 @@ class Run:
 
     def sides(self) -> tuple[str, ...]:
         """The sides that are used. A server that takes up a second era beside sessions goes on with these."""
-        return MODES[self.server.mode] if self.world.upstreams.by_id["a"].is_stateless else ("handshake",)
+        return MODES[self.server.mode] if self.world.upstreams.by_id["a"].main.is_stateless else ("handshake",)
 
     async def check(self) -> None:
         """Each client is served by the right side, with that side's definitions."""

@@ -654,7 +654,7 @@ class Machine:
         )
         self.must(self.world.gate.decision_log.in_flight.total() == 0, "something is in flight")
         for key, definition in self.definitions.items():
-            if isinstance(self.world.upstreams.by_id[key[0]].state, Ready):
+            if isinstance(self.world.upstreams.by_id[key[0]].main.state, Ready):
                 self.must(definition.served == definition.version, f"{key} was never listed anew")
 
     # Steps: clients

@@ -720,13 +720,13 @@ class Machine:
         self._must(not self._open_sessions, "a session is left")
         upstreams = self.world.upstreams
         for id, upstream in upstreams.by_id.items():
-            self._must(not len(upstream.watches), f"somebody still watches {id}")
-            if (state := getattr(upstream.state, "client", None)) is not None:
+            self._must(not len(upstream.main.watches), f"somebody still watches {id}")
+            if (state := getattr(upstream.main.state, "client", None)) is not None:
                 self._must(
                     state.peer.outstanding_count == (1 if id == "free" else 0), f"a request is in flight at {id}"
                 )
                 self._must(not state.peer._incoming, f"a question of {id}'s is open")
-        self._must(all(not len(instances) for instances in upstreams.instances.values()), "an instance is left")
+            self._must(not upstream.instances, f"an instance of {id} is left")
         self.problems += [
             f"crashed: {event.problem!r}" for event in self.world.events if isinstance(event, InternalError)
         ]

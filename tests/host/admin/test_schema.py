@@ -133,7 +133,7 @@ def test_no_request_names_what_runs() -> None:
 def test_nothing_of_the_admin_api_reaches_what_starts_programs() -> None:
     """The modules that answer requests import nothing, at any distance, that can start a program: they know the API by
     its protocol. Its implementation gets what it may do, and calls nothing that starts one."""
-    starters = {"host.wire.process", "host.wire.keeper", "host.upstream.connect", "host.upstream.supervisor"}
+    starters = {"host.wire.process", "host.wire.keeper", "host.upstream.connect", "host.upstream.supervised"}
     own = [name for name in SOURCES if name.startswith("host.admin")]
     seen: set[str] = set()
     coming = [f"host.admin.{name}" for name in ("web", "socket", "api", "schema", "login", "openapi")]

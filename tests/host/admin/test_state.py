@@ -34,7 +34,7 @@ from host.slices import run_inline
 from host.subject import Item
 from tests.host.upstream.test_open_logins import NOWHERE
 from tests.host.upstream.test_open_logins import opened as opened_desk
-from tests.host.upstream.test_supervisor import Protected
+from tests.host.upstream.test_supervised import Protected
 from tests.kit.control import FakeControl, control_of
 from tests.kit.gates import kind
 from tests.kit.issuer import ISSUER_METADATA, open_issuer
@@ -127,7 +127,7 @@ async def test_everything_there_is_to_see_is_as_the_api_describes_it() -> None:
     servers = (server(), strange, bad, hung, ScriptedServer("off", disabled=True))
     async with trio.open_nursery() as nursery, open_world(*servers) as world:
         for id in ("gh", "strange", "bad"):
-            await world.upstreams.by_id[id].settled.wait()
+            await world.upstreams.by_id[id].main.life.settled.wait()
         admin = admin_of(world, control := control_of(world))
         with admin.attach(Channel.CONSOLE):
             host = Opened(world, admin, control, nursery)

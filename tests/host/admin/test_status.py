@@ -34,7 +34,7 @@ async def test_every_state_is_told_with_what_belongs_to_it(autojump_clock: MockC
     )
     async with open_world(*servers) as world:
         for id in ("good", "bad"):
-            await world.upstreams.by_id[id].settled.wait()
+            await world.upstreams.by_id[id].main.life.settled.wait()
         told = json.loads(status(world.upstreams, world.catalog, world.journal, parked=0, tasks=0, memory=world.memory))
         assert told["colonnade"]
         good, slow_one, bad, off = told["servers"]

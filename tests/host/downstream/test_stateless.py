@@ -200,7 +200,7 @@ def test_six_methods_are_cacheable() -> None:
 async def test_discovery_waits_for_nobody() -> None:
     """As little as it may, while a list waits for servers that have only begun (rule 14)."""
     async with open_http_app() as (world, connection):
-        world.upstreams.by_id["a"].listed = trio.Event()
+        world.upstreams.by_id["a"].main.life.listed = trio.Event()
         listing = connection.another().start("tools/list")
         await wait_all_tasks_blocked()
         assert (await connection.result("server/discover"))["supportedVersions"][0] == LATEST

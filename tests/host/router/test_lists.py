@@ -396,7 +396,7 @@ async def test_with_a_server_that_says_nothing_no_list_is_fresh(autojump_clock: 
 
     away = ScriptedServer("b", answers={"server/discover": hang, "initialize": hang})
     async with open_world(lasting("a"), away, start_grace=0.0) as world:
-        await world.upstreams.by_id["a"].settled.wait()
+        await world.upstreams.by_id["a"].main.life.settled.wait()
         assert await fresh(world) == (0, False)
         assert await fresh(world, endpoint="a") == (5000, True)
     async with open_world(lasting("a"), ScriptedServer("b", tools=["x"], disabled=True)) as world:

@@ -27,7 +27,7 @@ from host.wire.link import Link, Parcel
 from tests.host.downstream.test_stateless import DESK, LAPTOP, TOKENS
 from tests.host.upstream.test_open_logins import NOWHERE, Desk, Person
 from tests.host.upstream.test_open_logins import opened as opened_desk
-from tests.host.upstream.test_supervisor import BEARER, Protected
+from tests.host.upstream.test_supervised import BEARER, Protected
 from tests.kit.asgi import Connection, open_http_app
 from tests.kit.gates import kind
 from tests.kit.issuer import Issuer, open_issuer
@@ -74,7 +74,7 @@ class Hosting:
         over = login(self._issuer, id="login-2", access_token=None, refresh_token=None)
         put(self.desk.process.store, over)
         await self.desk.process.credentials.reload()
-        while not isinstance(self.world.upstreams.by_id["notes"].state, NeedsLogin):  # noqa: ASYNC110 - no event
+        while not isinstance(self.world.upstreams.by_id["notes"].main.state, NeedsLogin):  # noqa: ASYNC110 - no event
             await trio.sleep(0.1)
 
     def page(self) -> str:
@@ -443,7 +443,7 @@ async def test_the_call_that_loses_its_login_says_what_to_do(autojump_clock: Moc
         client = await host.client(capabilities={})
         host.server.losses = 1
         assert text(await client.call("notes__x")) == TODAY
-        assert host.world.upstreams.by_id["notes"].needs_login
+        assert host.world.upstreams.by_id["notes"].main.life.needs_login
 
 
 async def test_the_call_that_loses_its_login_goes_on_with_another_one(autojump_clock: MockClock) -> None:

@@ -260,7 +260,7 @@ async def test_a_list_that_gives_way_while_it_is_made_is_not_published(autojump_
         await world.settled()
         read = large(60_000, 2, "n").answers["tools/list"]
         server.answers["tools/list"] = read
-        lister = world.upstreams.by_id["a"].lists.sync
+        lister = world.upstreams.by_id["a"].main.lists.sync
         assert lister is not None
         nursery.start_soon(lister.read, Kind.TOOL)
         while world.memory.by_use()["lists"] < 480_000:
@@ -313,7 +313,7 @@ async def test_a_definition_that_is_left_out_is_named_once_and_shown_as_long_as_
             'a tool without a name is left out: {"description": "x"}',
             "2 entries are called 'b'; all of them are left out",
         ]
-        lister = world.upstreams.by_id["s"].lists.sync
+        lister = world.upstreams.by_id["s"].main.lists.sync
         assert lister is not None
         world.gate.policies.begin_epoch()  # so that the same list is published again
         await lister.read(Kind.TOOL)
@@ -338,14 +338,14 @@ async def test_a_definition_that_clients_of_an_era_refuse_is_named_and_pinned_as
             "object; a call by its name reaches it), the tool 'five', for handshake clients (its inputSchema: the "
             "property 'a' has no schema; a call by its name reaches it)"
         ]
-        text, five = world.upstreams.by_id["s"].left_out
+        text, five = world.upstreams.by_id["s"].main.left_out
         assert text.startswith("the tool 'text' (its inputSchema: it accepts no object; ")
         assert five.startswith("the tool 'five', for handshake clients (")
         era = Era.STATELESS if revision == LATEST.name else Era.SESSION
         offered = world.gate.definitions.offered_definition(entry("s", Kind.TOOL, "missing", era))
         assert offered == b'{"name": "missing"}'
         world.gate.policies.begin_epoch()
-        lister = world.upstreams.by_id["s"].lists.sync
+        lister = world.upstreams.by_id["s"].main.lists.sync
         assert lister is not None
         await lister.read(Kind.TOOL)
         assert len(complaints(world)) == 1, "the list is published again, and says nothing new"
@@ -471,8 +471,8 @@ async def test_a_server_whose_only_list_fails_has_failed_and_says_so(revision: s
     async with open_world(server) as world:
         await world.settled()
         upstream = world.upstreams.by_id["a"]
-        assert "its lists cannot be read: tools/list failed: no database" in describe_state(upstream.state)
-        assert "its own log says more" in describe_state(upstream.state)
+        assert "its lists cannot be read: tools/list failed: no database" in describe_state(upstream.main.state)
+        assert "its own log says more" in describe_state(upstream.main.state)
         await trio.sleep(3)
         assert server.connections > 1
         del server.answers["tools/list"]
@@ -511,7 +511,7 @@ async def test_what_is_said_of_lists_repeats_no_value_that_the_server_was_given(
         assert world.upstreams.by_id["a"].list_problems == ["tools/list failed: ***"]
         told = complaints(world)
         assert "tools/list failed: ***" in told
-        left_out = world.upstreams.by_id["a"].left_out
+        left_out = world.upstreams.by_id["a"].main.left_out
         assert len(left_out) == 2
         assert all("'***" in line for line in left_out)
         assert sum("left out" in line and "***" in line for line in told) == 2
@@ -528,7 +528,7 @@ async def test_a_missing_list_beside_one_that_fails_is_not_taken_for_an_answer(a
     answers = {"resources/templates/list": refuse, "resources/list": fail}
     async with open_world(ScriptedServer("a", resources=["memo:1"], answers=answers)) as world:
         await world.settled()
-        assert isinstance(world.upstreams.by_id["a"].state, Failed)
+        assert isinstance(world.upstreams.by_id["a"].main.state, Failed)
 
 
 async def test_a_server_that_has_no_method_for_any_list_that_it_declares_has_failed() -> None:
@@ -537,7 +537,7 @@ async def test_a_server_that_has_no_method_for_any_list_that_it_declares_has_fai
 
     async with open_world(ScriptedServer("a", tools=["x"], answers={"tools/list": refuse})) as world:
         await world.settled()
-        state = describe_state(world.upstreams.by_id["a"].state)
+        state = describe_state(world.upstreams.by_id["a"].main.state)
         assert "its lists cannot be read: it has no method for any of them" in state
 
 
@@ -957,7 +957,7 @@ async def test_a_long_list_of_definitions_that_clients_refuse_is_named_in_steps_
     server = ScriptedServer("big", tools=odd, start_timeout=600.0)
     async with open_world(server) as world:
         await world.settled()
-        lister = world.upstreams.by_id["big"].lists.sync
+        lister = world.upstreams.by_id["big"].main.lists.sync
         assert lister is not None
         assert len(lister.left_out) == MAX_ENTRIES
         before = lister._budget.cost
@@ -1180,7 +1180,7 @@ async def test_what_is_decided_while_a_list_is_made_holds_for_it(
                 await trio.lowlevel.checkpoint()
 
         async with trio.open_nursery() as nursery:
-            lister = world.upstreams.by_id["big"].lists.sync
+            lister = world.upstreams.by_id["big"].main.lists.sync
             assert lister is not None
             nursery.start_soon(lister.read, Kind.TOOL)
             for _ in range(after):

@@ -314,7 +314,7 @@ async def test_a_watch_that_is_taken_back_before_it_was_asked_for_leaves_no_trac
     server = Telling()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await listener(world, nursery)
-        upstream = world.upstreams.by_id["a"].watches
+        upstream = world.upstreams.by_id["a"].main.watches
         asked = watch(nursery, client)
         while not len(upstream):
             await trio.lowlevel.checkpoint()
@@ -666,7 +666,7 @@ async def play(steps: Sequence[Step]) -> None:
         server.acknowledges()
         await trio.sleep(2000)
         assert all(each.done for each in asked)
-        watched = sorted(world.upstreams.by_id["a"].watches._watchers)
+        watched = sorted(world.upstreams.by_id["a"].main.watches._watchers)
         # One that went on with what it was not acknowledged for is gone, and what it is told of now counts.
         assert server.open == [{**LISTS, **({"resourceSubscriptions": watched} if watched else {})}]
         before = len(updates(client))

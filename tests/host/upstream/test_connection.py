@@ -150,7 +150,7 @@ async def open_both(server: TwoTransports) -> AsyncIterator[Upstreams]:
     with open_gate(specs, journal) as gate:
         catalog = Catalog(["a"], gate.definitions.is_visible, lambda _: None)
         async with open_upstreams(specs, 3.0, server.open_link, Runtime(catalog, gate, journal)) as upstreams:
-            await upstreams.by_id["a"].settled.wait()
+            await upstreams.by_id["a"].main.life.settled.wait()
             yield upstreams
 
 
@@ -162,10 +162,10 @@ async def test_a_server_that_refuses_the_handshake_is_tried_by_the_transport_of_
     server = TwoTransports(HttpRefused(status, "no"))
     began = trio.current_time()
     async with open_both(server) as upstreams:
-        assert isinstance(upstreams.by_id["a"].state, Ready)
+        assert isinstance(upstreams.by_id["a"].main.state, Ready)
         assert trio.current_time() == began
         assert (server.tried, server.failures) == ([False, True], [])
-        assert upstreams.by_id["a"].dialect.http_sse
+        assert upstreams.by_id["a"].main.dialect.http_sse
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ async def test_other_trouble_says_nothing_about_the_transport(problem: LinkLost,
         assert server.failures == [f"{problem}{remedy}" + (RESTART_HINT if problem.lasting else "")]
         await trio.sleep(20)
         assert set(server.tried) == {False}
-        assert not upstreams.by_id["a"].dialect.http_sse
+        assert not upstreams.by_id["a"].main.dialect.http_sse
 
 
 async def test_what_only_a_person_can_mend_is_tried_again_after_minutes(autojump_clock: MockClock) -> None:
@@ -228,8 +228,8 @@ async def test_where_both_transports_fail_the_reason_is_the_last_ones_and_both_a
         assert server.tried == ([False, True] * count)[:count]
         server.problems[False] = None
         await trio.sleep(400)  # by now it is tried every five minutes
-        assert isinstance(upstreams.by_id["a"].state, Ready)
-        assert not upstreams.by_id["a"].dialect.http_sse
+        assert isinstance(upstreams.by_id["a"].main.state, Ready)
+        assert not upstreams.by_id["a"].main.dialect.http_sse
 
 
 async def test_after_a_connection_of_old_has_ended_the_present_transport_is_tried_first(
@@ -244,8 +244,8 @@ async def test_after_a_connection_of_old_has_ended_the_present_transport_is_trie
         server.problems[False] = None
         server.server.dies()
         await trio.sleep(5)
-        assert isinstance(upstreams.by_id["a"].state, Ready)
-        assert not upstreams.by_id["a"].dialect.http_sse
+        assert isinstance(upstreams.by_id["a"].main.state, Ready)
+        assert not upstreams.by_id["a"].main.dialect.http_sse
 
 
 @pytest.mark.parametrize("code", [-32000, -32001, -32600, -32022])

@@ -21,7 +21,7 @@ from host.journal import InstanceFailed, InternalError
 from host.jsonrpc.messages import Id, Notification, Request, Success, write
 from host.upstream.backoff import MAX_STARTS
 from host.wire.link import Link, LinkLost
-from tests.host.upstream.test_supervisor import AT, Protected
+from tests.host.upstream.test_supervised import AT, Protected
 from tests.kit.logins import login, processes, put
 from tests.kit.memory import MemoryLink
 from tests.kit.world import Refusal, ScriptedClient, ScriptedServer, World, later, open_world
@@ -126,7 +126,7 @@ async def test_what_one_client_does_is_invisible_to_another() -> None:
         assert await says(second, "b") == (2, ["b"])
         assert await says(first, "c") == (1, ["a", "c"])
         assert await says(second, "d") == (2, ["b", "d"])
-        assert (len(world.upstreams.instances["a"]), server.alive) == (2, {0, 1, 2})
+        assert (len(world.instances("a")), server.alive) == (2, {0, 1, 2})
 
 
 async def test_where_every_call_has_its_own_instance_nothing_is_left_of_it() -> None:
@@ -136,7 +136,7 @@ async def test_where_every_call_has_its_own_instance_nothing_is_left_of_it() -> 
         assert await says(client, "a") == (1, ["a"])
         assert await says(client, "b") == (2, ["b"])
         await wait_all_tasks_blocked()
-        assert (len(world.upstreams.instances["a"]), server.alive) == (0, {0})
+        assert (len(world.instances("a")), server.alive) == (0, {0})
 
 
 async def test_clients_of_one_token_are_two_clients_and_requests_without_a_session_are_one() -> None:
@@ -376,7 +376,7 @@ async def test_an_instance_that_nobody_uses_is_stopped(autojump_clock: MockClock
             assert (await says(client))[0] == 1
             await trio.sleep(29)
         await trio.sleep(2)
-        assert (len(world.upstreams.instances["a"]), server.alive) == (0, {0})
+        assert (len(world.instances("a")), server.alive) == (0, {0})
         assert await says(client, "again") == (2, ["again"])
         assert failed(world) == []
 
@@ -414,7 +414,7 @@ async def test_an_instance_ends_with_its_client(at: str, autojump_clock: MockClo
         assert server.alive == {0, 1, 2}
         client.session.end()
         await wait_all_tasks_blocked()
-        assert (len(world.upstreams.instances["a"]), server.alive) == (1, {0, 1})
+        assert (len(world.instances("a")), server.alive) == (1, {0, 1})
         assert await says(other, "still") == (1, ["", "still"])
         nursery.cancel_scope.cancel()
 
@@ -634,7 +634,7 @@ async def test_an_instance_that_hangs_in_the_handshake_fails_in_time(autojump_cl
         began = trio.current_time()
         assert "did not finish its start within " in await fails(client)
         assert trio.current_time() - began == pytest.approx(7, abs=0.1)
-        assert len(world.upstreams.instances["a"]) == 0
+        assert len(world.instances("a")) == 0
 
 
 async def test_our_own_mistake_about_one_instance_stays_with_it() -> None:

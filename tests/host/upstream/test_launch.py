@@ -38,7 +38,7 @@ class Programs:
 
 def present(world: World) -> type:
     """What kind of state the server is in."""
-    return type(world.upstreams.by_id["a"].state)
+    return type(world.upstreams.by_id["a"].main.state)
 
 
 async def _ok(params: dict[str, Any]) -> object:
@@ -60,7 +60,7 @@ async def test_a_server_whose_command_is_another_program_now_is_not_started_befo
         server.dies()
         await trio.sleep(60)
         assert present(world) is Held
-        assert "another program" in describe_state(world.upstreams.by_id["a"].state)
+        assert "another program" in describe_state(world.upstreams.by_id["a"].main.state)
         assert server.connections == 1
         assert await client.names() == []
         result = await client.call("a__x")
@@ -103,5 +103,5 @@ async def test_whatever_a_trusted_servers_command_is_is_started(tmp_path: Path, 
         programs.is_now("two")
         server.dies()
         await trio.sleep(60)
-        assert isinstance(world.upstreams.by_id["a"].state, Ready)
+        assert isinstance(world.upstreams.by_id["a"].main.state, Ready)
         assert server.connections == 2

@@ -745,7 +745,7 @@ def failures(world: World) -> list[str]:
 
 async def ready(world: World, seconds: float = 30) -> None:
     await trio.sleep(seconds)
-    assert isinstance(world.upstreams.by_id["a"].state, Ready), world.upstreams.by_id["a"].state
+    assert isinstance(world.upstreams.by_id["a"].main.state, Ready), world.upstreams.by_id["a"].main.state
 
 
 async def test_a_program_that_exits_at_the_question_is_started_again_at_once_and_not_asked_any_more(
@@ -949,8 +949,8 @@ async def test_an_instance_begins_well_while_its_server_is_away(autojump_clock: 
         server.answers["initialize"] = fail
         world.upstreams.ready_client("a").peer.connection_lost(LinkLost("gone"))
         await trio.sleep(100)
-        assert isinstance(world.upstreams.by_id["a"].state, Failed)
+        assert isinstance(world.upstreams.by_id["a"].main.state, Failed)
         del server.answers["initialize"]
         for _ in range(2):
             assert await client.call("a__x") == {"content": []}
-        assert isinstance(world.upstreams.by_id["a"].state, Failed)
+        assert isinstance(world.upstreams.by_id["a"].main.state, Failed)

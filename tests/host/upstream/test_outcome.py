@@ -64,7 +64,6 @@ def end(problem: BaseException, **known: Any) -> ConnectionEnd:
         "now": NOW,
         "jitter": 0.5,
         "state": NEVER_READY,
-        "restarts": Restarts(),
         "dialect": Dialect(),
         "was_negotiated": False,
         "is_watched": False,
@@ -88,10 +87,10 @@ class Lost(LinkLost):
 
 def test_failures_in_a_row_are_further_and_further_apart() -> None:
     restarts = Restarts()
-    delays = [delay_of(server_outcome(end(Lost(), restarts=restarts))) for _ in range(5)]
+    delays = [delay_of(server_outcome(end(Lost()), restarts)) for _ in range(5)]
     assert delays[:4] == [0.25, 1.0, 4.0, 16.0]
     assert delays[4] > MAX_DELAY
-    found = server_outcome(end(Lost()))
+    found = server_outcome(end(Lost()), Restarts())
     assert found.event == ServerFailed("a", "gone", 0.25)
     assert not found.is_withdrawn
 
@@ -105,13 +104,13 @@ def test_failures_in_a_row_are_further_and_further_apart() -> None:
     ],
 )
 def test_a_failure_that_shows_the_dialect_is_followed_by_it_at_once(problem: LinkLost, needed: Dialect) -> None:
-    found = server_outcome(end(problem))
+    found = server_outcome(end(problem), Restarts())
     assert found == Outcome(Connecting(NOW, str(problem)), None, needed)
     worn_out = Restarts(failures=5)
-    failed = server_outcome(end(problem, restarts=worn_out))
+    failed = server_outcome(end(problem), worn_out)
     assert isinstance(failed.state, Failed)
     assert failed.dialect == needed
-    while_ready = server_outcome(end(problem, state=ready(1.0), was_negotiated=True))
+    while_ready = server_outcome(end(problem, state=ready(1.0), was_negotiated=True), Restarts())
     assert isinstance(while_ready.state, Failed)
     assert while_ready.dialect is None
 
@@ -119,27 +118,27 @@ def test_a_failure_that_shows_the_dialect_is_followed_by_it_at_once(problem: Lin
 def test_what_was_learned_is_forgotten_with_a_server_that_does_not_answer() -> None:
     """After HTTP+SSE also with one that did."""
     learned, sse = Dialect(may_be_stateless=False), Dialect(may_be_stateless=False, http_sse=True)
-    assert server_outcome(end(Lost(), dialect=learned)).dialect == Dialect()
-    assert server_outcome(end(Lost(), dialect=learned, was_negotiated=True)).dialect is None
-    assert server_outcome(end(Lost(), dialect=sse, was_negotiated=True)).dialect == Dialect()
+    assert server_outcome(end(Lost(), dialect=learned), Restarts()).dialect == Dialect()
+    assert server_outcome(end(Lost(), dialect=learned, was_negotiated=True), Restarts()).dialect is None
+    assert server_outcome(end(Lost(), dialect=sse, was_negotiated=True), Restarts()).dialect == Dialect()
 
 
 def test_a_session_that_the_server_ended_is_opened_again_at_once_if_it_lasted() -> None:
     ended = Lost(ended_session=True)
-    assert delay_of(server_outcome(end(ended, state=ready(HEALTHY_AFTER)))) == 0.0
-    assert delay_of(server_outcome(end(ended, state=ready(HEALTHY_AFTER - 1)))) == 0.25
+    assert delay_of(server_outcome(end(ended, state=ready(HEALTHY_AFTER)), Restarts())) == 0.0
+    assert delay_of(server_outcome(end(ended, state=ready(HEALTHY_AFTER - 1)), Restarts())) == 0.25
 
 
 def test_what_only_a_person_can_mend_is_tried_again_after_minutes() -> None:
     restarts, lasting = Restarts(), Lost(lasting=True)
-    first = server_outcome(end(lasting, restarts=restarts))
+    first = server_outcome(end(lasting), restarts)
     assert delay_of(first) == LASTING_DELAY
     assert isinstance(first.state, Failed)
     assert first.state.why == "gone; then colonnade restart a"
-    delays = [delay_of(server_outcome(end(lasting, restarts=restarts))) for _ in range(4)]
+    delays = [delay_of(server_outcome(end(lasting), restarts)) for _ in range(4)]
     assert delays[-1] == MAX_LASTING_DELAY
-    assert delay_of(server_outcome(end(UnsupportedRevision("1999-01-01")))) == LASTING_DELAY
-    assert delay_of(server_outcome(end(lasting, state=ready(1.0)))) == 0.25
+    assert delay_of(server_outcome(end(UnsupportedRevision("1999-01-01")), Restarts())) == LASTING_DELAY
+    assert delay_of(server_outcome(end(lasting, state=ready(1.0)), Restarts())) == 0.25
 
 
 def lacks_login() -> AuthNeeded:
@@ -150,7 +149,7 @@ def lacks_login() -> AuthNeeded:
 
 def test_a_server_that_wants_a_login_waits_for_one() -> None:
     def outcome(login: Login) -> Outcome:
-        return server_outcome(end(lacks_login(), credential=cast(Credential, login), login_id="1"))
+        return server_outcome(end(lacks_login(), credential=cast(Credential, login), login_id="1"), Restarts())
 
     assert outcome(Login("2")) == Outcome(Connecting(NOW, None))
     found = outcome(Login("1"))
@@ -162,7 +161,8 @@ def test_a_server_that_wants_a_login_waits_for_one() -> None:
 def test_another_login_begins_another_connection() -> None:
     """Without a word: nothing has failed."""
     changed = end(LoginChanged("its login has changed"), state=ready(1.0))
-    assert server_outcome(changed) == session_outcome(changed, is_connected=True) == Outcome(Connecting(NOW, None))
+    assert server_outcome(changed, Restarts()) == Outcome(Connecting(NOW, None))
+    assert session_outcome(changed, Restarts(), is_connected=True) == Outcome(Connecting(NOW, None))
 
 
 def test_a_session_that_was_ready_is_opened_again_once() -> None:
@@ -174,9 +174,9 @@ def test_a_session_that_was_ready_is_opened_again_once() -> None:
         (unused, False, Stopped(NOW)),
     ):
         restarts = Restarts()
-        found = session_outcome(end(Lost(), state=state, is_watched=is_watched, restarts=restarts), is_connected=True)
+        found = session_outcome(end(Lost(), state=state, is_watched=is_watched), restarts, is_connected=True)
         assert found == Outcome(after, SessionFailed("a", "gone", reopens=True))
-    again = session_outcome(end(Lost(), state=ready(1.0), restarts=Restarts(failures=1)), is_connected=True)
+    again = session_outcome(end(Lost(), state=ready(1.0)), Restarts(failures=1), is_connected=True)
     assert again == Outcome(
         Absent(NOW, "its session failed: gone", is_reached=True), SessionFailed("a", "gone"), is_withdrawn=True
     )
@@ -188,29 +188,30 @@ def test_a_session_that_was_ready_is_opened_again_once() -> None:
 def test_a_session_that_the_server_refuses_is_absent(refusal: Exception) -> None:
     absent = Absent(NOW, "it accepts no session: no", is_reached=True)
     for state in (NEVER_READY, ready(1.0)):
-        found = session_outcome(end(refusal, why="no", state=state), is_connected=True)
+        found = session_outcome(end(refusal, why="no", state=state), Restarts(), is_connected=True)
         assert found == Outcome(absent, SessionAbsent("a", "no"), is_withdrawn=True)
-    still = session_outcome(end(refusal, why="no", state=Absent(NOW - 60, "no", is_reached=True)), is_connected=True)
+    absent_before = end(refusal, why="no", state=Absent(NOW - 60, "no", is_reached=True))
+    still = session_outcome(absent_before, Restarts(), is_connected=True)
     assert still == Outcome(absent, None, is_withdrawn=True)  # it was said before
 
 
 def test_whether_the_server_of_an_absent_session_was_reached_is_known() -> None:
     for problem, is_reached in ((Unreachable("gone"), False), (HttpRefused(502, "no"), False), (Lost(), True)):
-        absent = session_outcome(end(problem, spec=AT_A_URL), is_connected=True).state
+        absent = session_outcome(end(problem, spec=AT_A_URL), Restarts(), is_connected=True).state
         assert isinstance(absent, Absent)
         assert absent.is_reached is is_reached
 
 
 def test_a_session_that_lacks_a_login_waits_for_that_of_its_server() -> None:
-    waiting = session_outcome(end(lacks_login(), spec=AT_A_URL), is_connected=False)
+    waiting = session_outcome(end(lacks_login(), spec=AT_A_URL), Restarts(), is_connected=False)
     assert waiting == Outcome(Stopped(NOW), None, is_withdrawn=True)
-    refused = session_outcome(end(lacks_login(), spec=AT_A_URL), is_connected=True)
+    refused = session_outcome(end(lacks_login(), spec=AT_A_URL), Restarts(), is_connected=True)
     assert isinstance(refused.state, Absent)
 
 
 def test_a_session_that_is_slow_says_what_helps() -> None:
     for spec, why in ((AT_A_URL, "it was not open within 60 s; with eras: one, none is opened"), (PROGRAM, "slow")):
-        found = session_outcome(end(trio.TooSlowError(), why="slow", spec=spec), is_connected=True)
+        found = session_outcome(end(trio.TooSlowError(), why="slow", spec=spec), Restarts(), is_connected=True)
         assert found.event == SessionFailed("a", why)
 
 

@@ -159,7 +159,7 @@ async def test_an_untrusted_server_shows_what_a_person_approved_and_nothing_else
     await seen(tmp_path, untrusted())
     async with open_world(untrusted(SLOW), state=tmp_path) as world:
         await wait_all_tasks_blocked()
-        assert world.upstreams.by_id["a"].listed.is_set()
+        assert world.upstreams.by_id["a"].main.life.listed.is_set()
         assert listed(world) == []
         (tool,) = [each for each in world.gate.definitions.held() if each.item.kind == "tool"]
         await world.catalog.slices.run(
@@ -217,7 +217,7 @@ async def test_a_lazy_server_is_started_by_its_first_use(tmp_path: Path, autojum
         assert await client.names() == ["a__x"]
         await trio.sleep(100)
         assert lazy.connections == 0
-        assert isinstance(world.upstreams.by_id["a"].state, Stopped)
+        assert isinstance(world.upstreams.by_id["a"].main.state, Stopped)
         assert await client.call("a__x") == {"content": []}
         assert lazy.connections == 1
 
@@ -230,14 +230,14 @@ async def test_an_idle_server_is_stopped_stays_listed_and_is_started_again(autoj
         for _ in range(3):
             assert await client.call("a__x") == {"content": []}
             await trio.sleep(50)
-            assert isinstance(upstream.state, Ready)
+            assert isinstance(upstream.main.state, Ready)
         await trio.sleep(11)
-        assert isinstance(upstream.state, Stopped)
+        assert isinstance(upstream.main.state, Stopped)
         assert idle.live == 0
         assert await client.names() == ["a__x"]
-        assert upstream.attempts == 1
+        assert upstream.main.attempts == 1
         assert await client.call("a__x") == {"content": []}
-        assert (upstream.attempts, idle.live) == (2, 1)
+        assert (upstream.main.attempts, idle.live) == (2, 1)
         assert not [event for event in world.events if isinstance(event, ServerFailed)]
 
 
@@ -255,13 +255,13 @@ async def test_a_server_with_a_call_in_flight_or_a_watched_resource_is_not_idle(
     async with open_world(slow) as world:
         client, upstream = await world.client(), world.upstreams.by_id["a"]
         assert await client.call("a__x") == {"content": []}
-        assert upstream.attempts == 1
+        assert upstream.main.attempts == 1
         await client.request("resources/subscribe", {"uri": "a+x:1"})
         await trio.sleep(300)
-        assert upstream.attempts == 1
+        assert upstream.main.attempts == 1
         await client.request("resources/unsubscribe", {"uri": "a+x:1"})
         await trio.sleep(61)
-        assert type(upstream.state) is Stopped
+        assert type(upstream.main.state) is Stopped
 
 
 async def of_nothing(params: dict[str, Any]) -> object:
@@ -273,10 +273,10 @@ async def test_a_call_that_comes_while_an_idle_server_ends_waits_for_its_next_st
     async with open_world(idle) as world:
         await world.settled()
         client, upstream = await world.client(), world.upstreams.by_id["a"]
-        while not isinstance(upstream.state, Stopped):  # noqa: ASYNC110 - whatever the moment
+        while not isinstance(upstream.main.state, Stopped):  # noqa: ASYNC110 - whatever the moment
             await trio.sleep(0.01)
         assert await client.call("a__x") == {"content": []}
-        assert upstream.attempts == 2
+        assert upstream.main.attempts == 2
 
 
 async def test_a_confirmed_call_waits_for_a_server_that_was_stopped_while_a_person_was_asked(
@@ -295,11 +295,11 @@ async def test_a_confirmed_call_waits_for_a_server_that_was_stopped_while_a_pers
 
                 nursery.start_soon(call)
                 await trio.sleep(8)
-                assert type(upstream.state) is Stopped
+                assert type(upstream.main.state) is Stopped
                 (waiting,) = confirmations.list_all()
                 run_inline(confirmations.answer(waiting.id, ConfirmationAnswer.ONCE, Channel.CONSOLE))
         assert got == [{"content": []}]
-        assert upstream.attempts == 2
+        assert upstream.main.attempts == 2
 
 
 def test_nothing_is_remembered_for_headers_that_a_helper_prints() -> None:

@@ -22,7 +22,7 @@ async def test_what_is_remembered_changes_with_what_is_offered(tmp_path: Path, a
         await world.settled()
         await trio.sleep(SAVE_INTERVAL)
         first.lists["prompts"].clear()
-        world.upstreams.by_id["a"].lists.refresh(Kind.PROMPT)
+        world.upstreams.by_id["a"].main.lists.refresh(Kind.PROMPT)
         await trio.sleep(SAVE_INTERVAL + 1)
     async with open_world(server(starts_in=SLOW), state=tmp_path) as world:
         await wait_all_tasks_blocked()
@@ -38,7 +38,7 @@ async def test_a_change_that_an_earlier_host_reported_is_not_reported_again(
         await world.settled()
         await trio.sleep(0.5)
         first.lists["tools"][0]["description"] = "another one"
-        world.upstreams.by_id["a"].lists.refresh(Kind.TOOL)
+        world.upstreams.by_id["a"].main.lists.refresh(Kind.TOOL)
         await trio.sleep(0.5)  # the change is stored, and the list is not
         assert len([each for each in world.events if isinstance(each, DefinitionChanged)]) == 1
     async with open_world(server(description="another one"), state=tmp_path) as world:
@@ -78,7 +78,7 @@ async def test_a_list_that_changed_just_before_the_host_stops_is_remembered(
         await world.settled()
         await trio.sleep(1)
         first.lists["prompts"].clear()
-        world.upstreams.by_id["a"].lists.refresh(Kind.PROMPT)
+        world.upstreams.by_id["a"].main.lists.refresh(Kind.PROMPT)
         await trio.sleep(1)
     async with open_world(server(starts_in=SLOW), state=tmp_path) as world:
         await wait_all_tasks_blocked()

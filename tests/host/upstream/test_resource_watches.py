@@ -408,7 +408,7 @@ async def test_a_change_of_something_with_a_great_many_pieces_holds_nobody_up(wa
         (client,) = await listeners(world, nursery, 1)
         if watched:
             await watch(nursery, client).comes()
-        held = world.upstreams.by_id["a"].watches
+        held = world.upstreams.by_id["a"].main.watches
         assert len(held) == watched
 
         async def longest_that_is_passed_on() -> None:
@@ -543,11 +543,11 @@ async def test_a_dedicated_instance_is_watched_by_its_own_client_and_kept_for_it
         assert (server.connections, server.log) == (3, [f"+{D}", f"+{D}"])
         assert updates(first) == [f"a+{D}", f"a+{D}"]
         assert updates(second) == []
-        assert len(world.upstreams.instances["a"]) == 1
+        assert len(world.instances("a")) == 1
         await unwatch(first)
         assert server.log == [f"+{D}", f"+{D}", f"-{D}"]
         await trio.sleep(31)
-        assert len(world.upstreams.instances["a"]) == 0
+        assert len(world.instances("a")) == 0
         nursery.cancel_scope.cancel()
 
 
@@ -631,7 +631,7 @@ async def test_a_request_that_is_called_off_in_the_breath_of_its_answer_leaves_n
     async with open_world(server) as world, trio.open_nursery() as nursery:
         (client,) = await listeners(world, nursery, 1)
         await watch(nursery, client).comes()
-        held = world.upstreams.by_id["a"].watches
+        held = world.upstreams.by_id["a"].main.watches
 
         async def called_off(exchange: Exchange) -> None:
             permit = world.gate.admit_watch(exchange, entry("a", Kind.RESOURCE, D))
@@ -876,7 +876,7 @@ async def test_of_many_who_hear_of_a_change_it_is_evaluated_once(monkeypatch: py
 
 
 def server_watches(world: World) -> resource_watches.ResourceWatches:
-    return world.upstreams.by_id["a"].watches
+    return world.upstreams.by_id["a"].main.watches
 
 
 async def test_what_is_watched_is_evaluated_again_in_steps_and_told_to_nobody_meanwhile() -> None:

@@ -5,21 +5,39 @@ from __future__ import annotations
 from host.protocol.era import Era
 from host.protocol.methods import Kind
 from host.source import Source
+from host.upstream.backoff import ReadingBudget
 from host.upstream.source_lists import SourceLists
 from tests.kit.world import ScriptedServer, open_world
 
 
+class Nobody:
+    """A connection that was never made."""
+
+    def may_publish(self) -> bool:
+        return False
+
+    def is_alone(self) -> bool:
+        return True
+
+    def is_ready(self) -> bool:
+        return False
+
+    def offered(self) -> None:
+        return None
+
+
 async def test_lists_that_nobody_reads_are_neither_old_nor_changed() -> None:
     async with open_world() as world:
-        lists = SourceLists("a", world.runtime)
+        lists = SourceLists("a", world.runtime, ReadingBudget(), Nobody())
         assert lists.source == Source("a", Era.SESSION)
         assert not lists.are_old
         assert lists.are_read(Kind)
         assert lists.read_if_old(Kind) is None
         assert lists.problems == lists.left_out == []
         lists.refresh(Kind.TOOL)
+        lists.on_announced([Kind.TOOL])
         lists.on_hearing_changed()
-        lists.expire_hints()
+        lists.close()
         await lists.reread_tools()
         await lists.wait_until_read(Kind)
         await lists.wait_for_changes(Kind, 1.0)
@@ -30,7 +48,7 @@ async def test_a_tool_is_looked_up_among_those_of_the_same_connection() -> None:
     server = ScriptedServer("a", tools=["x"])
     async with open_world(server) as world:
         await world.settled()
-        lists = world.upstreams.by_id["a"].lists
+        lists = world.upstreams.by_id["a"].main.lists
         assert lists.source == Source("a", Era.SESSION)
         tool = lists.tool("x")
         assert tool is not None

@@ -21,14 +21,14 @@ async def test_states_in_words(autojump_clock: MockClock) -> None:
         ScriptedServer("slow", answers={"initialize": slow}), ScriptedServer("off", disabled=True)
     ) as world:
         upstreams = world.upstreams.by_id
-        assert describe_state(upstreams["slow"].state) == "it is still starting"
-        assert describe_state(upstreams["off"].state) == "it is disabled, in the file or by colonnade disable"
+        assert describe_state(upstreams["slow"].main.state) == "it is still starting"
+        assert describe_state(upstreams["off"].main.state) == "it is disabled, in the file or by colonnade disable"
         with pytest.raises(Unavailable, match="off is unavailable: it is disabled"):
             world.upstreams.ready_client("off")
-        await upstreams["slow"].settled.wait()
-        assert "next attempt in" in describe_state(upstreams["slow"].state)
+        await upstreams["slow"].main.life.settled.wait()
+        assert "next attempt in" in describe_state(upstreams["slow"].main.state)
         await trio.sleep(1)
-        assert "it is reconnecting after a failure" in describe_state(upstreams["slow"].state)
+        assert "it is reconnecting after a failure" in describe_state(upstreams["slow"].main.state)
 
 
 async def test_each_state_without_a_connection_has_its_words(autojump_clock: MockClock) -> None:

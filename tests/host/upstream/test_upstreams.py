@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.slices import Steps, run_inline
 from host.upstream.catalog_sync import MAX_AGE
+from host.upstream.lifecycle import ABSENT_FOR
 from host.upstream.state import Disabled, Ready, Stopped, describe_session
-from host.upstream.supervisor import ABSENT_FOR, SESSION_IDLE, SESSION_START_TIMEOUT
+from host.upstream.supervisor import SESSION_IDLE, SESSION_START_TIMEOUT
 from host.upstream.upstreams import DRAIN_TIMEOUT, MAX_WAITING_REQUESTS, REREAD_WAIT
 from host.wire.http_errors import Unreachable
 from host.wire.link import Link, LinkLost
@@ -236,7 +238,7 @@ async def test_a_server_that_begins_anew_ends_first_but_not_before_its_calls_or_
 
 async def until_ready(world: World, *servers: str) -> None:
     await world.settled()
-    assert all(isinstance(world.upstreams.by_id[server].state, Ready) for server in servers)
+    assert all(isinstance(world.upstreams.by_id[server].main.state, Ready) for server in servers)
 
 
 async def test_a_server_that_is_idle_begins_anew_at_once(autojump_clock: MockClock) -> None:
@@ -287,7 +289,7 @@ async def test_what_is_only_evaluated_otherwise_is_used_as_it_is(autojump_clock:
         assert await text(client, "a__x") == "ok"
         evaluated = server("a", isolation=Isolation.PER_CLIENT, consent=Consent(tools=kind(ask=["x"])))
         world.configures(evaluated)
-        assert world.upstreams.by_id["a"].spec is world.upstreams.instances["a"].spec is evaluated.spec
+        assert world.upstreams.by_id["a"].spec is world.instances("a").spec is evaluated.spec
         assert "needs a person's consent" in await text(client, "a__x")
         world.configures(first)
         assert await text(client, "a__x") == "ok"
@@ -304,7 +306,7 @@ async def test_instances_of_clients_end_with_what_they_are_instances_of(
         client = await world.client()
         call = later(nursery, client.call, "a__x")
         request = await old.hears("tools/call")
-        instances = world.upstreams.instances["a"]
+        instances = world.instances("a")
         assert len(instances) == 1
         began = trio.current_time()
         world.configures(new, restart=["a"])
@@ -330,7 +332,7 @@ async def test_a_server_is_switched_off_and_on(autojump_clock: MockClock) -> Non
         await world.settled()
         world.configures(off, restart=["a"])
         await trio.sleep(1)
-        assert isinstance(world.upstreams.by_id["a"].state, Disabled)
+        assert isinstance(world.upstreams.by_id["a"].main.state, Disabled)
         assert "it is disabled" in await text(client, "a__x")
         assert ended(on)
         world.configures(on, restart=["a"])
@@ -632,8 +634,8 @@ async def test_a_list_that_is_the_same_as_before_is_not_taken_over_again(autojum
         entries, version = world.catalog.snapshot(Kind.TOOL, Era.SESSION).entries, world.catalog.version
         published: list[Kind] = []
         upstream = world.upstreams.by_id["a"]
-        assert upstream.lists.sync is not None
-        upstream.lists.sync._on_published = published.append
+        assert upstream.main.lists.sync is not None
+        upstream.main.lists.sync._on_published = published.append
         for _ in range(3):
             await trio.sleep(MAX_AGE)
             server.asked.clear()
@@ -683,7 +685,7 @@ async def test_no_list_of_a_server_that_is_stopped_is_read(autojump_clock: MockC
     async with open_world(server) as world:
         client = await world.client()
         await trio.sleep(100)
-        assert isinstance(world.upstreams.by_id["a"].state, Stopped)
+        assert isinstance(world.upstreams.by_id["a"].main.state, Stopped)
         server.asked.clear()
         assert await client.names() == ["a__x"]
         assert (server.asked, server.connections) == ([], 1)
@@ -753,7 +755,7 @@ async def test_each_client_is_served_in_its_own_era(autojump_clock: MockClock) -
         assert calls(server) == ["stateless", "handshake", "stateless", "handshake"]
         assert (server.connections, server.live) == (2, 2)
         assert SessionOpened("a", LATEST_LEGACY.name) in world.events
-        row = server_status(world.upstreams.by_id["a"], world.upstreams, world.catalog, world.journal)
+        row = server_status(world.upstreams.by_id["a"], world.catalog, world.journal)
         assert (row["revision"], row["session_revision"]) == (LATEST.name, LATEST_LEGACY.name)
 
 
@@ -1061,7 +1063,8 @@ async def test_the_connections_of_a_program_share_its_restarts(autojump_clock: M
             upstream = world.upstreams.by_id["a"]
             assert upstream.session is not None
             is_program = isinstance(server.spec, StdioServer)
-            assert (upstream.session._restarts is upstream._restarts) == is_program
+            restarts = attrgetter("role.restarts")
+            assert (restarts(upstream.session) is restarts(upstream.main)) == is_program
 
 
 class RefusedConnection(AbstractAsyncContextManager[Link]):
@@ -1333,4 +1336,4 @@ async def test_dedicated_instances_are_of_the_era_of_their_client(
         world.upstreams.forget(client.session._caller)
         world.upstreams.forget(other.session._caller)
         await wait_all_tasks_blocked()
-        assert len(world.upstreams.instances["a"]) == 0
+        assert len(world.instances("a")) == 0

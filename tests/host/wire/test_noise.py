@@ -118,18 +118,18 @@ async def test_beyond_the_budget_the_connection_ends_and_backs_off(
             send(server)
         await wait_all_tasks_blocked(0.01)
         if fits:
-            assert isinstance(world.upstreams.by_id["a"].state, Ready)
+            assert isinstance(world.upstreams.by_id["a"].main.state, Ready)
             await trio.sleep(1)
             for _ in range(count):
                 send(server)
             await wait_all_tasks_blocked(0.01)
             assert failures(world) == []
             return
-        state = world.upstreams.by_id["a"].state
+        state = world.upstreams.by_id["a"].main.state
         assert isinstance(state, Failed)
         assert (state.why, failures(world)) == (WHY, [WHY])
         await trio.sleep(1)
-        assert isinstance(world.upstreams.by_id["a"].state, Ready)
+        assert isinstance(world.upstreams.by_id["a"].main.state, Ready)
 
 
 LOG = Notification("notifications/message", Raw(b'{"level":"error","data":1}'))
@@ -218,7 +218,7 @@ async def test_one_that_does_it_again_and_again_is_tried_ever_later(autojump_clo
             for _ in range(MAX_USELESS_PER_SECOND + 1):
                 malformed(server)
             await wait_all_tasks_blocked(0.01)
-            state = world.upstreams.by_id["a"].state
+            state = world.upstreams.by_id["a"].main.state
             assert isinstance(state, Failed)
             delays.append(state.next_attempt - state.since)
             await trio.sleep_until(state.next_attempt)

@@ -1,0 +1,364 @@
+"""One supervised connection to a server: it is opened, its lists are read, it serves, it ends, and is opened again.
+
+Every end becomes a state, with its reason and the time of the next attempt; no failure of a server goes beyond this
+file. What a connection is for, its `Role` says: the connections of a server differ in nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from typing import Protocol
+
+import trio
+
+from config import Isolation, ServerSpec
+from host.errors import Unavailable, first_exception
+from host.exchange import Caller
+from host.journal import InternalError, OutputRecord
+from host.jsonrpc.readable import LONE_SURROGATE
+from host.protocol.abilities import Abilities
+from host.protocol.era import SESSION, STATELESS
+from host.protocol.methods import Kind
+from host.protocol.negotiated import NegotiatedServer
+from host.source import EntryRef, Source
+from host.upstream.call import UpstreamCall
+from host.upstream.catalog_sync import CatalogSync
+from host.upstream.client import DEFINED_BY, Client
+from host.upstream.connect import login_of, secrets_of
+from host.upstream.connection import (
+    CONNECT_FAILURES,
+    OpenLink,
+    UpstreamLease,
+    end_with_login,
+    failure_reason,
+    follow_changes,
+    open_client,
+)
+from host.upstream.credentials import Credential
+from host.upstream.lifecycle import Lifecycle
+from host.upstream.outcome import ConnectionEnd, Outcome, configured_dialect
+from host.upstream.resource_watches import ResourceWatches
+from host.upstream.runtime import Runtime
+from host.upstream.server_requests import ServerMessages
+from host.upstream.source_lists import SourceLists
+from host.upstream.state import Absent, Connecting, Failed, NeedsLogin, Ready, State, Stopped
+
+
+class Role(Protocol):
+    """What a connection is for: all that differs between the connection that a server always has, the session beside
+    it, and its dedicated instances."""
+
+    @property
+    def abilities(self) -> Abilities:
+        """The most that any client of the connection may have."""
+
+    @property
+    def roots_change(self) -> bool:
+        """Whether the server will be notified of changed roots."""
+
+    @property
+    def caller(self) -> Caller | None:
+        """The caller whose log level and subscriptions it has; None: those of all callers."""
+
+    @property
+    def waiting_calls(self) -> Collection[UpstreamCall]:
+        """Calls that wait until it is ready; it was opened for them."""
+
+    @property
+    def on_lists_changed(self) -> Callable[[list[Kind]], None] | None:
+        """Called when the server announces changed lists; None if the connection reads none."""
+
+    def owner(self) -> Caller | None:
+        """The one client that it serves; None if it may serve several."""
+
+    def log_listeners(self) -> Collection[Caller]:
+        """The callers that want log messages that belong to no request."""
+
+    def may_open_again(self) -> bool:
+        """Whether its lists are to be read again by opening it, because it was open and nobody reads them now."""
+
+    def on_change(self) -> None:
+        """Called when its state or its source has changed."""
+
+    async def prepare(self) -> None:
+        """Wait until the next connection may be opened.
+
+        Raises:
+            LinkLost: it may not be.
+        """
+
+    def count_start(self) -> None:
+        """Count an attempt, unless it is made because a person has logged in or out."""
+
+    def on_negotiated(self, negotiated: NegotiatedServer) -> None:
+        """Called before the negotiated source is the connection's."""
+
+    async def open_lists(self, client: Client) -> CatalogSync | None:
+        """Read the lists. Returns what keeps them up to date; None if the connection reads none."""
+
+    def on_ready(self, negotiated: NegotiatedServer, seconds: float) -> None:
+        """Called when it is ready, so many seconds after the attempt began."""
+
+    def idle_pause(self, client: Client) -> float | None:
+        """Seconds until it is to be looked whether it is idle; None if it is, and to be closed."""
+
+    def on_idle(self) -> State:
+        """Called when it is closed because it is idle. Returns its next state."""
+
+    def outcome(self, end: ConnectionEnd) -> Outcome:
+        """What follows its end."""
+
+    def continues(self) -> bool:
+        """Whether another connection is opened after one that ended."""
+
+
+class UpstreamConnection:
+    """One connection of a server, opened again and again.
+
+    Attributes:
+        source: what lists its entries: the server, in the era that was negotiated last, or that is remembered.
+        lists: of a dedicated instance those of the shared connection.
+        dialect, last_dialect: era and transport of the next connection, and of the last one.
+        login_id: the login with which it began, or began at last; empty without one.
+    """
+
+    def __init__(
+        self,
+        spec: ServerSpec,
+        runtime: Runtime,
+        open_link: OpenLink,
+        role: Role,
+        lists: SourceLists,
+        state: State | None = None,
+    ) -> None:
+        self.spec = spec
+        self.role = role
+        self.lists = lists
+        self.life = Lifecycle(Connecting(trio.current_time(), None) if state is None else state, role.on_change)
+        self.watches = ResourceWatches(spec.id, spec.timeout, self._is_visible)
+        self.source = Source(spec.id, SESSION)
+        self.attempts = 0
+        self.dialect = self.last_dialect = configured_dialect(spec)
+        self.login_id = ""
+        self._runtime = runtime
+        self._open_link = open_link
+        self._negotiated: NegotiatedServer | None = None
+        self._was_negotiated = False
+        """The current connection was negotiated in this `dialect`."""
+        self._has_ended = False
+        """The state says already what follows the current connection."""
+
+    @property
+    def state(self) -> State:
+        return self.life.state
+
+    @property
+    def negotiated(self) -> NegotiatedServer | None:
+        """Revision and capabilities of the last connection, or those that are remembered."""
+        return self._negotiated
+
+    @negotiated.setter
+    def negotiated(self, negotiated: NegotiatedServer | None) -> None:
+        self._negotiated = negotiated
+        self.source = Source(self.spec.id, SESSION if negotiated is None else negotiated.era)
+        self.role.on_change()
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether it is, or was at last, stateless."""
+        return self.source.era is STATELESS
+
+    @property
+    def credential(self) -> Credential | None:
+        """The login of its server."""
+        return login_of(self.spec, self._runtime.credentials)
+
+    def _is_visible(self, uri: str) -> bool:
+        return self._runtime.gate.definitions.is_visible(EntryRef(self.source, Kind.RESOURCE, uri))
+
+    # For the requests that it serves
+
+    def ready_client(self) -> Client:
+        """The connected client; see `Lifecycle.ready_client`."""
+        return self.life.ready_client(self.spec)
+
+    def lease(self) -> UpstreamLease:
+        """A lease of the connection; raises as `ready_client` does."""
+        return UpstreamLease(self.ready_client(), self.watches)
+
+    def unread(self, kind: Kind) -> Unavailable:
+        """The error for a request whose definition is only remembered: LoginNeeded if the server needs a login."""
+        try:
+            self.ready_client()
+        except Unavailable as away:
+            return away
+        server = self.spec.id
+        return Unavailable(server, f"{server} is unavailable: its list of {kind.value}s could not be read")
+
+    async def wait_read(self, kind: Kind) -> None:
+        """Wait until the lists with entries of this kind have been read."""
+        with trio.move_on_after(self.spec.timeout):
+            await self.lists.wait_until_read(DEFINED_BY[kind])
+
+    @property
+    def has_old_lists(self) -> bool:
+        """Whether a list is old whose changes the server does not announce, or those of a session that is not open may
+        be. Never of a server that is not connected."""
+        return self.lists.are_old if self.lists.sync is not None else self.role.may_open_again()
+
+    def read_if_old(self, missed: Iterable[Kind] = ()) -> trio.Event | None:
+        """Have old lists read; see `CatalogSync.read_if_old`. A session is opened for that."""
+        if self.lists.sync is not None or not self.role.may_open_again():
+            return self.lists.read_if_old(missed)
+        self.life.use()
+        return self.life.started
+
+    @property
+    def left_out(self) -> list[str]:
+        """Descriptions of the instructions and definitions that clients could not parse."""
+        is_left_out = self.negotiated is not None and self.negotiated.unreadable
+        return ([f"its instructions ({LONE_SURROGATE})"] if is_left_out else []) + self.lists.left_out
+
+    # Its life
+
+    async def run(self) -> None:
+        """Keep it connected until cancelled, or until its role ends it. Never raises."""
+        while True:
+            await self._wait_for_next()
+            await self._run_once()
+            if not self.role.continues():
+                return
+
+    async def _wait_for_next(self) -> None:
+        """Wait until the next connection is to be opened."""
+        state = self.state
+        if isinstance(state, Stopped | Absent):
+            await self.life.wait_used()
+        elif isinstance(state, Failed | NeedsLogin):
+            # A person who logs in at a failed server may have mended it.
+            with trio.move_on_at(state.next_attempt if isinstance(state, Failed) else math.inf):
+                await self._wait_login_changed()
+        if not isinstance(state, Connecting | Absent):  # nobody waits for an absent one
+            self.life.state = Connecting(trio.current_time(), state.why if isinstance(state, Failed) else None)
+
+    async def _wait_login_changed(self) -> None:
+        """Wait for another login than that of the last connection: for ever if the server has none."""
+        if (credential := self.credential) is None:
+            await trio.sleep_forever()
+        else:
+            await credential.wait_changed(self.login_id)
+
+    async def _run_once(self) -> None:
+        """Run one connection to its end. The state then says what follows."""
+        before, self._has_ended = self._runtime.journal.last_output, False
+        try:
+            await self.role.prepare()
+            if isinstance(self.state, Stopped):  # `start: lazy`
+                await self._wait_for_next()
+            self.attempts += 1
+            credential, former = self.credential, self.login_id
+            self.login_id = "" if credential is None else credential.login_id
+            if self.attempts == 1 or self.login_id == former:  # otherwise a person has logged in or out
+                self.role.count_start()
+            with trio.CancelScope() as connected:
+                await self._connect(connected)
+            self._was_negotiated = False  # only an idle connection gets here: it was closed
+        except* CONNECT_FAILURES as group:
+            self._end(first_exception(group), failure_reason(self.spec, group, self._output_since(before)))
+        except* Exception as group:  # noqa: BLE001 - errors in Colonnade must not end other connections either
+            self._runtime.journal.note(InternalError(self.spec.id, group))
+            self._end(group, "of an internal error")
+
+    def _output_since(self, number: int) -> list[OutputRecord]:
+        """The lines that the server wrote after the line of this number. None if it has other instances, whose lines
+        may be about other clients."""
+        return self._runtime.journal.output(self.spec.id, number) if self.spec.isolation is Isolation.SHARED else []
+
+    async def _connect(self, connected: trio.CancelScope) -> None:
+        """Run one connection from its beginning to its end. Always raises, unless `connected` is cancelled because it
+        is idle."""
+        spec, runtime, role, began = self.spec, self._runtime, self.role, trio.current_time()
+        server_messages = ServerMessages(
+            spec.id,
+            spec.title or spec.id,
+            runtime.gate,
+            runtime.journal,
+            owner=role.owner,
+            on_resource_updated=self.watches.on_updated,
+            on_lists_changed=role.on_lists_changed,
+            waiting_calls=role.waiting_calls,
+            log_listeners=role.log_listeners,
+            secrets=secrets_of(spec, runtime.credentials, runtime.journal),
+        )
+        opening = open_client(
+            spec,
+            self._open_link(spec, http_sse=self.dialect.http_sse),
+            server_messages,
+            runtime.gate,
+            self.dialect,
+            self.lists,
+            role.abilities,
+            roots_change=role.roots_change,
+        )
+        with trio.fail_after(spec.start_timeout) as startup:
+            async with opening as client:
+                role.on_negotiated(client.negotiated)
+                self._on_negotiated(client.negotiated)
+                sync = await role.open_lists(client)
+                startup.deadline = math.inf
+                self.life.state = Ready(trio.current_time(), client)
+                role.on_ready(client.negotiated, trio.current_time() - began)
+                async with trio.open_nursery() as nursery:
+                    if sync is not None:
+                        nursery.start_soon(sync.run)
+                    nursery.start_soon(self._close_when_idle, client, connected)
+                    nursery.start_soon(end_with_login, client, self.credential, self.login_id)
+                    follow_changes(nursery, client, server_messages, runtime.log_levels, self.watches, role.caller)
+                    await client.peer.ended.wait()
+                    # Handled at once: ending the process may take seconds, and calls must not wait for it.
+                    self._end(client.peer.lost, server_messages.redact(str(client.peer.lost)))
+                    raise client.peer.lost
+
+    def _on_negotiated(self, negotiated: NegotiatedServer) -> None:
+        self.negotiated = negotiated
+        # A slow stateless server may have got `initialize` and may still end because of it. The next connection does
+        # not send it.
+        stateless = self.is_stateless
+        self.dialect = replace(self.dialect, may_be_stateless=stateless, initialize_on_silence=not stateless)
+        self.last_dialect, self._was_negotiated = self.dialect, True
+
+    async def _close_when_idle(self, client: Client, connected: trio.CancelScope) -> None:
+        while (pause := self.role.idle_pause(client)) is not None:  # noqa: ASYNC110 - time passes
+            await trio.sleep(pause)
+        self.life.state = self.role.on_idle()  # at once: what is used from now on waits for the next connection
+        connected.cancel("it was not used")
+
+    def _end(self, problem: BaseException, why: str) -> None:
+        """Set the state that follows the end of the connection. Later problems are consequences of the first one."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        outcome = self.role.outcome(
+            ConnectionEnd(
+                spec=self.spec,
+                problem=problem,
+                why=why,
+                now=trio.current_time(),
+                jitter=random.random(),
+                state=self.state,
+                dialect=self.dialect,
+                was_negotiated=self._was_negotiated,
+                is_watched=len(self.watches) > 0,
+                credential=self.credential,
+                login_id=self.login_id,
+            )
+        )
+        if outcome.event is not None:
+            self._runtime.journal.note(outcome.event)
+        if outcome.dialect is not None:
+            self.dialect = outcome.dialect
+        self.life.state = outcome.state
+        self._was_negotiated = False
