@@ -349,6 +349,8 @@ def _other_places(scheme: str, authority: str, path: str) -> Iterator[tuple[str,
         if not scheme:
             yield "file:", "//", path or "/"
     elif path and not authority:
+        if scheme.lower() == "file:":  # a relative one, which the working folder of the server may make absolute
+            yield scheme, "//", f"/{path}"
         if scheme:
             yield scheme, f"//{path.partition('/')[0]}", "".join(path.partition("/")[1:])
         else:  # a path relative to a folder of the server's choice

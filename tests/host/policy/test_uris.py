@@ -335,6 +335,7 @@ def test_no_spelling_that_a_server_takes_for_something_denied_passes(part: int) 
         ("file:///users/secret/*", "file:///users /secret./x"),
         ("**/.env", "file:///d/.ENV"),
         ("**/.Env", "/d/.env"),
+        ("file:///srv/d/.env", "file:a\\b/../%2Fsrv/d/.%65nv%20"),
     ],
 )
 def test_lists_that_restrict_fold_the_names_of_files(pattern: str, uri: str) -> None:
