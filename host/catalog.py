@@ -220,8 +220,9 @@ class Catalog:
 
     def withdraw_server(self, server: str) -> None:
         """Remove all lists of the server, because another one has its place."""
-        for source in {source for lists in self._lists.values() for source in lists if source.server == server}:
-            self.withdraw(source)
+        for source in self._shown.union(*self._lists.values()):
+            if source.server == server:
+                self.withdraw(source)
 
     # The lists of one source
 

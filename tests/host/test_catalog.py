@@ -627,6 +627,16 @@ def test_a_server_that_changes_its_era_leaves_nothing_of_the_other() -> None:
     )
 
 
+def test_another_server_in_the_same_place_has_to_be_shown_again() -> None:
+    """Also if the former one had lost its lists, because others needed the memory."""
+    shelves, _ = catalog()
+    shelves.show(session("a"))
+    shelves.withdraw_server("a")
+    publish_tools(shelves, stateless("a"), "late")
+    publish_tools(shelves, session("a"), "early")
+    assert seen(shelves) == (["a__late"],) * 2
+
+
 def test_the_lists_of_two_logins_are_kept_apart() -> None:
     shelves, _ = catalog()
     anns, bobs = (Source("a", Era.SESSION, owner) for owner in ("ann", "bob"))
