@@ -332,7 +332,7 @@ class HostAdmin(PolicyAdmin):
         if pending is None:
             raise AdminError("this confirmation is no longer pending: it was answered, withdrawn, or is void")
         choice = ConfirmationAnswer(answer)
-        if choice is ConfirmationAnswer.SESSION and pending.access.session is None:
+        if choice is ConfirmationAnswer.SESSION and pending.access.subject.session is None:
             raise AdminError("the caller has no session, so it cannot be allowed for a session")
         try:
             when = read_when(arguments) if isinstance(arguments, dict) else ()
@@ -359,7 +359,8 @@ class HostAdmin(PolicyAdmin):
         if channel not in self._confirmations.spec.answers:
             raise AdminError(f"the configuration does not let the {channel.value} answer (ask.answers)")
         wanted = set(ids)
-        shown = [each for each in self._confirmations.list_all() if each.access.server == server and each.id in wanted]
+        known = [each for each in self._confirmations.list_all() if each.id in wanted]
+        shown = [each for each in known if each.access.subject.item.server == server]
         denied = 0
         for each in shown:
             answered = yield from self._confirmations.answer(each.id, ConfirmationAnswer.DENY, channel)
@@ -532,23 +533,23 @@ class HostAdmin(PolicyAdmin):
         }
 
     def _confirmation_as_data(self, confirmation: PendingConfirmation) -> ConfirmationRow:
-        access, context = confirmation.access, confirmation.context
+        subject, context = confirmation.access.subject, confirmation.context
         answers = ["deny", "once", "session", "time", "always"]
-        if access.session is None:
+        if subject.session is None:
             answers.remove("session")
         return {
             "id": confirmation.id,
             "state": "refused" if confirmation.refused else "waiting",
-            "server": access.server,
+            "server": subject.item.server,
             "trust": context.trust.value,
-            "kind": access.kind,
-            "name": visible(access.name),
-            "summary": describe_access(access),
+            "kind": subject.item.kind,
+            "name": visible(subject.item.name),
+            "summary": describe_access(confirmation.access),
             "arguments": pretty(context.raw_arguments),
             "others": pretty(context.others) if context.others else "",
-            "caller": visible(access.caller or "a client without a name"),
-            "session": access.session is not None,
-            "rule": visible(access.rule),
+            "caller": visible(subject.caller or "a client without a name"),
+            "session": subject.session is not None,
+            "rule": visible(subject.rule),
             "asked": confirmation.created_at,
             "until": confirmation.expires_at,
             "waiting": len(confirmation.waiters),

@@ -11,7 +11,7 @@ import time
 from collections.abc import Hashable
 from dataclasses import replace
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from config import Channel, Verdict
 from host.errors import Forbidden
@@ -30,7 +30,6 @@ from host.policy.grants import AccessRequest, Grant, Grants, Scope, new_id
 from host.policy.policies import Policies
 from host.protocol.server_requests import ServerRequest
 from host.slices import Steps, run_inline
-from host.subject import Item
 
 MAX_RENEWALS = 10
 """Times that a call which a person confirmed once may be sent again because its server needs input."""
@@ -93,7 +92,7 @@ class Authorizer:
         if grant is None or present is None or not self.grants.use(grant, present):
             if grant is not None:
                 self.grants.release(grant)
-            raise stale_approval(access.item)
+            raise stale_approval(access.subject.item)
 
     def renew(self, access: AccessRequest, grant: Grant, *, retry: bool) -> None:
         """Renew the grant of a call that is sent again, and is the same call that a person confirmed: once each time,
@@ -113,17 +112,18 @@ class Authorizer:
 
     def why_unusable(self, grant: Grant) -> str:
         """The reason why a grant cannot be used now; empty if it can."""
-        rules = self._policies.rules_of(grant.server)
+        subject, item = grant.subject, grant.subject.item
+        rules = self._policies.rules_of(item.server)
         if rules is None:
             return "its server is not in the configuration any more"
-        if not rules.has_rule(grant.rule, grant.kind):
+        if not rules.has_rule(subject.rule, item.kind):
             return "its rule is not in the configuration any more"
-        launch = self._definitions.pins.launch(grant.server)
-        if launch and grant.launch != launch:
+        launch = self._definitions.pins.launch(item.server)
+        if launch and subject.launch != launch:
             return "its server is not started as it was then"
-        if grant.kind in KINDS:
-            present = self._definitions.fingerprints(Item(grant.server, grant.kind, grant.name))
-            if present and grant.fingerprint not in present:
+        if item.kind in KINDS:
+            present = self._definitions.fingerprints(item)
+            if present and subject.fingerprint not in present:
                 return "the definition is not the one that it was given for"
         return self.grants.why_unusable(grant) or ""
 
@@ -137,40 +137,44 @@ class Authorizer:
     def revoke_unruled(self) -> None:
         """Revoke every grant whose rule the configuration no longer has."""
         for grant in self.grants.revoke_unless(self._is_ruled):
-            self._decision_log.record("revoke", grant=grant.id, by="configuration", server=grant.server)
+            self._decision_log.record("revoke", grant=grant.id, by="configuration", server=grant.subject.item.server)
 
     def end_session(self, session: Hashable) -> None:
         """Revoke the grants and confirmations of this session."""
         self.confirmations.end_session(session)
 
     def _is_ruled(self, grant: Grant) -> bool:
-        rules = self._policies.rules_of(grant.server)
-        return rules is not None and rules.has_rule(grant.rule, grant.kind)
+        item = grant.subject.item
+        rules = self._policies.rules_of(item.server)
+        return rules is not None and rules.has_rule(grant.subject.rule, item.kind)
 
     def _current(self, access: AccessRequest) -> AccessRequest | None:
         """The access request with today's definition, launch and rule; None if the entry cannot be used any more."""
-        if not self._policies.has_server(access.server):
+        subject = access.subject
+        server, fingerprint = subject.item.server, subject.fingerprint
+        if not self._policies.has_server(server):
             return None
-        fingerprint = access.fingerprint
         if access.ref is not None:
             fingerprint = self._definitions.fingerprint(access.ref)
-        return replace(access, fingerprint=fingerprint, launch=self._definitions.pins.launch(access.server))
+        launch = self._definitions.pins.launch(server)
+        return replace(access, subject=structs.replace(subject, fingerprint=fingerprint, launch=launch))
 
     def _still_applies(self, access: AccessRequest) -> bool:
         """Whether the access request is unchanged, and still asked for by the same rule."""
         if self._current(access) != access:
             return False
-        rules = self._policies.rules(access.server)
+        item, rule = access.subject.item, access.subject.rule
+        rules = self._policies.rules(item.server)
         if access.ref is not None:
             if not self._definitions.is_visible(access.ref):
                 return False
             decision = rules.evaluate(access.ref.kind, access.ref.name, access.arguments)
-        elif access.kind == ServerRequest.ROOTS.value:
-            return rules.has_rule(access.rule, access.kind)
+        elif item.kind == ServerRequest.ROOTS.value:
+            return rules.has_rule(rule, item.kind)
         else:
-            request = ServerRequest(access.kind)
-            decision = rules.evaluate_server_request(request, access.name if request is ServerRequest.URL else None)
-        return decision.verdict is Verdict.ASK and decision.rule == access.rule
+            request = ServerRequest(item.kind)
+            decision = rules.evaluate_server_request(request, item.name if request is ServerRequest.URL else None)
+        return decision.verdict is Verdict.ASK and decision.rule == rule
 
 
 def digest_of(raw_arguments: Raw, others: bytes = b"") -> str:
@@ -189,4 +193,4 @@ def _too_long_to_confirm(access: AccessRequest, size: int) -> Forbidden:
         f"{describe_access(access)} needs a person's consent, and its {size} bytes are more than "
         f"a person can agree to ({MAX_CONFIRMABLE_BYTES}). Send less, or have the rule changed."
     )
-    return Forbidden(access.server, text)
+    return Forbidden(access.subject.item.server, text)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import trio
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from config import AskSpec, Channel, Condition, Trust
 from host.errors import AuditUnavailable, Forbidden, StaleApproval, TooManyRequests, Unconfirmed
@@ -27,7 +27,6 @@ from host.exchange import ClientHandle
 from host.jsonrpc.raw import encode, members, string
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.policy.grants import AccessRequest, Grant, Grants, Scope, new_id
-from host.protocol.methods import Kind
 from host.protocol.server_requests import ELICIT
 from host.sanitize import visible
 from host.slices import Steps, run_inline
@@ -46,7 +45,12 @@ MAX_CONFIRMABLE_BYTES = 16 * 1024
 MAX_FORM_TEXT = 8 * 1024
 """Characters of arguments that fit into a client's form; longer ones can be confirmed only where they are shown in
 full."""
-_ENTRY_KINDS = frozenset(kind.value for kind in Kind)
+_SERVER_REQUESTS = {
+    "sampling": "to use the client's model",
+    "form": "to have a form filled in",
+    "url": "to have a page visited",
+    "roots": "to know the client's roots",
+}
 HOW_TO_ANSWER = "on the console (`colonnade console` opens it) or with `colonnade ask`"
 
 
@@ -210,16 +214,17 @@ class ConfirmationQueue:
         key, confirmation = found
         if confirmation.being_answered:
             return None
+        subject = confirmation.access.subject
         if answer is ConfirmationAnswer.DENY:
             self._record("answer", confirmation, {"answer": answer.value, "by": channel.value})
-            refusal = Forbidden(confirmation.access.server, _denied_message(confirmation.access))
+            refusal = Forbidden(subject.item.server, _denied_message(confirmation.access))
             for waiter in confirmation.waiters:
                 waiter.refusal = refusal
                 waiter.settled.set()
             self._remove(key, confirmation)
             return confirmation
         lasting = answer in (ConfirmationAnswer.TIME, ConfirmationAnswer.ALWAYS)
-        if answer is ConfirmationAnswer.SESSION and confirmation.access.session is None:
+        if answer is ConfirmationAnswer.SESSION and subject.session is None:
             return None
         now = time.time()
         if answer is ConfirmationAnswer.TIME:
@@ -227,27 +232,15 @@ class ConfirmationQueue:
         else:
             expires = now + REFUSED_LIFE if answer is ConfirmationAnswer.ONCE else None
         wide = answer is not ConfirmationAnswer.ONCE and not exact
-        grant = Grant(
-            id=new_id(),
-            caller=confirmation.access.caller,
-            # A refused call may be repeated in another session of the same caller.
-            session=confirmation.access.session
-            if answer is ConfirmationAnswer.SESSION or (confirmation.waiters and not lasting)
-            else None,
-            server=confirmation.access.server,
-            kind=confirmation.access.kind,
-            name=confirmation.access.name,
-            fingerprint=confirmation.access.fingerprint,
-            launch=confirmation.access.launch,
-            rule=confirmation.access.rule,
-            digest=None if wide else confirmation.access.digest,
-            when=(when or ()) if wide else (),
-            scope=Scope(answer.value),
-            made=now,
-            expires=expires,
-            by=channel.value,
-            retry=False,
+        # A refused call may be repeated in another session of the same caller.
+        of_session = answer is ConfirmationAnswer.SESSION or (confirmation.waiters and not lasting)
+        granted = structs.replace(
+            subject,
+            session=subject.session if of_session else None,
+            digest=None if wide else subject.digest,
         )
+        conditions = (when or ()) if wide else ()
+        grant = Grant(new_id(), granted, conditions, Scope(answer.value), now, expires, channel.value)
         # The audit comes first: a grant that cannot be recorded is not given.
         said: dict[str, object] = {
             "answer": answer.value,
@@ -294,7 +287,7 @@ class ConfirmationQueue:
             if not still_applies(confirmation.access):
                 self._record("answer", confirmation, {"answer": "void"})
                 for waiter in confirmation.waiters:
-                    waiter.refusal = stale_approval(confirmation.access.item)
+                    waiter.refusal = stale_approval(confirmation.access.subject.item)
                     waiter.settled.set()
                 self._remove(key, confirmation)
 
@@ -302,15 +295,16 @@ class ConfirmationQueue:
         """Withdraw the calls of a session that has ended, and accept no further grant for it."""
         self.grants.end_session(session)
         for key, confirmation in list(self._open.items()):
-            if confirmation.access.session == session:
+            if confirmation.access.subject.session == session:
                 self._record("answer", confirmation, {"answer": "withdrawn"})
                 for waiter in confirmation.waiters:
                     waiter.refusal = self._unconfirmed(confirmation.access, "and its session has ended")
                     waiter.settled.set()
                 self._remove(key, confirmation)
         for confirmation in self._refused.values():
-            if confirmation.access.session == session:
-                confirmation.access = replace(confirmation.access, session=None)
+            subject = confirmation.access.subject
+            if subject.session == session:
+                confirmation.access = replace(confirmation.access, subject=structs.replace(subject, session=None))
 
     # Within
 
@@ -321,18 +315,14 @@ class ConfirmationQueue:
     def _create(
         self, key: Hashable, access: AccessRequest, context: ConfirmationContext, refused: str
     ) -> PendingConfirmation:
-        of_server = sum(confirmation.access.server == access.server for confirmation in self._open.values())
-        # Sessions of one token count as one caller; otherwise two of them could take every place of a server.
-        mine = (None, access.session) if access.caller is None else access.caller
-        of_caller = sum(
-            mine == ((None, each.access.session) if each.access.caller is None else each.access.caller)
-            for each in self._open.values()
-        )
+        server, caller = access.subject.item.server, _caller_of(access)
+        of_server = sum(each.access.subject.item.server == server for each in self._open.values())
+        of_caller = sum(_caller_of(each.access) == caller for each in self._open.values())
         if of_caller >= MAX_OF_CALLER or of_server >= MAX_OF_SERVER:
             if of_caller >= MAX_OF_CALLER:
                 limit = f"{MAX_OF_CALLER} confirmations of this client"
             else:
-                limit = f"{MAX_OF_SERVER} confirmations about the server {access.server}"
+                limit = f"{MAX_OF_SERVER} confirmations about the server {server}"
             text = f"{limit} wait for a person's answer already, which is the most; try again later"
             raise TooManyRequests(text, data=encode({"retryAfterMs": int(self.spec.timeout * 1000)}))
         now = time.time()
@@ -368,7 +358,7 @@ class ConfirmationQueue:
             return
         answer = ConfirmationAnswer.DENY
         if action == "accept" and (
-            choice == "once" or (choice == "session" and confirmation.access.session is not None)
+            choice == "once" or (choice == "session" and confirmation.access.subject.session is not None)
         ):
             answer = ConfirmationAnswer(choice)
         if waiter in confirmation.waiters:
@@ -418,7 +408,7 @@ class ConfirmationQueue:
     def _unconfirmed(self, access: AccessRequest, why: str) -> Unconfirmed:
         what = describe_access(access)
         text = f"{what} needs a person's consent, {why}. It can be given {HOW_TO_ANSWER}; then try again."
-        return Unconfirmed(access.server, text)
+        return Unconfirmed(access.subject.item.server, text)
 
 
 def can_allow_entry(confirmation: PendingConfirmation) -> bool:
@@ -427,21 +417,17 @@ def can_allow_entry(confirmation: PendingConfirmation) -> bool:
     A rule with conditions asks because of the arguments, so an answer for any arguments would undo it; a person can
     still choose that answer by name. A server request has no entry whose next use would be like this one.
     """
-    access = confirmation.access
-    return access.kind in _ENTRY_KINDS and access.session is not None and not confirmation.context.conditional
+    subject = confirmation.access.subject
+    return confirmation.access.ref is not None and subject.session is not None and not confirmation.context.conditional
 
 
 def describe_access(access: AccessRequest) -> str:
     """The access request as the beginning of a sentence."""
-    if access.kind in ("sampling", "form", "url", "roots"):
-        what = {
-            "sampling": "to use the client's model",
-            "form": "to have a form filled in",
-            "url": "to have a page visited",
-            "roots": "to know the client's roots",
-        }[access.kind]
-        return f"{access.server}'s request {what}"
-    return f"The {access.kind} {visible(access.name)} of {access.server}"
+    item = access.subject.item
+    what = _SERVER_REQUESTS.get(item.kind)
+    if what is not None:
+        return f"{item.server}'s request {what}"
+    return f"The {item.kind} {visible(item.name)} of {item.server}"
 
 
 def stale_approval(item: Item) -> StaleApproval:
@@ -457,18 +443,13 @@ def _denied_message(access: AccessRequest) -> str:
 
 
 def _key(access: AccessRequest) -> Hashable:
-    return (
-        access.caller,
-        access.session,
-        access.server,
-        access.kind,
-        access.name,
-        access.fingerprint,
-        access.launch,
-        access.rule,
-        access.digest,
-        access.retry,
-    )
+    return access.subject, access.retry
+
+
+def _caller_of(access: AccessRequest) -> Hashable:
+    """Sessions of one token count as one caller; otherwise two of them could take every place of a server."""
+    caller, session = access.subject.caller, access.subject.session
+    return (None, session) if caller is None else caller
 
 
 def _elicitation_params(confirmation: PendingConfirmation) -> dict[str, Raw]:
@@ -480,7 +461,7 @@ def _elicitation_params(confirmation: PendingConfirmation) -> dict[str, Raw]:
             f"\nand beside the arguments:\n{visible(confirmation.context.others.decode(errors='replace'), lines=True)}"
         )
     choices = [("deny", "No"), ("once", "Yes, this once")]
-    if access.session is not None:
+    if access.subject.session is not None:
         choices.append(("session", "Yes, with these arguments, for this session"))
     message = (
         f"Colonnade asks: may this be done?\n{describe_access(access)} "

@@ -22,6 +22,7 @@ import trio
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from config import Verdict
 from config.read import read_bytes
 from host.attempts import LONGEST_NAME, Attempt, Attempts, cut
 from host.audit.shapes import shape_of, shape_of_long
@@ -46,11 +47,10 @@ from host.policy.confirmations import PendingConfirmation, describe_access
 from host.policy.grants import Grant
 from host.policy.pin_rules import PinStatus
 from host.policy.pins import Change
-from host.policy.rules import RuleDecision
 from host.sanitize import visible
 from host.slices import Steps, run_inline
 from host.source import Aspect
-from host.subject import Item
+from host.subject import Item, Subject
 
 T = TypeVar("T")
 
@@ -59,15 +59,12 @@ class AuditRecord(Struct, frozen=True):
     """A request to a server's entry, or a server's request to a client (without a `method`), which is to be sent or was
     refused."""
 
-    server: str
-    kind: str
-    name: str
+    subject: Subject
     method: str
-    caller: Caller
+    client: str
+    """The name of the caller, for the log."""
     raw_arguments: Raw
-    decision: RuleDecision
-    fingerprint: str = ""
-    launch: str = ""
+    verdict: Verdict
     grant: Grant | None = None
 
 
@@ -443,7 +440,7 @@ class DecisionLog:
     def record_confirmation(self, what: str, confirmation: PendingConfirmation, said: dict[str, object]) -> None:
         """Record an event of a confirmation. A grant must be recorded: raises as `record_or_fail` does. `granted` is
         also announced."""
-        access = confirmation.access
+        subject, item = confirmation.access.subject, confirmation.access.subject.item
         if what == "granted":
             self._announce_answer(confirmation, said)
             return
@@ -451,24 +448,26 @@ class DecisionLog:
         write(
             what,
             question=confirmation.id,
-            server=access.server,
-            prim=access.kind,
-            item=access.name,
-            principal=access.caller or "",
-            rule=access.rule,
-            args={"canonical": access.digest},
+            server=item.server,
+            prim=item.kind,
+            item=item.name,
+            principal=subject.caller or "",
+            rule=subject.rule,
+            args={"canonical": subject.digest},
             **said,
         )
         if what == "ask":
-            what_for = describe_access(access)
-            self._journal.note(ConfirmationRequested(access.server, confirmation.id, what_for, confirmation.refused))
+            what_for = describe_access(confirmation.access)
+            self._journal.note(ConfirmationRequested(item.server, confirmation.id, what_for, confirmation.refused))
         elif "grant" not in said:
             self._announce_answer(confirmation, said)
 
     def _announce_answer(self, confirmation: PendingConfirmation, said: dict[str, object]) -> None:
         access = confirmation.access
         self._journal.note(
-            DecisionMade(access.server, describe_access(access), str(said["answer"]), str(said.get("by", "")))
+            DecisionMade(
+                access.subject.item.server, describe_access(access), str(said["answer"]), str(said.get("by", ""))
+            )
         )
 
     def record_configuration(self, what: str, source: Path) -> None:
@@ -505,7 +504,7 @@ class DecisionLog:
         self._journal.note(DefinitionsLost(why))
 
     def _fields(self, record: AuditRecord) -> dict[str, object]:
-        raw_arguments = record.raw_arguments
+        raw_arguments, subject, item = record.raw_arguments, record.subject, record.subject.item
         arguments: dict[str, object] = {
             "digest": f"sha256:{hashlib.sha256(raw_arguments).hexdigest()}",  # digest of the exact bytes that are sent
             "shape": shape_of(decode_arguments(raw_arguments))
@@ -515,17 +514,17 @@ class DecisionLog:
         if self._audit.full_arguments:
             arguments["json"] = bytes(raw_arguments).decode(errors="replace")
         return {
-            "server": record.server,
-            "prim": record.kind,
-            "item": record.name,
-            "item_fp": record.fingerprint,
-            "launch_fp": record.launch,
+            "server": item.server,
+            "prim": item.kind,
+            "item": item.name,
+            "item_fp": subject.fingerprint,
+            "launch_fp": subject.launch,
             "method": record.method,
-            "principal": record.caller.identity or "",
-            "client": record.caller.name,
+            "principal": subject.caller or "",
+            "client": record.client,
             "args": arguments,
-            "verdict": record.decision.verdict,
-            "rule": record.decision.rule,
+            "verdict": record.verdict,
+            "rule": subject.rule,
             "grant": "" if record.grant is None else record.grant.id,
             "approver": "" if record.grant is None else record.grant.by,
         }
@@ -533,13 +532,13 @@ class DecisionLog:
     def record_outcome(self, record: AuditRecord, seq: int, outcome: str, seconds: float, size: int) -> None:
         """Write and announce the outcome of the request whose decision has the number `seq`. `size`: bytes of the
         result."""
-        server, name, verdict = record.server, record.name[: EXCERPT_LENGTH + 1], record.decision.verdict
+        item, name = record.subject.item, record.subject.item.name[: EXCERPT_LENGTH + 1]
         micros = int(seconds * 1_000_000)
         self._write_or_announce(
-            "outcome", {"of": seq, "server": server, "outcome": outcome, "micros": micros, "bytes": size}
+            "outcome", {"of": seq, "server": item.server, "outcome": outcome, "micros": micros, "bytes": size}
         )
         self._journal.note(
-            RequestCompleted(server, record.kind, name, record.caller.name, verdict, outcome, seconds, size)
+            RequestCompleted(item.server, item.kind, name, record.client, record.verdict, outcome, seconds, size)
         )
 
     def record_decision(self, record: AuditRecord) -> int:
@@ -583,14 +582,14 @@ class RequestRecord:
         assert self._record is None, "a request is sent once for each record"
         self._seq = self._log.record_decision(record)
         self._record, self._began = record, self._log.now()
-        self._log.in_flight[record.server] += 1
+        self._log.in_flight[record.subject.item.server] += 1
 
     def end(self, outcome: str = "answered", size: int = 0) -> None:
         """Write the outcome, if the request was sent and its outcome is not written yet. `size`: bytes of the
         result."""
         record, self._record = self._record, None
         if record is not None:
-            self._log.in_flight[record.server] -= 1
+            self._log.in_flight[record.subject.item.server] -= 1
             self._log.record_outcome(record, self._seq, outcome, self._log.now() - self._began, size)
 
     def fail(self, problem: BaseException) -> None:

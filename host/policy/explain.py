@@ -91,13 +91,13 @@ def _sentence(gate: Gate, ref: EntryRef, decision: RuleDecision, status: PinStat
 
 def grant_as_data(gate: Gate, grant: Grant) -> GrantRow:
     """A grant as plain data, with whether it can be used now, and why not."""
-    why = gate.authorizer.why_unusable(grant)
+    why, item = gate.authorizer.why_unusable(grant), grant.subject.item
     return {
         "id": grant.id,
-        "caller": visible(grant.caller or "clients without a token"),
-        "server": grant.server,
-        "kind": grant.kind,
-        "name": visible(grant.name),
+        "caller": visible(grant.subject.caller or "clients without a token"),
+        "server": item.server,
+        "kind": item.kind,
+        "name": visible(item.name),
         "scope": "once, going on" if grant.retry else grant.scope.value,
         "arguments": _arguments(grant),
         "made": grant.made,
@@ -159,8 +159,8 @@ def held_as_data(gate: Gate, held: Held, until: float = inf) -> HeldRow:
 
 
 def _arguments(grant: Grant) -> str:
-    if grant.digest is not None:
-        return f"exactly {grant.digest[:19]}…"
+    if grant.subject.digest is not None:
+        return f"exactly {grant.subject.digest[:19]}…"
     return f"when {visible(conditions_text(grant.when))}" if grant.when else "any"
 
 

@@ -43,6 +43,7 @@ from host.protocol.links import without_pages
 from host.protocol.methods import TARGETED, TOOLS_CALL
 from host.sanitize import visible
 from host.source import EntryRef
+from host.subject import Subject
 from host.worker import run_in_worker
 
 _TRUSTED, _DENY, _ALLOW = Trust.TRUSTED, Verdict.DENY, Verdict.ALLOW  # for speed; see RESOURCE in protocol/methods.py
@@ -435,40 +436,21 @@ class Gate:
     def _access_request(
         self, exchange: Exchange, ref: EntryRef, raw_arguments: Raw, arguments: object, decision: RuleDecision
     ) -> AccessRequest:
-        caller, server = exchange.caller, ref.server
-        return AccessRequest(
-            caller=caller.identity,
-            session=caller.session,
-            server=server,
-            kind=ref.kind.value,
-            name=ref.name,
-            fingerprint=self.definitions.fingerprint(ref),
-            launch=self.definitions.pins.launch(server),
-            rule=decision.rule,
-            digest=digest_of(raw_arguments, _others(exchange)),
-            arguments=arguments,
-            retry=exchange.round is not None and exchange.round.server == server,
-            ref=ref,
-        )
+        digest = digest_of(raw_arguments, _others(exchange))
+        retry = exchange.round is not None and exchange.round.server == ref.server
+        return AccessRequest(self._subject(exchange, ref, decision, digest), arguments, retry, ref)
 
     def _audit_record(
         self, exchange: Exchange, ref: EntryRef, decision: RuleDecision, grant: Grant | None = None
     ) -> AuditRecord:
-        fingerprint = self.definitions.fingerprint(ref)
-        launch = self.definitions.pins.launch(ref.server)
-        method, raw_arguments = exchange.request.method, _raw_arguments(exchange)
-        return AuditRecord(
-            ref.server,
-            ref.kind,
-            ref.name,
-            method,
-            exchange.caller,
-            raw_arguments,
-            decision,
-            fingerprint,
-            launch,
-            grant,
-        )
+        subject, method = self._subject(exchange, ref, decision), exchange.request.method
+        return AuditRecord(subject, method, exchange.caller.name, _raw_arguments(exchange), decision.verdict, grant)
+
+    def _subject(self, exchange: Exchange, ref: EntryRef, decision: RuleDecision, digest: str | None = None) -> Subject:
+        """What an exchange is about, by the definition and the launch of now."""
+        caller, definitions = exchange.caller, self.definitions
+        fingerprint, launch = definitions.fingerprint(ref), definitions.pins.launch(ref.server)
+        return Subject(ref.item, caller.identity, caller.session, fingerprint, launch, decision.rule, digest)
 
 
 def _raw_arguments(exchange: Exchange) -> Raw:

@@ -23,7 +23,7 @@ from host.policy.conditions import conditions_hold
 from host.slices import Steps, run_inline
 from host.source import EntryRef
 from host.storage.store import StateError, Store, StoredGrant, Transaction
-from host.subject import Item
+from host.subject import Subject
 
 
 class Scope(StrEnum):
@@ -41,51 +41,28 @@ _BREADTH = {scope: at for at, scope in enumerate(Scope)}
 
 @dataclass(frozen=True, slots=True)
 class AccessRequest:
-    """The properties of a call that grants are bound to.
+    """A call that grants are for, or a server request.
 
-    `caller` is the name of its access token; callers without a token are not told apart. `kind` is the kind of the
-    entry, or of the server request: `sampling`, `form`, `url`, `roots`. `digest`: of the arguments and of what is sent
-    beside them, `arguments`: decoded. `retry`: the call continues one that was sent before. `ref`: the entry
-    by its source; None for a server request.
+    `arguments`: decoded. `retry`: the call continues one that was sent before. `ref`: the entry by its source, whose
+    definition has the fingerprint; None for a server request.
     """
 
-    caller: str | None
-    session: Hashable | None
-    server: str
-    kind: str
-    name: str
-    fingerprint: str
-    launch: str
-    rule: str
-    digest: str
+    subject: Subject
     arguments: object
     retry: bool = False
     ref: EntryRef | None = None
 
-    @property
-    def item(self) -> Item:
-        return Item(self.server, self.kind, self.name)
-
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A permission that a person gave. Its fields that an access request also has must equal those of the call.
+    """A permission that a person gave for a subject.
 
-    `session`: the only session in which it holds, or None. `digest`: None if it is not bound to exact arguments;
-    `when`: conditions on the arguments. `made` and `expires` are Unix time. `by`: the channel of the answer. A grant
-    with `retry` is for continuing a call, not for beginning one.
+    `when`: conditions on the arguments, if the subject is not bound to exact ones. `made` and `expires` are Unix time.
+    `by`: the channel of the answer. A grant with `retry` is for continuing a call, not for beginning one.
     """
 
     id: str
-    caller: str | None
-    session: Hashable | None
-    server: str
-    kind: str
-    name: str
-    fingerprint: str
-    launch: str
-    rule: str
-    digest: str | None
+    subject: Subject
     when: tuple[Condition, ...]
     scope: Scope
     made: float
@@ -158,12 +135,12 @@ class Grants:
                 one bound to a session.
             StateError: it cannot be stored, and does not hold.
         """
-        if (grant.scope is Scope.SESSION and grant.session is None) or (
+        if (grant.scope is Scope.SESSION and grant.subject.session is None) or (
             grant.scope is Scope.TIME and grant.expires is None
         ):
             raise ValueError(f"a grant for {grant.scope} does not say for how long")
         if grant.scope in _STORED:
-            if grant.session is not None:
+            if grant.subject.session is not None:
                 raise ValueError(f"a grant for {grant.scope} is of no session")
             yield from self._store_changes(grant)
             self._stored[grant.id] = grant
@@ -240,7 +217,7 @@ class Grants:
 
     def end_session(self, session: Hashable) -> None:
         """Remove the grants of one session, which has ended."""
-        self._own = {id: grant for id, grant in self._own.items() if grant.session != session}
+        self._own = {id: grant for id, grant in self._own.items() if grant.subject.session != session}
 
     def revoke_unless(self, keeps: Callable[[Grant], bool]) -> list[Grant]:
         """Revoke all grants that `keeps` rejects, and return them. `store_revocations` removes them from the store."""
@@ -319,12 +296,8 @@ class Grants:
 
     def _fits(self, grant: Grant, access: AccessRequest) -> bool:
         return (
-            (grant.server, grant.kind, grant.name) == (access.server, access.kind, access.name)
-            and (grant.caller, grant.rule) == (access.caller, access.rule)
-            and (grant.fingerprint, grant.launch) == (access.fingerprint, access.launch)
-            and grant.session in (None, access.session)
+            grant.subject.covers(access.subject)
             and (access.retry or not grant.retry)
-            and grant.digest in (None, access.digest)
             and self.why_unusable(grant) is None
             and _true(grant.when, access.arguments)
         )
@@ -351,18 +324,18 @@ def _true(when: tuple[Condition, ...], arguments: object) -> bool:
 
 
 def _breadth(grant: Grant) -> tuple[int, int, int, float, str]:
-    bound = 0 if grant.digest is not None else 1 if grant.when else 2
+    bound = 0 if grant.subject.digest is not None else 1 if grant.when else 2
     return (bound, _BREADTH[grant.scope], -len(grant.when), grant.made, grant.id)
 
 
 def _read(stored: StoredGrant) -> Grant | None:
     """The grant; None if this version does not understand it, so that it does not hold."""
-    fields = msgspec.structs.asdict(stored)
     try:
-        when = msgspec.json.decode(fields.pop("conditions"), type=tuple[Condition, ...])
-        grant = Grant(session=None, when=when, **{**fields, "scope": Scope(stored.scope)})
+        when = msgspec.json.decode(stored.conditions, type=tuple[Condition, ...])
+        scope = Scope(stored.scope)
     except (msgspec.DecodeError, ValueError):
         return None
+    grant = Grant(stored.id, stored.subject, when, scope, stored.made, stored.expires, stored.by, stored.retry)
     is_whole = grant.scope is Scope.ALWAYS or (grant.scope is Scope.TIME and grant.expires is not None)
     return grant if is_whole else None
 
@@ -370,6 +343,5 @@ def _read(stored: StoredGrant) -> Grant | None:
 def _stored(grant: Grant) -> StoredGrant:
     conditions = msgspec.json.encode(grant.when).decode()
     return StoredGrant(
-        conditions=conditions,
-        **{name: getattr(grant, name) for name in StoredGrant.__struct_fields__ if name != "conditions"},
+        grant.id, grant.subject, conditions, grant.scope, grant.made, grant.expires, grant.by, grant.retry
     )

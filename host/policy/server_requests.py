@@ -33,6 +33,7 @@ from host.protocol.abilities import Abilities
 from host.protocol.meta import META
 from host.protocol.server_requests import ServerRequest, ServerRequestRejected
 from host.sanitize import is_light, sanitize_json
+from host.subject import Item, Subject
 
 MAX_TOKENS = 10**9
 """Tokens that a sampling request may ask for. A request for more, or without a number, counts as one for all of
@@ -134,18 +135,13 @@ class ServerRequests:
     def _access_request(
         self, server: str, request: ServerRequest, name: str, raw_arguments: Raw, caller: Caller, decision: RuleDecision
     ) -> AccessRequest:
-        return AccessRequest(
-            caller=caller.identity,
-            session=caller.session,
-            server=server,
-            kind=request.value,
-            name=name,
-            fingerprint="",
-            launch=self._definitions.pins.launch(server),
-            rule=decision.rule,
-            digest=digest_of(raw_arguments),
-            arguments=decode_arguments(raw_arguments),
-        )
+        digest = digest_of(raw_arguments)
+        subject = self._subject(Item(server, request.value, name), caller, decision, digest)
+        return AccessRequest(subject, decode_arguments(raw_arguments))
+
+    def _subject(self, item: Item, caller: Caller, decision: RuleDecision, digest: str | None = None) -> Subject:
+        launch = self._definitions.pins.launch(item.server)
+        return Subject(item, caller.identity, caller.session, "", launch, decision.rule, digest)
 
     def _context(self, server: str, raw_arguments: Raw) -> ConfirmationContext:
         return ConfirmationContext(self._policies.title(server), self._policies.trust(server), bytes(raw_arguments))
@@ -153,13 +149,12 @@ class ServerRequests:
     @contextmanager
     def dispatch(self, permit: ServerRequestPermit) -> Iterator[RequestRecord]:
         """Send the permit's request to the client within this block; see `CallPermit.dispatch`."""
-        server, request = permit.server, permit.request
+        caller, decision = permit.caller, permit.decision
         if permit.access is not None:
             self._authorizer.spend(permit.access, permit.grant)
-        word, launch = request.value, self._definitions.pins.launch(server)
-        record = AuditRecord(
-            server, word, word, "", permit.caller, permit.raw_arguments, permit.decision, "", launch, permit.grant
-        )
+        word = permit.request.value
+        subject = self._subject(Item(permit.server, word, word), caller, decision)
+        record = AuditRecord(subject, "", caller.name, permit.raw_arguments, decision.verdict, permit.grant)
         with self._decision_log.recording(record) as request_record:
             yield request_record
 

@@ -49,6 +49,7 @@ from host.storage.store import (
     StoredItem,
     Transaction,
 )
+from host.subject import Item, Subject
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -524,8 +525,10 @@ class _SqliteTransaction(Transaction):
     def put_grant(self, grant: StoredGrant) -> None:
         self._new_grants_revision()
         query = f"INSERT OR REPLACE INTO person_grant (config, {_GRANT}) VALUES ({_marks(16)})"
-        values = (getattr(grant, field) for field in StoredGrant.__struct_fields__)
-        self._connection.execute(query, (self._config, *values))
+        of, item = grant.subject, grant.subject.item
+        subject = (of.caller, item.server, item.kind, item.name, of.fingerprint, of.launch, of.rule, of.digest)
+        rest = (grant.conditions, grant.scope, grant.made, grant.expires, grant.by, grant.retry)
+        self._connection.execute(query, (self._config, grant.id, *subject, *rest))
 
     def remove_grants(self, ids: frozenset[str], expired_at: float) -> None:
         self._new_grants_revision()
@@ -599,8 +602,9 @@ def _item(columns: Sequence[Any]) -> StoredItem:
 
 
 def _grant(row: Sequence[Any]) -> StoredGrant:
-    columns = dict(zip(StoredGrant.__struct_fields__, row, strict=True))
-    return StoredGrant(**{**columns, "retry": bool(columns["retry"])})
+    id, caller, server, kind, name, fingerprint, launch, rule, digest, conditions, scope, made, expires, by, retry = row
+    subject = Subject(Item(server, kind, name), caller, None, fingerprint, launch, rule, digest)
+    return StoredGrant(id, subject, conditions, scope, made, expires, by, bool(retry))
 
 
 # Opening

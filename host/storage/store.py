@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
+from host.subject import Subject
+
 if TYPE_CHECKING:  # the command line reads the state directory without an event loop
     from host.slices import Steps
 
@@ -72,17 +74,11 @@ class StoredItem(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredGrant(msgspec.Struct, frozen=True, gc=False):
-    """A grant that outlives the process; its fields are those of `host.policy.grants.Grant`. `conditions` is JSON."""
+    """A grant that outlives the process; its fields are those of `host.policy.grants.Grant`. `conditions` is JSON. The
+    subject is of no session."""
 
     id: str
-    caller: str | None
-    server: str
-    kind: str
-    name: str
-    fingerprint: str
-    launch: str
-    rule: str
-    digest: str | None
+    subject: Subject
     conditions: str
     scope: str
     made: float

@@ -9,17 +9,20 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import trio
+from msgspec import structs
 
 from config import AskSpec, Channel, KindConsent, Rule, ServerSpec, Verdict
 from host.audit.writer import Audit
 from host.journal import Journal
 from host.policy.confirmations import ConfirmationAnswer, ConfirmationQueue, PendingConfirmation
-from host.policy.decision_log import DecisionLog
+from host.policy.decision_log import AuditRecord, DecisionLog
 from host.policy.gate import Gate
-from host.policy.grants import Grants
+from host.policy.grants import AccessRequest, Grant, Grants
 from host.policy.pins import Pins
 from host.protocol.era import Era
 from host.protocol.methods import Kind
@@ -27,8 +30,10 @@ from host.slices import run_inline
 from host.source import EntryRef, Source
 from host.storage.directory import open_state
 from host.storage.sqlite import SqliteStore, open_store
+from host.subject import Item, Subject
 
 _IN_MEMORY = "/dev/shm"
+_Bound = TypeVar("_Bound", AccessRequest, Grant, AuditRecord)
 SOURCE = Path("/nowhere/colonnade.yaml")
 
 
@@ -42,6 +47,15 @@ def kind(
         tuple(map(Rule, deny)),
         None if default is None else Verdict(default),
     )
+
+
+def altered(of: _Bound, **changes: Any) -> _Bound:
+    """The same access request, grant or record, but for these fields of its own, of its subject or of its item."""
+    its = [{name: changes.pop(name) for name in kind.__struct_fields__ if name in changes} for kind in (Item, Subject)]
+    subject = structs.replace(of.subject, item=structs.replace(of.subject.item, **its[0]), **its[1])
+    if isinstance(of, AuditRecord):
+        return structs.replace(of, subject=subject, **changes)
+    return replace(of, subject=subject, **changes)
 
 
 @contextmanager

@@ -388,7 +388,7 @@ class Machine:
                 self.must(False, f"an answer that nobody gave: {record}")
                 return
             answer, arguments, pending, expires, refused = said
-            identity, session = pending.access.caller, pending.access.session
+            identity, session = pending.access.subject.caller, pending.access.subject.session
             n = _number(pending)
             wide: dict[object, frozenset[int] | None] = {"any": None, "some": frozenset([2, 3])}
             numbers = frozenset([n])
@@ -624,12 +624,12 @@ class Machine:
         for grant in self.world.gate.authorizer.grants.all():
             told = self.given.get(grant.id)
             self.must(told is None or not (told.void or told.spent), "a grant is there that is void or spent")
-            if grant.session is not None:
-                self.must(grant.session in marks, "a grant has outlived its session")
+            if grant.subject.session is not None:
+                self.must(grant.subject.session in marks, "a grant has outlived its session")
         for pending in self.world.gate.authorizer.confirmations.list_all():
             access = pending.access
-            key = (access.server, access.kind, access.name)
-            now = (self._version(key), self.programs[access.server])
+            key = (access.subject.item.server, access.subject.item.kind, access.subject.item.name)
+            now = (self._version(key), self.programs[access.subject.item.server])
             if self.asked_at.setdefault(pending.id, now) != now:
                 self.must(now[0] is None, f"a question about {key} is not void though that has changed")
             if not pending.refused:

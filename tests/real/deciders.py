@@ -28,6 +28,7 @@ from host.source import Source
 from host.storage.directory import open_state
 from host.storage.sqlite import open_store
 from host.subject import Item as PinnedItem
+from host.subject import Subject
 from tests.kit.gates import SOURCE, entry
 
 MOST_ITEMS = 12
@@ -135,10 +136,8 @@ async def carry_out(step: Step, pins: Pins, grants: Grants, known: Known) -> Non
     server, _, name = step.key.partition("/")
     shown = fingerprint(definition(name, step.after.offered)) if isinstance(step.after, Item) else ""
     if step.what == "grant":
-        rule, now = "tools.ask: *", time.time()
-        grant = Grant(
-            step.key, None, None, "s", "tool", "t", "sha256:", "", rule, None, (), Scope.ALWAYS, now, None, "terminal"
-        )
+        subject = Subject(PinnedItem("s", "tool", "t"), None, None, "sha256:", "", "tools.ask: *")
+        grant = Grant(step.key, subject, (), Scope.ALWAYS, time.time(), None, "terminal")
         await complete(grants.add(grant))
     elif step.what == "revoke grant":
         assert await complete(grants.revoke(step.key)), step

@@ -33,6 +33,7 @@ from host.slices import run_inline
 from host.source import Source
 from host.storage.directory import open_state
 from host.storage.sqlite import open_store
+from host.subject import Item, Subject
 from tests.kit.servers.offering import offer
 
 from . import deciders
@@ -128,23 +129,8 @@ def decision_of(draw: Random, now: str) -> tuple[str, str]:
 
 
 def grant(id: str) -> Grant:
-    return Grant(
-        id,
-        None,
-        None,
-        "strict",
-        "tool",
-        "t0",
-        "sha256:",
-        "",
-        "tools.ask: *",
-        None,
-        (),
-        Scope.ALWAYS,
-        1.0,
-        None,
-        "console",
-    )
+    subject = Subject(Item("strict", "tool", "t0"), None, None, "sha256:", "", "tools.ask: *")
+    return Grant(id, subject, (), Scope.ALWAYS, 1.0, None, "console")
 
 
 def tools(count: int) -> dict[str, bytes]:

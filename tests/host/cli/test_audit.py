@@ -13,10 +13,9 @@ from msgspec import Raw
 from config import Verdict
 from host.attempts import Attempt, Reason
 from host.cli.exit_codes import DONE, FAILED, WRONG
-from host.exchange import Caller
 from host.policy.decision_log import AuditRecord
 from host.policy.gate import Gate
-from host.policy.rules import RuleDecision
+from host.subject import Item, Subject
 from host.wire import descent
 from tests.real.running import COLONNADE
 
@@ -70,9 +69,8 @@ def test_a_terminal_gets_a_table(
     stopped: Stopped, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A row for each record, in which nothing that a server or a client wrote can steer the terminal."""
-    caller = Caller("desk\x1b[31m", None)
-    rule = RuleDecision(Verdict.ASK, "tools.ask: create", conditional=False)
-    record = AuditRecord("gh", "tool", "create\u202e", "tools/call", caller, Raw(b"{}"), rule)
+    subject = Subject(Item("gh", "tool", "create\u202e"), None, None, "", "", "tools.ask: create")
+    record = AuditRecord(subject, "tools/call", "desk\x1b[31m", Raw(b"{}"), Verdict.ASK)
 
     def decide(gate: Gate) -> None:
         gate.decision_log.record_outcome(record, gate.decision_log.record_decision(record), "answered", 0.0125, 99)

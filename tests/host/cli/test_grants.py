@@ -9,28 +9,14 @@ from host.cli.exit_codes import DONE, FAILED, WRONG
 from host.policy.gate import Gate
 from host.policy.grants import Grant, Scope, new_id
 from host.slices import run_inline
+from host.subject import Item, Subject
 
 from .conftest import Stopped
 
 
 def granted(gate: Gate) -> str:
-    grant = Grant(
-        id=new_id(),
-        caller=None,
-        session=None,
-        server="gh",
-        kind="tool",
-        name="create",
-        fingerprint="sha256:1",
-        launch="",
-        rule="tools.ask: create",
-        digest=None,
-        when=(),
-        scope=Scope.ALWAYS,
-        made=0.0,
-        expires=None,
-        by=Channel.CONSOLE.value,
-    )
+    subject = Subject(Item("gh", "tool", "create"), None, None, "sha256:1", "", "tools.ask: create")
+    grant = Grant(new_id(), subject, (), Scope.ALWAYS, 0.0, None, Channel.CONSOLE.value)
     run_inline(gate.authorizer.grants.add(grant))
     return grant.id
 

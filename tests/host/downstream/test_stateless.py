@@ -1326,9 +1326,9 @@ async def test_requests_without_a_session_are_each_asked_about(autojump_clock: M
             for client, questions in ((first, 1), (first, 1), (second, 2)):
                 await client.call("a__x", CALL["arguments"])
                 assert len(asked) == questions
-        sessions = [matter.access.session for matter in asked]
+        sessions = [matter.access.subject.session for matter in asked]
         assert sessions == [first.session.mark, second.session.mark]
         with world.auto_answering() as asked:
             for _ in range(2):
                 assert (await connection.result("tools/call", CALL))["content"] == OK["content"]
-        assert [matter.access.session for matter in asked] == [None, None]
+        assert [matter.access.subject.session for matter in asked] == [None, None]

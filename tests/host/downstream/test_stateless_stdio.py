@@ -575,4 +575,4 @@ async def test_what_is_allowed_for_the_session_is_for_all_that_comes_over_the_ch
             await client.says({"id": 2, "method": "tools/call", "params": {"name": "a__x", "arguments": {}}})
             assert (await client.hears())["result"] == OK
         assert len(asked) == 1
-        assert asked[0].access.session is not None
+        assert asked[0].access.subject.session is not None

@@ -25,7 +25,7 @@ from host.policy.grants import Scope
 from host.protocol.abilities import SHARED_ABILITIES
 from host.protocol.methods import Kind
 from host.slices import run_inline
-from tests.kit.gates import auto_answering, entry, kind, observe
+from tests.kit.gates import altered, auto_answering, entry, kind, observe
 
 from .servers import (
     DESK,
@@ -43,6 +43,11 @@ from .servers import (
     passes,
     with_server,
 )
+
+
+def asked_names(opened: Gate) -> list[str]:
+    """The entries that people are asked about."""
+    return [pending.access.subject.item.name for pending in opened.authorizer.confirmations.list_all()]
 
 
 async def test_with_nobody_there_it_is_refused_and_stays_to_be_answered_for_the_next_call() -> None:
@@ -232,10 +237,10 @@ async def test_new_rules_void_the_questions_and_grants_of_those_that_are_gone() 
                 await wait_all_tasks_blocked()
                 opened.replace(with_server("asking", consent=after))
                 await wait_all_tasks_blocked()
-                assert [pending.access.name for pending in opened.authorizer.confirmations.list_all()] == ["delete_x"]
+                assert asked_names(opened) == ["delete_x"]
                 assert len(refused) == 1
                 nursery.cancel_scope.cancel()
-        assert [grant.name for grant in opened.authorizer.grants.all()] == ["delete_a"]
+        assert [grant.subject.item.name for grant in opened.authorizer.grants.all()] == ["delete_a"]
 
 
 async def test_new_definitions_void_the_questions_about_former_ones() -> None:
@@ -252,7 +257,7 @@ async def test_new_definitions_void_the_questions_about_former_ones() -> None:
                 {"create_x": b'{"name":"create_x","title":"X"}', "create_y": b'{"name":"create_y"}'},
             )
             await wait_all_tasks_blocked()
-            assert [pending.access.name for pending in opened.authorizer.confirmations.list_all()] == ["create_y"]
+            assert asked_names(opened) == ["create_y"]
             nursery.cancel_scope.cancel()
 
 
@@ -275,7 +280,7 @@ async def test_a_definition_that_is_offered_again_voids_the_questions_asked_with
             await wait_all_tasks_blocked()
             offers(opened, "asking", "create_x", "create_y")
             await wait_all_tasks_blocked()
-            assert [pending.access.name for pending in opened.authorizer.confirmations.list_all()] == ["create_y"]
+            assert asked_names(opened) == ["create_y"]
             assert len(refused) == 1
             nursery.cancel_scope.cancel()
 
@@ -300,8 +305,8 @@ async def test_why_a_grant_is_dead_is_said_in_words() -> None:
         assert "definition" in opened.authorizer.why_unusable(grant)
         offers(opened, "asking", "create_x")
         assert opened.authorizer.why_unusable(grant) == ""
-        assert "rule" in opened.authorizer.why_unusable(replace(grant, rule="tools.ask: other"))
-        assert "server" in opened.authorizer.why_unusable(replace(grant, server="stranger"))
+        assert "rule" in opened.authorizer.why_unusable(altered(grant, rule="tools.ask: other"))
+        assert "server" in opened.authorizer.why_unusable(altered(grant, server="stranger"))
         assert opened.authorizer.why_unusable(replace(grant, expires=1.0))
         run_inline(opened.definitions.observe_launch("asking", Launch("d", "/bin/x")))
         assert "started" in opened.authorizer.why_unusable(grant)
@@ -340,7 +345,9 @@ async def test_an_answer_for_more_than_one_call_lets_go_of_all_that_wait_and_tha
             nursery.start_soon(wait, number, name)
         await wait_all_tasks_blocked()
         first = next(
-            pending for pending in opened.authorizer.confirmations.list_all() if pending.access.name == "create_x"
+            pending
+            for pending in opened.authorizer.confirmations.list_all()
+            if pending.access.subject.item.name == "create_x"
         )
         run_inline(
             opened.authorizer.confirmations.answer(first.id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE, exact=False)
@@ -348,7 +355,7 @@ async def test_an_answer_for_more_than_one_call_lets_go_of_all_that_wait_and_tha
         await wait_all_tasks_blocked()
         assert len(permits) == 2
         (left,) = opened.authorizer.confirmations.list_all()
-        assert left.access.name == "create_y"
+        assert left.access.subject.item.name == "create_y"
         nursery.cancel_scope.cancel()
 
 
@@ -375,8 +382,8 @@ async def test_long_arguments_need_a_grant_that_is_not_for_exact_ones() -> None:
         with pytest.raises(Forbidden):
             await opened.admit(long, entry("asking", Kind.TOOL, "create_issue"))
         grant = opened.authorizer.grants.all()[0]
-        assert grant.digest == access.digest
-        run_inline(opened.authorizer.grants.add(replace(grant, id="wide", digest=None)))
+        assert grant.subject.digest == access.subject.digest
+        run_inline(opened.authorizer.grants.add(altered(grant, id="wide", digest=None)))
         permit = await opened.admit(long, entry("asking", Kind.TOOL, "create_issue"))
         assert permit is not None
         with dispatched(permit):

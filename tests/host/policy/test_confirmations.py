@@ -32,21 +32,24 @@ from host.policy.confirmations import (
     describe_access,
 )
 from host.policy.grants import AccessRequest, Grant, Grants, Scope
+from host.protocol.methods import Kind
 from host.slices import run_inline
+from host.subject import Item, Subject
 from host.wire.link import LinkLost
-from tests.kit.gates import folder, store_opener
+from tests.kit.gates import altered, entry, folder, store_opener
 
 ACCESS = AccessRequest(
-    caller="laptop",
-    session="s1",
-    server="gh",
-    kind="tool",
-    name="create",
-    fingerprint="sha256:1",
-    launch="sha256:2",
-    rule="tools.ask: create",
-    digest="sha256:3",
+    Subject(
+        Item("gh", "tool", "create"),
+        caller="laptop",
+        session="s1",
+        fingerprint="sha256:1",
+        launch="sha256:2",
+        rule="tools.ask: create",
+        digest="sha256:3",
+    ),
     arguments={"owner": "acme"},
+    ref=entry("gh", Kind.TOOL, "create"),
 )
 ABOUT = ConfirmationContext("GitHub", Trust.UNTRUSTED, b'{"owner":"acme"}', others=b'{"x":1}')
 EVERYBODY = AskSpec((Channel.CONSOLE, Channel.TERMINAL, Channel.CLIENT))
@@ -195,7 +198,7 @@ async def test_equal_calls_are_one_question_and_once_lets_the_first_of_them_go()
 async def test_a_call_that_differs_in_anything_is_another_question(field: str, other: Any) -> None:
     async with table() as queue:
         first = await queue.asks()
-        second = await queue.asks(replace(ACCESS, **{field: other}))
+        second = await queue.asks(altered(ACCESS, **{field: other}))
         assert len(queue.queue.list_all()) == 2
         await queue.answers(ConfirmationAnswer.ONCE)
         assert first.grant is not None
@@ -211,7 +214,7 @@ async def test_a_lasting_answer_is_for_all_that_wait_and_for_later_ones(answer: 
         await queue.answers(answer, seconds=60)
         assert all(queue.goes(each) for each in both)
         assert queue.queue.grants.find(ACCESS) is not None
-        other_session = queue.queue.grants.find(replace(ACCESS, session="s2"))
+        other_session = queue.queue.grants.find(altered(ACCESS, session="s2"))
         assert (other_session is None) is (answer is ConfirmationAnswer.SESSION)
 
 
@@ -237,14 +240,14 @@ async def test_once_is_for_these_arguments_alone_and_a_lasting_answer_for_what_w
         assert asked.grant is not None
         assert asked.grant.scope == scope.value
         wide = scope is ConfirmationAnswer.ALWAYS and not exact
-        assert (asked.grant.digest is None, asked.grant.when) == (wide, when if wide else ())
-        assert queue.goes(asked, replace(ACCESS, digest="sha256:9", arguments={"owner": "initech"})) is wide
-        assert not queue.goes(asked, replace(ACCESS, digest="sha256:9", arguments={"owner": "evil"}))
+        assert (asked.grant.subject.digest is None, asked.grant.when) == (wide, when if wide else ())
+        assert queue.goes(asked, altered(ACCESS, digest="sha256:9", arguments={"owner": "initech"})) is wide
+        assert not queue.goes(asked, altered(ACCESS, digest="sha256:9", arguments={"owner": "evil"}))
 
 
 async def test_a_session_can_be_allowed_only_to_who_has_one() -> None:
     async with table() as queue:
-        asked = await queue.asks(replace(ACCESS, session=None))
+        asked = await queue.asks(altered(ACCESS, session=None))
         assert await queue.answers(ConfirmationAnswer.SESSION) is None
         assert (asked.grant, asked.refusal, len(queue.queue.list_all())) == (None, None, 1)
 
@@ -267,31 +270,31 @@ async def test_a_caller_has_five_questions_and_a_server_ten() -> None:
     async with table() as queue:
         for caller in ("laptop", "phone"):
             mine = [
-                await queue.asks(replace(ACCESS, caller=caller, digest=f"sha256:{at}")) for at in range(MAX_OF_CALLER)
+                await queue.asks(altered(ACCESS, caller=caller, digest=f"sha256:{at}")) for at in range(MAX_OF_CALLER)
             ]
             assert [each.refusal for each in mine] == [None] * MAX_OF_CALLER
-        many = await queue.asks(replace(ACCESS, caller="laptop", server="other", digest="sha256:x"))
-        busy = await queue.asks(replace(ACCESS, caller="third"))
+        many = await queue.asks(altered(ACCESS, caller="laptop", server="other", digest="sha256:x"))
+        busy = await queue.asks(altered(ACCESS, caller="third"))
         for each, limit in ((many, "5 confirmations of this client"), (busy, "10 confirmations about the server gh")):
             assert limit in str(each.refusal)
             assert isinstance(each.refusal, TooManyRequests)
             assert (each.refusal.code, json.loads(bytes(each.refusal.data or b""))) == (429, {"retryAfterMs": 50_000})
         assert len(queue.queue.list_all()) == MAX_OF_SERVER
-        equal = await queue.asks(replace(ACCESS, caller="phone", digest="sha256:1"))
+        equal = await queue.asks(altered(ACCESS, caller="phone", digest="sha256:1"))
         assert equal.refusal is None
         await queue.answers(ConfirmationAnswer.DENY)
-        assert (await queue.asks(replace(ACCESS, caller="third"))).refusal is None
+        assert (await queue.asks(altered(ACCESS, caller="third"))).refusal is None
 
 
 async def test_many_sessions_of_one_token_leave_room_for_another_token() -> None:
     """Without tokens, each session is a caller of its own."""
     async with table() as queue:
         flood = [
-            await queue.asks(replace(ACCESS, session=f"s{at}", digest=f"sha256:{at}")) for at in range(MAX_OF_SERVER)
+            await queue.asks(altered(ACCESS, session=f"s{at}", digest=f"sha256:{at}")) for at in range(MAX_OF_SERVER)
         ]
         assert [each.refusal is None for each in flood] == [True] * MAX_OF_CALLER + [False] * MAX_OF_CALLER
-        assert (await queue.asks(replace(ACCESS, caller="phone"))).refusal is None
-        nameless = [await queue.asks(replace(ACCESS, caller=None, session=at, server="b")) for at in ("s1", "s2")]
+        assert (await queue.asks(altered(ACCESS, caller="phone"))).refusal is None
+        nameless = [await queue.asks(altered(ACCESS, caller=None, session=at, server="b")) for at in ("s1", "s2")]
         assert [each.refusal for each in nameless] == [None, None]
 
 
@@ -374,12 +377,12 @@ async def test_an_entry_allowed_for_a_session_is_this_entry_in_this_session_by_t
     others_by_field: list[dict[str, Any]] = [{field: "other"} for field in fields]
     async with table() as queue:
         first = await queue.asks()
-        more = await queue.asks(replace(ACCESS, digest="sha256:4"))
+        more = await queue.asks(altered(ACCESS, digest="sha256:4"))
         assert await queue.answers(ConfirmationAnswer.SESSION, queue.queue.list_all()[0].id, exact=False) is not None
         assert queue.goes(first)
         assert queue.goes(more)  # the same tool with other arguments, in the same session
-        assert queue.goes(first, replace(ACCESS, digest="sha256:5"))
-        others = [replace(ACCESS, **other) for other in others_by_field]
+        assert queue.goes(first, altered(ACCESS, digest="sha256:5"))
+        others = [altered(ACCESS, **other) for other in others_by_field]
         assert [queue.queue.grants.find(each) for each in others] == [None] * len(fields)
         queue.queue.end_session("s1")
         assert queue.queue.grants.find(ACCESS) is None
@@ -390,7 +393,7 @@ async def test_an_entry_allowed_for_a_session_is_this_entry_in_this_session_by_t
     [
         ({}, False, True),
         ({"kind": "prompt"}, False, True),
-        ({"kind": "sampling"}, False, False),
+        ({"kind": "sampling", "ref": None}, False, False),
         ({"session": None}, False, False),
         ({}, True, False),
     ],
@@ -399,7 +402,7 @@ def test_an_entry_is_offered_for_the_session_where_one_step_cannot_undo_a_rule(
     access: dict[str, Any], conditional: bool, offered: bool
 ) -> None:
     about = replace(ABOUT, conditional=conditional)
-    pending = PendingConfirmation("q", replace(ACCESS, **access), about, 0.0, 1.0)
+    pending = PendingConfirmation("q", altered(ACCESS, **access), about, 0.0, 1.0)
     assert can_allow_entry(pending) is offered
 
 
@@ -429,8 +432,8 @@ async def test_who_waits_is_not_refused_because_somebody_else_came_when_nobody_w
 async def test_only_so_many_refused_ones_are_kept() -> None:
     async with table(attended=False) as queue:
         for at in range(MAX_REFUSED + 3):
-            await queue.asks(replace(ACCESS, digest=f"sha256:{at}"))
-        assert [pending.access.digest for pending in queue.queue.list_all()][:2] == ["sha256:3", "sha256:4"]
+            await queue.asks(altered(ACCESS, digest=f"sha256:{at}"))
+        assert [pending.access.subject.digest for pending in queue.queue.list_all()][:2] == ["sha256:3", "sha256:4"]
         assert len(queue.queue.list_all()) == MAX_REFUSED
 
 
@@ -478,8 +481,8 @@ async def test_an_answer_that_meets_a_cancel_leaves_nothing_to_use(called_off_fi
 async def test_what_does_not_hold_any_more_is_void() -> None:
     """Row P5."""
     async with table() as queue:
-        asked, other = await queue.asks(), await queue.asks(replace(ACCESS, name="other"))
-        queue.queue.void(lambda access: access.name == "other")
+        asked, other = await queue.asks(), await queue.asks(altered(ACCESS, name="other"))
+        queue.queue.void(lambda access: access.subject.item.name == "other")
         await wait_all_tasks_blocked()
         assert isinstance(asked.refusal, StaleApproval)
         assert asked.refusal.code == 409
@@ -490,7 +493,7 @@ async def test_with_its_session_ends_what_was_asked_and_allowed_in_it() -> None:
     async with table() as queue:
         asked = await queue.asks()
         await queue.answers(ConfirmationAnswer.SESSION)
-        waiting = await queue.asks(replace(ACCESS, name="other"))
+        waiting = await queue.asks(altered(ACCESS, name="other"))
         queue.queue.end_session("s1")
         await wait_all_tasks_blocked()
         assert isinstance(waiting.refusal, Unconfirmed)
@@ -504,7 +507,7 @@ async def test_a_refused_question_of_an_ended_session_is_for_no_session_any_more
         queue.queue.end_session("s1")
         assert await queue.answers(ConfirmationAnswer.SESSION) is None
         await queue.answers(ConfirmationAnswer.ONCE)
-        assert queue.queue.grants.find(replace(ACCESS, session="s2")) is not None
+        assert queue.queue.grants.find(altered(ACCESS, session="s2")) is not None
 
 
 # The client itself
@@ -547,7 +550,7 @@ async def test_whatever_else_a_client_says_is_no(answer: dict[str, Any]) -> None
 async def test_a_client_without_a_session_cannot_have_one_allowed() -> None:
     async with table(attended=False) as queue:
         client = Client(accepts("session"))
-        asked = await queue.asks(replace(ACCESS, session=None), client)
+        asked = await queue.asks(altered(ACCESS, session=None), client)
         assert client.asked[0]["requestedSchema"]["properties"]["answer"]["enum"] == ["deny", "once"]
         assert isinstance(asked.refusal, Forbidden)
 
@@ -627,7 +630,7 @@ async def test_whoever_watches_hears_of_everything() -> None:
 @pytest.mark.parametrize("kind", ["tool", "sampling", "form", "url", "roots"])
 def test_what_is_asked_is_said_in_our_own_words(kind: str) -> None:
     """And what a server wrote stands where it cannot pass for them."""
-    said = describe_access(replace(ACCESS, kind=kind, name="create\u202e\x1b[2J"))
+    said = describe_access(altered(ACCESS, kind=kind, name="create\u202e\x1b[2J"))
     assert "gh" in said
     assert "\u202e" not in said
     assert "\x1b" not in said

@@ -22,7 +22,6 @@ from host.attempts import MAX_ROWS, Attempt, Reason
 from host.audit.records import files
 from host.audit.writer import Audit
 from host.errors import AuditUnavailable, TimedOut
-from host.exchange import Caller
 from host.journal import (
     EXCERPT_LENGTH,
     AttemptRefused,
@@ -52,26 +51,22 @@ from host.policy.decision_log import (
 from host.policy.grants import AccessRequest, Grant, Scope
 from host.policy.pin_rules import PinStatus
 from host.policy.pins import Change
-from host.policy.rules import RuleDecision
 from host.slices import Steps, run_inline
-from host.subject import Item
-from tests.kit.gates import folder
+from host.subject import Item, Subject
+from tests.kit.gates import altered, folder
 
 GIVEN = Raw(b'{"title": "a roof", "n": 3}')
-GRANT = Grant("g1", "laptop", None, "gh", "tool", "add", "f", "l", "r", None, (), Scope.ALWAYS, 0.0, None, "console")
+ADD = Item("gh", "tool", "add")
+GRANT = Grant("g1", Subject(ADD, "laptop", None, "f", "l", "r"), (), Scope.ALWAYS, 0.0, None, "console")
 RECORD = AuditRecord(
-    "gh",
-    "tool",
-    "add",
+    Subject(ADD, "laptop", None, "sha256:f", "sha256:l", "tools.ask: add"),
     "tools/call",
-    Caller("laptop, stateless", None, "laptop"),
+    "laptop, stateless",
     GIVEN,
-    RuleDecision(Verdict.ASK, "tools.ask: add", False),
-    "sha256:f",
-    "sha256:l",
+    Verdict.ASK,
     GRANT,
 )
-ACCESS = AccessRequest("laptop", None, "gh", "tool", "add", "f", "l", "tools.ask: add", "sha256:d", {})
+ACCESS = AccessRequest(Subject(ADD, "laptop", None, "f", "l", "tools.ask: add", "sha256:d"), {})
 PENDING = PendingConfirmation("m1", ACCESS, ConfirmationContext("gh", Trust.STANDARD, b"{}"), 0.0, 1.0)
 
 
@@ -199,7 +194,7 @@ async def test_a_decision_is_there_before_and_its_outcome_after(written: Written
 
 
 async def test_an_event_that_readers_keep_holds_no_long_name(written: Written) -> None:
-    with written.decision_log.recording(with_changes(RECORD, name="n" * 100_000)):
+    with written.decision_log.recording(altered(RECORD, name="n" * 100_000)):
         pass
     (sent,) = written.events
     assert isinstance(sent, RequestCompleted)
@@ -465,16 +460,12 @@ def _summarised(decision_log: DecisionLog, end: str) -> None:
 
 
 def _sent(decision_log: DecisionLog, text: str) -> None:
-    judgement = RuleDecision(Verdict.ASK, text, False)
-    caller = Caller(text, None, text)
-    with decision_log.recording(
-        with_changes(RECORD, name=text, method=text, caller=caller, decision=judgement)
-    ) as record:
+    with decision_log.recording(altered(RECORD, name=text, method=text, caller=text, client=text, rule=text)) as record:
         record.end(text)
 
 
 def _asked(decision_log: DecisionLog, text: str) -> None:
-    access = replace(ACCESS, name=text, caller=text, rule=text)
+    access = altered(ACCESS, name=text, caller=text, rule=text)
     decision_log.record_confirmation("answer", replace(PENDING, access=access), {"answer": "none", "why": text})
 
 
@@ -495,7 +486,7 @@ def _decided(decision_log: DecisionLog, text: str) -> None:
         _summarised,
         _sent,
         lambda decision_log, text: decision_log.record_denied(
-            with_changes(RECORD, name=text, raw_arguments=Raw(json.dumps({text: text}).encode()))
+            altered(RECORD, name=text, raw_arguments=Raw(json.dumps({text: text}).encode()))
         ),
         _asked,
         _decided,
@@ -523,11 +514,11 @@ def test_what_is_cut_is_known_by_its_digest_and_is_like_no_other_text(written: W
     assert shorten(whole) == whole
     assert shorten(long) == f"{whole}... sha256:{hashlib.sha256(long.encode()).hexdigest()}"
     assert shorten(shorten(long)) != shorten(long)
-    written.decision_log.record_denied(with_changes(RECORD, name="\ud800" * 300))  # servers may say what is no text
+    written.decision_log.record_denied(altered(RECORD, name="\ud800" * 300))  # servers may say what is no text
 
 
 def test_arguments_in_full_are_never_cut(written: Written) -> None:
     written.decision_log.full_arguments = True
     given = Raw(json.dumps({"text": LONG}).encode())
-    written.decision_log.record_denied(with_changes(RECORD, raw_arguments=given))
+    written.decision_log.record_denied(altered(RECORD, raw_arguments=given))
     assert written.records()[0]["args"]["json"] == bytes(given).decode()

@@ -50,7 +50,9 @@ async def test_nothing_of_an_untrusted_server_exists_before_a_person_approved_it
             permit, asked = await asked_about(opened, "untrusted", "x")
             assert permit is not None
             with dispatched(permit):
-                assert [(pending.access.name, pending.access.rule) for pending in asked] == [("x", "trust: untrusted")]
+                assert [(pending.access.subject.item.name, pending.access.subject.rule) for pending in asked] == [
+                    ("x", "trust: untrusted")
+                ]
 
 
 @pytest.mark.parametrize("trust", list(Trust))
@@ -135,7 +137,7 @@ async def test_a_uri_stands_as_the_template_that_makes_it() -> None:
         )
         with auto_answering(opened) as asked:
             assert await opened.admit(call(), entry("untrusted", Kind.RESOURCE, URI)) is not None
-        assert [pending.access.name for pending in asked] == [URI]
+        assert [pending.access.subject.item.name for pending in asked] == [URI]
         offers(opened, "untrusted", URI, kind=Kind.RESOURCE)
         assert opened.definitions.status(entry("untrusted", Kind.RESOURCE, URI)) is PinStatus.NEW
         offers(opened, "untrusted", template, kind=Kind.TEMPLATE, description="Other.")

@@ -19,7 +19,7 @@ from host.policy.grants import Grant, Scope, new_id
 from host.policy.rows import Explanation
 from host.protocol.methods import Kind
 from host.slices import run_inline
-from host.subject import Item
+from host.subject import Item, Subject
 from tests.kit.gates import approve_all, entry, observe, open_gate
 
 WHEN = (Condition("/owner", (Check("in", ("acme",)),)),)
@@ -83,23 +83,17 @@ def test_a_definition_that_is_held_back_is_said_to_be() -> None:
 def test_the_grant_that_would_be_used_is_named_and_not_used() -> None:
     with explained() as gate:
         given = b'{"owner":"acme"}'
-        grant = Grant(
-            id=new_id(),
+        ref = entry("gh", Kind.TOOL, "create")
+        subject = Subject(
+            ref.item,
             caller=None,
             session=None,
-            server="gh",
-            kind="tool",
-            name="create",
-            fingerprint=gate.definitions.fingerprint(entry("gh", Kind.TOOL, "create")),
+            fingerprint=gate.definitions.fingerprint(ref),
             launch=gate.definitions.pins.launch("gh"),
             rule="tools.ask: create",
             digest=arguments_digest(given),
-            when=(),
-            scope=Scope.ONCE,
-            made=0.0,
-            expires=None,
-            by="console",
         )
+        grant = Grant(new_id(), subject, (), Scope.ONCE, 0.0, None, "console")
         run_inline(gate.authorizer.grants.add(grant))
         for _ in range(2):
             found = told(gate, "create", {"owner": "acme"})

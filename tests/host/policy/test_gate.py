@@ -440,7 +440,7 @@ async def test_an_answer_about_arguments_alone_holds_for_nothing_beside_them() -
     """As an earlier version stored it: the digest of the arguments."""
     with gate() as opened:
         _, asked = await asked_about(opened, "asking", "create_x", sent(), ConfirmationAnswer.ALWAYS)
-        assert [each.access.digest for each in asked] == [arguments_digest(b'{"a":1}')]
+        assert [each.access.subject.digest for each in asked] == [arguments_digest(b'{"a":1}')]
         assert [each.context.others for each in asked] == [b""]
         assert await passes(opened, "create_x", sent(_meta={"y": 1}))
         assert not await passes(opened, "create_x", sent(x=1))

@@ -8,13 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from config import Check, Condition
 from host.policy.conditions import UNREADABLE
@@ -23,8 +24,9 @@ from host.policy.grants import AccessRequest, Grant, Grants, Scope, new_id
 from host.slices import run_inline
 from host.storage.sqlite import SqliteStore
 from host.storage.store import StateError
+from host.subject import Item, Subject
 from tests.kit.cost import assert_costs_less
-from tests.kit.gates import locked, store_opener
+from tests.kit.gates import altered, locked, store_opener
 
 ONCE, SESSION, TIME, ALWAYS = Scope
 START = 1_700_000_000.0
@@ -71,39 +73,24 @@ def grants(open_grants: Opener) -> Grants:
 
 
 ACCESS = AccessRequest(
-    caller="alice",
-    session=7,
-    server="github",
-    kind="tool",
-    name="create_issue",
-    fingerprint="sha256:tool",
-    launch="sha256:launch",
-    rule="tools.ask: create_*",
-    digest=arguments_digest(RAW),
+    Subject(
+        Item("github", "tool", "create_issue"),
+        caller="alice",
+        session=7,
+        fingerprint="sha256:tool",
+        launch="sha256:launch",
+        rule="tools.ask: create_*",
+        digest=arguments_digest(RAW),
+    ),
     arguments={"owner": "acme", "title": "x"},
 )
 
 
 def granted(scope: Scope = ONCE, **other: object) -> Grant:
     """A grant for exactly WISH, but for what is said."""
-    given: dict[str, Any] = {
-        "id": new_id(),
-        "caller": ACCESS.caller,
-        "session": ACCESS.session if scope is SESSION else None,
-        "server": ACCESS.server,
-        "kind": ACCESS.kind,
-        "name": ACCESS.name,
-        "fingerprint": ACCESS.fingerprint,
-        "launch": ACCESS.launch,
-        "rule": ACCESS.rule,
-        "digest": ACCESS.digest,
-        "when": (),
-        "scope": scope,
-        "made": START,
-        "expires": START + 900 if scope is TIME else None,
-        "by": "console",
-    }
-    return Grant(**{**given, **other})
+    subject = structs.replace(ACCESS.subject, session=ACCESS.subject.session if scope is SESSION else None)
+    grant = Grant(new_id(), subject, (), scope, START, START + 900 if scope is TIME else None, "console")
+    return altered(grant, **other)
 
 
 def add(grants: Grants, scope: Scope = ONCE, **other: object) -> Grant:
@@ -140,7 +127,7 @@ OTHER_ACCESSES = {
 @pytest.mark.parametrize("scope", list(Scope))
 def test_a_grant_fits_nothing_that_differs_in_one_thing(field: str, scope: Scope, grants: Grants) -> None:
     changed: dict[str, Any] = {"caller": None} if field == "nobody" else {field: OTHER_ACCESSES[field]}
-    other = replace(ACCESS, **changed)
+    other = altered(ACCESS, **changed)
     grant = add(grants, scope)
     assert grants.find(other) is None
     assert not grants.use(grant, other)
@@ -150,28 +137,29 @@ def test_a_grant_fits_nothing_that_differs_in_one_thing(field: str, scope: Scope
 def test_callers_without_a_name_are_all_one_and_nobody_else(grants: Grants) -> None:
     grant = add(grants, ALWAYS, caller=None)
     assert grants.find(ACCESS) is None
-    assert grants.find(replace(ACCESS, caller="")) is None
-    assert grants.find(replace(ACCESS, caller=None, session=8)) == grant
+    assert grants.find(altered(ACCESS, caller="")) is None
+    assert grants.find(altered(ACCESS, caller=None, session=8)) == grant
 
 
 def test_every_field_of_an_access_request_is_looked_at() -> None:
     looked_at = {*OTHER_ACCESSES, "session", "arguments", "retry"}
     looked_at.add("ref")  # by the fingerprint
-    assert {field.name for field in fields(AccessRequest)} == looked_at
+    of_subject = {*Item.__struct_fields__, *Subject.__struct_fields__} - {"item"}
+    assert {field.name for field in fields(AccessRequest)} - {"subject"} | of_subject == looked_at
 
 
 def test_a_grant_for_any_arguments_fits_any(grants: Grants) -> None:
     grant = add(grants, ALWAYS, digest=None)
-    assert grants.find(replace(ACCESS, digest="sha256:any", arguments=UNREADABLE)) == grant
+    assert grants.find(altered(ACCESS, digest="sha256:any", arguments=UNREADABLE)) == grant
 
 
 def test_a_grant_for_going_on_is_none_for_beginning(grants: Grants) -> None:
     on = add(grants, ONCE, retry=True)
     assert grants.find(ACCESS) is None
     assert not grants.use(on, ACCESS)
-    assert grants.use(on, replace(ACCESS, retry=True))
+    assert grants.use(on, altered(ACCESS, retry=True))
     plain = add(grants, ALWAYS)
-    assert grants.find(replace(ACCESS, retry=True)) == plain
+    assert grants.find(altered(ACCESS, retry=True)) == plain
 
 
 @pytest.mark.parametrize(
@@ -191,7 +179,7 @@ def test_a_grant_for_going_on_is_none_for_beginning(grants: Grants) -> None:
 def test_conditions_must_be_true_unknown_is_not_enough(arguments: object, fits: bool, open_grants: Opener) -> None:
     grant = add(open_grants(), ALWAYS, digest=None, when=ACME)
     again = open_grants()
-    access = replace(ACCESS, digest="sha256:any", arguments=arguments)
+    access = altered(ACCESS, digest="sha256:any", arguments=arguments)
     assert again.find(access) == (grant if fits else None)
     assert again.use(grant, access) is fits
 
@@ -219,7 +207,7 @@ def test_a_check_that_nobody_understands_never_matches(check: Check, open_grants
     assert grants.problem is None
     arguments: list[object] = [{"owner": value} for value in ("/a", "a", 5, "x.example", ["a"], None, True, 1.5)]
     for value in [*arguments, {}, None]:
-        access = replace(ACCESS, arguments=value)
+        access = altered(ACCESS, arguments=value)
         assert grants.find(access) is None
 
 
@@ -248,13 +236,13 @@ def test_of_those_that_fit_the_narrowest_is_taken(grants: Grants) -> None:
 def test_once_is_once(grants: Grants, open_grants: Opener) -> None:
     """Row P7: not again, not with one byte changed, not for somebody else."""
     grant = add(grants)
-    changed = replace(ACCESS, digest=arguments_digest(RAW.replace(b"x", b"y")))
-    for access in (changed, replace(ACCESS, caller="bob"), replace(ACCESS, caller=None)):
+    changed = altered(ACCESS, digest=arguments_digest(RAW.replace(b"x", b"y")))
+    for access in (changed, altered(ACCESS, caller="bob"), altered(ACCESS, caller=None)):
         assert grants.find(access) is None
         assert not grants.use(grant, access)
     assert open_grants().find(ACCESS) is None, "it is in this process only"
     assert grants.use(grant, ACCESS)
-    for access in (ACCESS, changed, replace(ACCESS, retry=True)):
+    for access in (ACCESS, changed, altered(ACCESS, retry=True)):
         assert grants.find(access) is None
         assert not grants.use(grant, access)
     assert grants.all() == []
@@ -278,7 +266,7 @@ def test_the_others_are_not_used_up(grants: Grants) -> None:
 def test_a_grant_that_was_never_added_is_none(grants: Grants) -> None:
     grant = add(grants, ALWAYS)
     assert not grants.use(granted(ALWAYS), ACCESS)
-    assert not grants.use(replace(grant, name="other"), replace(ACCESS, name="other"))
+    assert not grants.use(altered(grant, name="other"), altered(ACCESS, name="other"))
     assert grants.why_unusable(granted(ALWAYS)) == "it is not there any more"
 
 
@@ -288,14 +276,14 @@ def test_a_session_is_one_session_and_over_with_it(grants: Grants, open_grants: 
     always = add(grants, ALWAYS, name="third")
     other = add(grants, SESSION, session=8)
     for session in (8, None, "7"):
-        assert grants.find(replace(ACCESS, session=session)) == (other if session == 8 else None)
-        assert not grants.use(grant, replace(ACCESS, session=session))
-    assert grants.find(replace(ACCESS, name="other", session=8)) is None
+        assert grants.find(altered(ACCESS, session=session)) == (other if session == 8 else None)
+        assert not grants.use(grant, altered(ACCESS, session=session))
+    assert grants.find(altered(ACCESS, name="other", session=8)) is None
     assert open_grants().all() == [always]
     grants.end_session(7)
     assert grants.find(ACCESS) is None
     assert not grants.use(grant, ACCESS)
-    assert not grants.use(once, replace(ACCESS, name="other"))
+    assert not grants.use(once, altered(ACCESS, name="other"))
     assert grants.all() == [other, always]
 
 
@@ -394,7 +382,7 @@ def test_what_is_taken_back_is_not_there_any_more(scope: Scope, grants: Grants, 
 
 def test_what_is_not_to_be_kept_is_void(grants: Grants, open_grants: Opener) -> None:
     given = {scope: [add(grants, scope), add(grants, scope, rule="tools.default")] for scope in Scope}
-    void = grants.revoke_unless(lambda grant: grant.rule == "tools.default")
+    void = grants.revoke_unless(lambda grant: grant.subject.rule == "tools.default")
     run_inline(grants.store_revocations())
     assert sorted(void, key=str) == sorted((each[0] for each in given.values()), key=str)
     assert grants.find(ACCESS) is None
@@ -508,7 +496,7 @@ def test_a_grant_that_nobody_understands_does_not_hold(change: str, state: Path,
     add(open_grants(), TIME)
     sound = add(open_grants(), ALWAYS, name="sound")
     with closing(sqlite3.connect(state / "colonnade.db")) as other, other:
-        other.execute(f"UPDATE person_grant SET {change} WHERE name = ?", (ACCESS.name,))
+        other.execute(f"UPDATE person_grant SET {change} WHERE name = ?", (ACCESS.subject.item.name,))
     assert open_grants().all() == [sound]
 
 
@@ -520,7 +508,7 @@ def test_what_cannot_be_stored_does_not_hold(state: Path, grants: Grants, open_g
         assert grants.find(ACCESS) == old
         with pytest.raises(StateError):
             run_inline(grants.revoke(old.id))
-        assert grants.revoke_unless(lambda grant: grant.name != "other") == [voided]
+        assert grants.revoke_unless(lambda grant: grant.subject.item.name != "other") == [voided]
         with pytest.raises(StateError):
             run_inline(grants.store_revocations())
         assert "are still stored" in str(grants.problem)

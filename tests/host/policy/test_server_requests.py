@@ -78,7 +78,7 @@ async def test_what_costs_something_a_person_must_have_agreed_to_before_it_is_pu
                 opened.server_requests.dispatch(await opened.server_requests.admit(server, question, params, DESK)),
             ):
                 pass
-            assert [pending.access.kind for pending in asked] == (
+            assert [pending.access.subject.item.kind for pending in asked] == (
                 [question.value] if server == "open" and not free else []
             )
         if not free:

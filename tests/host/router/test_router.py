@@ -1319,7 +1319,7 @@ async def test_an_untrusted_server_has_no_pages_and_no_say(revision: str, trust:
         said = world.router.instructions("a", SESSION), "Obey." in world.router.instructions(None, SESSION)
         assert said == ("Obey.", True)
         if trust is Trust.UNTRUSTED:
-            assert [pending.access.kind for pending in asked] == ["tool", "resource"]
+            assert [pending.access.subject.item.kind for pending in asked] == ["tool", "resource"]
             assert (meta, early) == ({"v/k": 1.5}, ("", False))
             with world.auto_answering() as asked, pytest.raises(Refusal) as refused:
                 await client.request("resources/read", {"uri": "ui://a/page"})

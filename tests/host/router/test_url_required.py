@@ -56,7 +56,7 @@ async def test_pages_are_shown_to_clients_that_can_if_the_server_may_want_that(
                 )
         with world.auto_answering() as asked:
             said = await told(client, method, params)
-        kinds = [pending.access.kind for pending in asked]
+        kinds = [pending.access.subject.item.kind for pending in asked]
         if trust is Trust.UNTRUSTED:
             assert "https:" not in said
             if method == "resources/subscribe":
@@ -171,7 +171,7 @@ async def test_a_server_that_may_not_want_pages_visited_gets_nobody_there() -> N
             await world.mrtr_round("prompts/get", {"name": "a__x"}, capabilities={"elicitation": {"url": {}}})
         assert "https:" not in refused.value.message
         assert refused.value.data is None
-        assert [pending.access.kind for pending in asked] == ["prompt"]
+        assert [pending.access.subject.item.kind for pending in asked] == ["prompt"]
 
 
 async def test_a_person_is_asked_about_every_page_that_a_server_wants_visited() -> None:
@@ -189,7 +189,7 @@ async def test_a_person_is_asked_about_every_page_that_a_server_wants_visited() 
         with world.auto_answering() as asked:
             found = await world.mrtr_round("prompts/get", {"name": "a__x"}, capabilities=capabilities)
         assert isinstance(found, InputRequired)
-        assert [(pending.access.kind, pending.access.name) for pending in asked] == [
+        assert [(pending.access.subject.item.kind, pending.access.subject.item.name) for pending in asked] == [
             ("url", page["url"]) for page in PAGES["elicitations"]
         ]
 

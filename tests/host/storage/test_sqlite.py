@@ -40,6 +40,7 @@ from host.storage.store import (
     StoredItem,
     Transaction,
 )
+from host.subject import Item, Subject
 from tests.kit.gates import SOURCE, folder, locked, store_opener
 
 APPROVED = StoredItem(ApprovedDefinition("sha256:1", "{}", 1.5, "console"))
@@ -79,9 +80,8 @@ def stored(store: SqliteStore, since: int = 0) -> dict[str, StoredItem]:
 
 
 def grant(id: str, expires: float | None = None) -> StoredGrant:
-    return StoredGrant(
-        id, None, "a", "tool", "x", "sha256:1", "", "tools.ask: x", None, "[]", "always", 1.0, expires, "console", False
-    )
+    subject = Subject(Item("a", "tool", "x"), None, None, "sha256:1", "", "tools.ask: x")
+    return StoredGrant(id, subject, "[]", "always", 1.0, expires, "console", False)
 
 
 # Who may have it

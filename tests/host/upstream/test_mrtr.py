@@ -351,7 +351,7 @@ async def test_a_server_that_asks_for_what_it_was_not_told_that_it_may_gets_no_a
             nursery.start_soon(_ask, server, question)
             with pytest.raises(Forbidden):
                 await world.mrtr_round("prompts/get", {"name": "a__p"}, capabilities=capabilities)
-        assert {matter.access.kind for matter in consents} <= {"prompt"}
+        assert {matter.access.subject.item.kind for matter in consents} <= {"prompt"}
 
 
 @pytest.mark.parametrize(
@@ -397,7 +397,7 @@ async def test_a_person_is_asked_before_a_question_that_costs_something_is_hande
             found = await world.mrtr_round("prompts/get", params, capabilities=CAN)
         assert isinstance(found, InputRequired)
         assert list(found.requests) == ["q"]
-        assert [matter.access.kind for matter in consents] == [what]
+        assert [matter.access.subject.item.kind for matter in consents] == [what]
 
         call = later(nursery, client.request, "prompts/get", params)
         request = await server.hears("prompts/get")
@@ -422,7 +422,7 @@ async def test_a_person_is_asked_before_a_question_that_costs_something_is_hande
             assert again["inputResponses"] == {"q": {"action": "accept"}}
             server.says(again["id"], {"resultType": "complete", "messages": []})
             await call.comes()
-        assert [matter.access.kind for matter in consents] == [what]
+        assert [matter.access.subject.item.kind for matter in consents] == [what]
 
 
 async def test_only_roots_that_the_configuration_allows_reach_the_server() -> None:

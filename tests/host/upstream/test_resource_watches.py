@@ -839,7 +839,7 @@ async def test_what_was_watched_by_a_grant_is_watched_no_more_without_it() -> No
             await watched(E)
             held.on_updated(D, {})
             for grant in gate.authorizer.grants.all():
-                if grant.name == D:
+                if grant.subject.item.name == D:
                     run_inline(gate.authorizer.revoke_grant(grant.id, "console"))
             held.on_updated(D, {})
             held.on_updated(E, {})

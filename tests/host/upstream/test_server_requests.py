@@ -507,7 +507,9 @@ async def test_trust_says_what_a_server_may_ask_for(trust: Trust, kind: str, cod
                 assert refused.value.code == code
                 assert refusals(world) == ["the configuration does not let it ask for this"]
                 assert client.server_requests == []
-        assert [matter.access.kind for matter in consents] == (["tool"] if trust is Trust.UNTRUSTED else [])
+        assert [matter.access.subject.item.kind for matter in consents] == (
+            ["tool"] if trust is Trust.UNTRUSTED else []
+        )
         server.says(id, {"content": []})
 
 
@@ -577,7 +579,11 @@ async def test_what_costs_something_is_put_to_the_client_of_a_standard_server_on
             client.replies(asked["id"], {"answer": 1.50})
             assert await question.comes() == {"answer": 1.5}
         (consent,) = consents
-        assert (consent.access.kind, consent.access.server, consent.access.session) == (
+        assert (
+            consent.access.subject.item.kind,
+            consent.access.subject.item.server,
+            consent.access.subject.session,
+        ) == (
             kind,
             "a",
             client.session.mark,
