@@ -32,7 +32,7 @@ from host.names import outward_name, outward_uri
 from host.protocol.definitions import Misfit, find_misfit
 from host.protocol.era import Era
 from host.protocol.links import rename_page
-from host.protocol.methods import LIST_METHODS, Kind
+from host.protocol.methods import LIST_METHODS, RESOURCE, Kind
 from host.protocol.param_headers import ParamHeader, param_headers_of
 from host.protocol.stateless import STALE, Freshness
 from host.protocol.tasks import Support, task_support
@@ -241,8 +241,14 @@ class Catalog:
         part = self._part(ref.source, ref.kind)
         return None if part is None else part.by_name.get(ref.name)
 
-    def is_remembered(self, source: Source, kind: Kind) -> bool:
-        """Whether the list of a source is the one of an earlier process."""
+    def is_remembered(self, ref: EntryRef) -> bool:
+        """Whether the list that would have the entry is the one of an earlier process. A resource may also be one of a
+        template."""
+        return self._is_remembered(ref.source, ref.kind) or (
+            ref.kind is RESOURCE and self._is_remembered(ref.source, Kind.TEMPLATE)
+        )
+
+    def _is_remembered(self, source: Source, kind: Kind) -> bool:
         found = self._lists[kind].get(source)
         return found is not None and found.remembered
 

@@ -56,7 +56,7 @@ class LoginOffers:
         if isinstance(needed, LoginLost):
             await self._upstreams.wait_started(server, caller)
             try:
-                self._upstreams.ready_client(server, caller)
+                self._upstreams[server].serving(caller.era).ready_client()
             except LoginNeeded as present:
                 needed = present
             else:

@@ -87,7 +87,7 @@ class Resolver:
         upstream = self._upstreams.find(ref.source.server, caller)
         if upstream is not None and upstream.life.is_starting:
             return STARTING
-        if not self._upstreams.is_only_remembered(ref) or not self.is_offered(target):
+        if not self._catalog.is_remembered(ref) or not self.is_offered(target):
             return READY
         return Known(is_unread=True, needs_login=may_log_in and upstream is not None and upstream.life.needs_login)
 
@@ -127,13 +127,14 @@ class Resolver:
             Unavailable: the server is away, and only it can tell whether it has the resource.
         """
         ref = target.ref
-        if ref is None or ref.source.server not in self._upstreams.by_id:
+        connection = None if ref is None else self._upstreams.find(ref.source.server, caller)
+        if ref is None or connection is None:
             raise not_found(target.kind, target.asked)
-        if may_start and self._upstreams.is_starting(ref.server, caller):
+        if may_start and connection.life.is_starting:
             return ref
         if target.kind is RESOURCE and not target.by_listing:
             # While the server is away, a denied resource gets the same answer as one that does not exist.
-            self._upstreams.ready_client(ref.server, caller)
+            self._upstreams[ref.server].serving(caller.era).ready_client()
         return ref
 
     def visible(self, target: ResolvedName) -> Entry | None:
@@ -170,7 +171,7 @@ class Resolver:
             Unavailable: the server's list could never be read.
         """
         if server not in self._catalog.snapshot(kind, caller.era).parts:
-            self._upstreams.ready_client(server, caller)
+            self._upstreams[server].serving(caller.era).ready_client()
         return not_found(kind, name)
 
     def is_listed(self, resource: EntryRef) -> bool:

@@ -328,15 +328,16 @@ class Router:
             if step is Step.WAIT_STARTED:
                 await upstreams.wait_started(server, caller, target.since)
             elif step is Step.WAIT_READ:
-                await upstreams.wait_read(server, kind, caller)
+                if (connection := upstreams.find(server, caller)) is not None:
+                    await connection.wait_read(kind)
                 since = target.since
             elif step is Step.OFFER_LOGIN:
-                problem = needed or upstreams.unread(server, kind, caller)
+                problem = needed or upstreams[server].serving(caller.era).unread(kind)
                 assert isinstance(problem, LoginNeeded)
                 await self._login_offers.wait(exchange, problem)
                 needed = None
             elif step is Step.REFUSE_UNREAD:
-                raise upstreams.unread(server, kind, caller)
+                raise upstreams[server].serving(caller.era).unread(kind)
             else:
                 raise _keeps_changing(server)
             target, past = self.resolver.resolve_now(caller, kind, target.asked, since), past.after(step)
@@ -397,7 +398,7 @@ class Router:
             else:
                 raise _keeps_changing(server)
             past = past.after(step)
-        async with upstreams.lease(server, exchange) as lease:
+        async with upstreams[server].lease(exchange) as lease:
             is_same, has_method = upstreams.source(server, caller) == source, _has_method(lease.client, method)
             known = LEASED if is_same and has_method else Reached(False, False, True, not is_same, not has_method)
             if (step := next_sending(known, past)) is not SEND:
@@ -409,7 +410,7 @@ class Router:
                 step = after_failure(_failure_of(problem, method), past, retries=retries)
                 if step is Sending.REOPEN:
                     await lease.client.wait_lost()
-                    await upstreams.wait_retried(server, caller)
+                    await upstreams[server].serving(caller.era).life.wait_retried()
                     answer = await self._send(permit, past)
                     if isinstance(answer, Sending):
                         permit.fail(problem)
@@ -427,7 +428,8 @@ class Router:
     def _look_at_server(self, permit: CallPermit) -> Reached:
         """What is known of the server of an admitted request, of which nothing is leased."""
         server, caller = permit.ref.server, permit.exchange.caller
-        is_starting = self._upstreams.is_starting(server, caller)
+        connection = self._upstreams.find(server, caller)
+        is_starting = connection is not None and connection.life.is_starting
         is_old = permit.admission.access is not None and self._upstreams.are_old(server, caller)
         return Reached(is_starting, is_old) if is_starting or is_old else UNLEASED
 
@@ -501,7 +503,7 @@ class Router:
         try:
             async with self._gate.policies.meter(ref.server).slot():
                 with permit.dispatch():
-                    await self._upstreams.watch(permit, changed)
+                    await self._upstreams[ref.server].watch(permit, changed)
         except ServerErrorResponse as refusal:
             raise self._translate_error(refusal, permit, name) from None
         return EMPTY_OBJECT
@@ -518,7 +520,7 @@ class Router:
         target = self.resolver.resolve_now(exchange.caller, Kind.RESOURCE, name)
         ref = self.resolver.reachable(target, exchange.caller, may_start=True)
         # Before the gate is asked: otherwise denied and missing resources would get different responses.
-        self._upstreams.check_subscribable(ref.server, exchange.caller)
+        self._upstreams[ref.server].check_subscribable(exchange.caller)
         # No server sends updates for such a URI, whose subscription would hold memory.
         permit = None if len(ref.name) > MAX_LENGTH else self._gate.admit_watch(exchange, ref)
         if permit is None:
@@ -531,7 +533,8 @@ class Router:
         ref = self.resolver.resolve_now(exchange.caller, Kind.RESOURCE, name).ref
         if ref is None or not self._gate.definitions.is_known(ref):
             raise not_found(Kind.RESOURCE, name)
-        self._upstreams.unwatch(ref.server, ref.name, exchange.caller)
+        if (server := self._upstreams.by_id.get(ref.server)) is not None:
+            server.unwatch(ref.name, exchange.caller)
         return EMPTY_OBJECT
 
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Container, Hashable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import trio
 
 from config import ServerSpec
 from host.errors import TimedOut, TooManyRequests, Unavailable
-from host.exchange import Caller, Exchange
-from host.policy.gate import WatchPermit
-from host.protocol.era import SESSION, STATELESS, Era
-from host.protocol.methods import RESOURCE, ROOTS_CHANGED, Kind
-from host.source import EntryRef, Source
+from host.exchange import Caller
+from host.protocol.era import SESSION, Era
+from host.protocol.methods import ROOTS_CHANGED, Kind
+from host.source import Source
 from host.upstream.client import Client
-from host.upstream.connection import OpenLink, UpstreamLease
+from host.upstream.connection import OpenLink
 from host.upstream.remembered import is_same_server
-from host.upstream.resource_watches import NotifyWatcher
 from host.upstream.runtime import Runtime
 from host.upstream.supervised import UpstreamConnection
 from host.upstream.supervisor import UpstreamServer
@@ -136,6 +134,16 @@ class Upstreams:
     def __contains__(self, server: object) -> bool:
         return server in self.by_id
 
+    def __getitem__(self, server: str) -> UpstreamServer:
+        """A server.
+
+        Raises:
+            Unavailable: a new configuration has removed it.
+        """
+        if server not in self.by_id:
+            raise Unavailable(server, f"{server} is not in the configuration any more")
+        return self.by_id[server]
+
     def reevaluate(self, servers: Collection[str]) -> None:
         """Evaluate the lists and watches of these servers again, because the visibility of entries has changed."""
         self._runtime.catalog.reevaluate(servers)
@@ -152,57 +160,16 @@ class Upstreams:
                 if server in self.by_id:
                     await self._runtime.catalog.slices.run(self.by_id[server].drop_hidden())
 
-    def _serving(self, server: str, caller: Caller | None) -> UpstreamConnection:
-        """The connection that serves this caller (None: a stateless one) at a server; see `UpstreamServer.serving`.
+    def find(self, server: str, caller: Caller) -> UpstreamConnection | None:
+        """The connection that serves this caller at the server; None if the server is not configured."""
+        found = self.by_id.get(server)
+        return None if found is None else found.connection(caller)
 
-        Raises:
-            Unavailable: a new configuration has removed the server.
-        """
-        return self._server(server).serving(STATELESS if caller is None else caller.era)
-
-    def _server(self, server: str) -> UpstreamServer:
-        if server not in self.by_id:
-            raise Unavailable(server, f"{server} is not in the configuration any more")
-        return self.by_id[server]
-
-    def ready_client(self, server: str, caller: Caller | None = None) -> Client:
-        """The shared client of a server for this caller; raises Unavailable if it is not connected."""
-        return self._serving(server, caller).ready_client()
-
-    def lease(self, server: str, exchange: Exchange) -> AbstractAsyncContextManager[UpstreamLease]:
-        """Lease a connection for an exchange: the shared one, or a dedicated one, by the isolation of the server.
-
-        Raises, here or on entering:
-            Unavailable: the server is not connected.
-            TooManyResources: `max_instances` is reached.
-        """
-        return self._server(server).lease(exchange)
-
-    def check_subscribable(self, server: str, caller: Caller) -> None:
-        """Check that the server has resource subscriptions; for a server that is starting, that it had them.
-
-        Raises:
-            Unavailable: the server is not connected.
-            MethodNotFound: the server has no subscriptions.
-        """
-        self._server(server).check_subscribable(caller)
-
-    async def watch(self, permit: WatchPermit, notify: NotifyWatcher) -> None:
-        """Watch a resource for the caller of the permit, until it unwatches the resource or is gone. With `per-call`,
-        the shared connection is used.
-
-        Args:
-            notify: called at each change.
-
-        Raises:
-            UpstreamError: the server did not agree, or cannot be reached.
-            MethodNotFound: the server has no subscriptions.
-        """
-        await self._server(permit.ref.server).watch(permit, notify)
-
-    def unwatch(self, server: str, uri: str, caller: Caller) -> None:
-        if server in self.by_id:
-            self.by_id[server].unwatch(uri, caller)
+    def source(self, server: str, caller: Caller) -> Source:
+        """What the server offers this caller comes from there, as far as is known. A server that is not configured, or
+        was never connected, counts as one with sessions."""
+        connection = self.find(server, caller)
+        return Source(server, SESSION) if connection is None else connection.source
 
     async def wait_listed(self, server: str | None, era: Era, *, at_most: float = math.inf) -> None:
         """Wait until the lists of the server (None: of all servers) are known, from the store or from the server, but
@@ -273,11 +240,6 @@ class Upstreams:
                 await reading.wait()
         return bool(readings or changing)
 
-    async def wait_read(self, server: str | None, kind: Kind, caller: Caller) -> None:
-        """Wait until the lists with entries of this kind have been read over the connection that serves this caller."""
-        if server is not None and (upstream := self.find(server, caller)) is not None:
-            await upstream.wait_read(kind)
-
     async def wait_started(self, server: str, caller: Caller, since: float | None = None) -> bool:
         """Wait until the server has started. Returns whether it had not: its lists may be other ones now.
 
@@ -288,20 +250,20 @@ class Upstreams:
             TimedOut: that took as long as its calls may take.
             TooManyRequests: too many requests of this owner wait.
         """
-        if not self.is_starting(server, caller):
+        if not self._is_starting(server, caller):
             return False
         timeout = self.by_id[server].spec.timeout
         with self.waiting_request(caller):
             with trio.move_on_at((trio.current_time() if since is None else since) + timeout) as waiting:
-                while self.is_starting(server, caller):  # a new configuration may have replaced it
-                    await self._serving(server, caller).life.wait_started()
+                while self._is_starting(server, caller):  # a new configuration may have replaced it
+                    await self[server].serving(caller.era).life.wait_started()
         if waiting.cancelled_caught:
             raise TimedOut(server, f"{server} did not start within {timeout:.0f} s; the call was not sent")
         return True
 
-    async def wait_retried(self, server: str, caller: Caller) -> None:
-        """Wait while the server has failed and is tried again soon."""
-        await self._serving(server, caller).life.wait_retried()
+    def _is_starting(self, server: str, caller: Caller) -> bool:
+        connection = self.find(server, caller)
+        return connection is not None and connection.life.is_starting
 
     @contextmanager
     def waiting_request(self, caller: Caller) -> Iterator[None]:
@@ -322,37 +284,6 @@ class Upstreams:
             self._waiting[owner] -= 1
             if not self._waiting[owner]:
                 del self._waiting[owner]
-
-    def is_only_remembered(self, ref: EntryRef) -> bool:
-        """Whether the source has not listed its entries of this kind to this host, which may be other ones by now."""
-        catalog = self._runtime.catalog
-        if ref.kind is RESOURCE and catalog.is_remembered(ref.source, Kind.TEMPLATE):
-            return True
-        return catalog.is_remembered(ref.source, ref.kind)
-
-    def find(self, server: str, caller: Caller) -> UpstreamConnection | None:
-        """The connection that serves this caller at the server, if there is one."""
-        found = self.by_id.get(server)
-        return None if found is None else found.connection(caller)
-
-    def source(self, server: str, caller: Caller) -> Source:
-        """What the server offers this caller comes from there, as far as is known. A server that is not configured, or
-        was never connected, counts as one with sessions."""
-        upstream = self.find(server, caller)
-        return Source(server, SESSION) if upstream is None else upstream.source
-
-    def unread(self, server: str, kind: Kind, caller: Caller) -> Unavailable:
-        """The error for a request whose definition is only remembered: LoginNeeded if the server needs a login."""
-        return self._serving(server, caller).unread(kind)
-
-    def is_starting(self, server: str, caller: Caller) -> bool:
-        """Whether what serves this caller at the server is connecting, or will be once it is used."""
-        upstream = self.find(server, caller)
-        return upstream is not None and upstream.life.is_starting
-
-    def refresh(self, server: str, kind: Kind, caller: Caller) -> None:
-        """Have a list for this caller read again that may be outdated."""
-        self._serving(server, caller).lists.refresh(kind)
 
     def serve_only(self, caller: Caller) -> None:
         """Set the only client of this host, which owns the shared connections. Servers that requested roots before it

@@ -131,10 +131,19 @@ def test_a_list_is_remembered_until_it_is_listed_again() -> None:
     source = session("a")
     entries = run_inline(shelves.prepare_entries(source, Kind.TOOL, [tool("1")], lambda ref: True))
     shelves.publish(Kind.TOOL, entries, remembered=True)
-    assert shelves.is_remembered(source, Kind.TOOL)
-    assert not shelves.is_remembered(source, Kind.PROMPT)
+    assert shelves.is_remembered(EntryRef(source, Kind.TOOL, "1"))
+    assert not shelves.is_remembered(EntryRef(source, Kind.PROMPT, "1"))
     assert not shelves.publish(Kind.TOOL, entries)
-    assert not shelves.is_remembered(source, Kind.TOOL)
+    assert not shelves.is_remembered(EntryRef(source, Kind.TOOL, "1"))
+
+
+def test_a_resource_may_be_one_of_a_remembered_template() -> None:
+    shelves, _ = catalog()
+    source = session("a")
+    templates = run_inline(shelves.prepare_entries(source, Kind.TEMPLATE, [], lambda ref: True))
+    shelves.publish(Kind.TEMPLATE, templates, remembered=True)
+    assert shelves.is_remembered(EntryRef(source, Kind.RESOURCE, "x:1"))
+    assert not shelves.is_remembered(EntryRef(source, Kind.TOOL, "x:1"))
 
 
 def test_publishing_the_same_again_changes_nothing() -> None:

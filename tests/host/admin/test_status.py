@@ -85,7 +85,7 @@ async def test_how_clients_with_a_session_are_served_is_said(autojump_clock: Moc
         await wait_all_tasks_blocked()
         why = "it accepts no session: it refused the handshake: Unsupported protocol version"
         assert told() == [f"handshake clients use the stateless connection, because {why}", None]
-        world.upstreams.ready_client("a").peer.connection_lost(LinkLost("gone"))
+        world.upstreams["a"].main.ready_client().peer.connection_lost(LinkLost("gone"))
         await wait_all_tasks_blocked()
         assert told() == [None, None]
 

@@ -402,7 +402,7 @@ async def test_a_call_in_flight_when_its_server_dies_fails_once(autojump_clock: 
             "the connection to a was lost during the request" in result["content"][0]["text"] for result in results
         )
         await trio.sleep(100)
-        world.upstreams.ready_client("a")
+        world.upstreams["a"].main.ready_client()
         assert (len(results), server.connections) == (3, 2)
         server.hears_nothing_more()
         for id in range(10):
@@ -997,7 +997,7 @@ async def test_a_watch_is_ended_while_its_server_is_away(autojump_clock: MockClo
             await client.request("resources/subscribe", {"uri": "a+memo:2"})
         assert await client.request("resources/unsubscribe", {"uri": "a+memo:1"}) == {}
         await trio.sleep(100)
-        world.upstreams.ready_client("a")
+        world.upstreams["a"].main.ready_client()
         assert server.asked.count("resources/subscribe") == 1
 
 

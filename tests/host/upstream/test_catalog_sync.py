@@ -363,7 +363,7 @@ async def test_a_list_that_is_none_does_not_keep_the_server_away(answer: object)
         await world.settled()
         assert names(world, Kind.PROMPT) == ["p"]
         assert names(world) == []
-        world.upstreams.ready_client("a")
+        world.upstreams["a"].main.ready_client()
 
 
 async def test_a_method_that_is_missing_although_declared_is_an_empty_list() -> None:

@@ -507,7 +507,7 @@ async def test_a_client_is_idle_once_it_works_on_no_request() -> None:
     server = stateless()
     async with open_world(server) as world, trio.open_nursery() as nursery:
         client = await world.client()
-        connected = world.upstreams.ready_client("a")
+        connected = world.upstreams["a"].main.ready_client()
         await connected.wait_idle()
         first, second = (later(nursery, client.call, "a__x") for _ in range(2))
         heard = [await server.hears("tools/call") for _ in range(2)]

@@ -209,7 +209,7 @@ async def test_a_server_that_speaks_the_present_transport_is_never_tried_by_the_
     """Not even if it refuses later: then it knows us."""
     server = TwoTransports(None)
     async with open_both(server) as upstreams:
-        peer = upstreams.ready_client("a").peer
+        peer = upstreams["a"].main.ready_client().peer
         peer.connection_lost(HttpRefused(404, "gone"))
         await trio.sleep(2)
         assert server.tried == [False, False]
@@ -261,7 +261,7 @@ async def test_a_stateless_server_that_was_replaced_is_met_anew(code: int, autoj
         with pytest.raises(Refusal):
             await call.comes()
         await trio.sleep(2)
-        assert world.upstreams.ready_client("a").negotiated.revision is LATEST_LEGACY
+        assert world.upstreams["a"].main.ready_client().negotiated.revision is LATEST_LEGACY
         assert server.connections == 2
 
 
@@ -297,7 +297,7 @@ async def test_a_handshake_server_that_was_replaced_is_met_anew(code: int, autoj
         with pytest.raises(Refusal):
             await call.comes()
         await trio.sleep(5)
-        assert world.upstreams.ready_client("a").negotiated.revision is LATEST
+        assert world.upstreams["a"].main.ready_client().negotiated.revision is LATEST
 
 
 @pytest.mark.parametrize("code", [-32022, -32020])
@@ -331,7 +331,7 @@ async def test_an_idle_handshake_server_that_was_replaced_is_found_out_by_a_ping
         await world.settled()
         server.stateless, server.revision = True, LATEST.name
         await trio.sleep(60)
-        assert world.upstreams.ready_client("a").negotiated.revision is LATEST
+        assert world.upstreams["a"].main.ready_client().negotiated.revision is LATEST
 
 
 async def test_a_tool_that_its_server_does_not_know_has_the_list_read_again(autojump_clock: MockClock) -> None:

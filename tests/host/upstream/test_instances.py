@@ -472,7 +472,7 @@ async def test_an_instance_lives_while_the_one_that_lists_is_away(autojump_clock
         server.links[0].close()
         await wait_all_tasks_blocked()
         with pytest.raises(Unavailable):
-            world.upstreams.ready_client("a")
+            world.upstreams["a"].main.ready_client()
         assert await says(client, "b") == (1, ["a", "b"])
         assert await says(other) == (2, [""])
         await trio.sleep(2)
@@ -646,7 +646,7 @@ async def test_our_own_mistake_about_one_instance_stays_with_it() -> None:
         assert "of an internal error" in await fails(client)
         assert any(isinstance(event, InternalError) for event in world.events)
         assert await client.names() == ["a__x"]
-        assert world.upstreams.ready_client("a") is not None
+        assert world.upstreams["a"].main.ready_client() is not None
 
 
 async def test_a_silent_instance_is_asked_for_a_sign_of_life(autojump_clock: MockClock) -> None:

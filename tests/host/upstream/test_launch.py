@@ -67,7 +67,7 @@ async def test_a_server_whose_command_is_another_program_now_is_not_started_befo
         assert result["isError"]
         assert "resolves to another program" in result["content"][0]["text"]
         with pytest.raises(Unavailable, match="colonnade definitions"):
-            world.upstreams.ready_client("a")
+            world.upstreams["a"].main.ready_client()
         (held,) = world.gate.definitions.pins.held()
         run_inline(world.gate.definitions.reject(held.item, held.fingerprint, "console"))
         await trio.sleep(60)

@@ -794,7 +794,7 @@ async def test_a_slow_stateless_program_is_connected_without_a_failure(greeted: 
     async with open_world(server) as world:
         await ready(world)
         assert failures(world) == []
-        assert world.upstreams.ready_client("a").negotiated.revision is LATEST
+        assert world.upstreams["a"].main.ready_client().negotiated.revision is LATEST
         exits = greeted == "exits"
         began = ["server/discover", "initialize", *(["server/discover"] if exits else [])]
         assert (server.connections, server.began()) == (2 if exits else 1, began)
@@ -857,7 +857,7 @@ async def test_a_stateless_program_that_is_replaced_by_a_silent_one_is_found_out
         server.restarts(revision=LATEST_LEGACY.name, stateless=False)
         await ready(world, server.spec.start_timeout + 30)
         assert server.began() == ["server/discover", "server/discover", "server/discover", "initialize"]
-        assert world.upstreams.ready_client("a").negotiated.revision is LATEST_LEGACY
+        assert world.upstreams["a"].main.ready_client().negotiated.revision is LATEST_LEGACY
 
 
 async def test_a_program_that_exits_whatever_it_is_asked_waits_between_its_starts(autojump_clock: MockClock) -> None:
@@ -891,11 +891,11 @@ async def test_what_is_known_of_a_server_is_found_out_anew_when_it_does_not_hold
         server.restarts(revision=NEW, stateless=True)
         await ready(world)
         assert server.began() == ["server/discover", "initialize", "initialize", "server/discover"]
-        assert world.upstreams.ready_client("a").negotiated.revision is LATEST
+        assert world.upstreams["a"].main.ready_client().negotiated.revision is LATEST
         server.restarts(revision=LATEST_LEGACY.name, stateless=False)
         await ready(world)
         assert server.began()[4:] == ["server/discover", "initialize"]
-        assert world.upstreams.ready_client("a").negotiated.revision is LATEST_LEGACY
+        assert world.upstreams["a"].main.ready_client().negotiated.revision is LATEST_LEGACY
 
 
 @pytest.mark.parametrize(
@@ -947,7 +947,7 @@ async def test_an_instance_begins_well_while_its_server_is_away(autojump_clock: 
         client = await world.client()
         assert await client.call("a__x") == {"content": []}
         server.answers["initialize"] = fail
-        world.upstreams.ready_client("a").peer.connection_lost(LinkLost("gone"))
+        world.upstreams["a"].main.ready_client().peer.connection_lost(LinkLost("gone"))
         await trio.sleep(100)
         assert isinstance(world.upstreams.by_id["a"].main.state, Failed)
         del server.answers["initialize"]

@@ -291,7 +291,7 @@ async def test_whom_a_question_is_for_is_decided_when_it_arrives() -> None:
     async with open_world(server) as world, trio.open_nursery() as nursery:
         first, second = [await world.client(capabilities=CAN) for _ in range(2)]
         id = await begin(nursery, first, server)
-        peer = world.upstreams.ready_client("a").peer
+        peer = world.upstreams["a"].main.ready_client().peer
         # Both arrive in one go: no task runs in between, and the question's own only when all this has happened.
         peer._on_message(ReceivedMessage(Request("q", "elicitation/create", Raw(json.dumps(FORM).encode()))))
         peer._on_message(ReceivedMessage(Success(id, Raw(b'{"content":[]}'))))

@@ -24,7 +24,7 @@ async def test_states_in_words(autojump_clock: MockClock) -> None:
         assert describe_state(upstreams["slow"].main.state) == "it is still starting"
         assert describe_state(upstreams["off"].main.state) == "it is disabled, in the file or by colonnade disable"
         with pytest.raises(Unavailable, match="off is unavailable: it is disabled"):
-            world.upstreams.ready_client("off")
+            world.upstreams["off"].main.ready_client()
         await upstreams["slow"].main.life.settled.wait()
         assert "next attempt in" in describe_state(upstreams["slow"].main.state)
         await trio.sleep(1)

@@ -65,7 +65,7 @@ async def test_a_handshake_that_is_none_is_a_failure_with_a_reason(
         await world.settled()
         assert why in failures(world)[0]
         with pytest.raises(Unavailable, match=r"a is unavailable: .*; next attempt in (0\.|15)"):
-            world.upstreams.ready_client("a")
+            world.upstreams["a"].main.ready_client()
 
 
 async def test_a_server_that_hangs_in_the_handshake_fails_after_its_start_timeout(autojump_clock: MockClock) -> None:
@@ -94,7 +94,7 @@ async def test_attempts_come_ever_later_and_begin_anew_after_a_healthy_time(auto
         assert server.connections < 90
         del server.answers["initialize"]
         await trio.sleep(80)
-        world.upstreams.ready_client("a")
+        world.upstreams["a"].main.ready_client()
         await trio.sleep(30)
         server.dies()
         await wait_all_tasks_blocked()
@@ -202,7 +202,7 @@ class Fickle(Crashing):
         """It ends, and is connected again. Three times a minute it may be."""
         self.dies()
         await trio.sleep(20)
-        world.upstreams.ready_client("a")
+        world.upstreams["a"].main.ready_client()
 
 
 @pytest.mark.slow
@@ -291,7 +291,7 @@ async def test_one_servers_trouble_is_not_the_others(autojump_clock: MockClock) 
     async with open_world(bad, good) as world:
         await world.settled()
         await trio.sleep(100)
-        world.upstreams.ready_client("good")
+        world.upstreams["good"].main.ready_client()
         assert any(isinstance(event, InternalError) for event in world.events)
         assert failures(world)[0] == "of an internal error"
 
@@ -332,7 +332,7 @@ async def test_the_revision_is_named_over_http_only_where_it_has_a_header(revisi
     """(rule 34)"""
     async with open_world(ScriptedServer("a", tools=["x"], revision=revision)) as world:
         await world.settled()
-        link = world.upstreams.ready_client("a").peer._link
+        link = world.upstreams["a"].main.ready_client().peer._link
         assert isinstance(link, MemoryLink)
         assert link.protocol_header == header
 

@@ -27,7 +27,7 @@ from host.jsonrpc.raw import encode, value
 from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer
 from host.policy.fingerprint import Launch
-from host.protocol.era import Era
+from host.protocol.era import SESSION, Era
 from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.slices import Steps, run_inline
@@ -134,7 +134,7 @@ async def test_a_server_that_is_off_is_never_connected(autojump_clock: MockClock
         await trio.sleep(1000)
         assert server.connections == 0
         with pytest.raises(Unavailable):
-            world.upstreams.ready_client("off")
+            world.upstreams["off"].main.ready_client()
 
 
 # Another configuration
@@ -170,20 +170,20 @@ async def test_servers_come_and_go_and_those_that_stay_are_not_disturbed(autojum
     async with open_world(stays, goes) as world:
         client = await world.client()
         await world.settled()
-        kept = world.upstreams.ready_client("stays")
+        kept = world.upstreams["stays"].main.ready_client()
         world.configures(comes, stays)
         await world.settled()
         await wait_all_tasks_blocked()
         assert await client.names() == ["comes__x", "stays__x"]
         assert list(world.upstreams.by_id) == ["comes", "stays"]
-        assert world.upstreams.ready_client("stays") is kept
+        assert world.upstreams["stays"].main.ready_client() is kept
         assert (stays.connections, goes.connections, comes.connections) == (1, 1, 1)
         assert [await text(client, name) for name in ("comes__x", "stays__x")] == ["ok", "ok"]
         assert await text(client, "goes__x") == "Unknown tool: goes__x"
         assert not ended(stays)
         assert ended(goes)
         with pytest.raises(Unavailable):
-            world.upstreams.ready_client("goes")
+            world.upstreams["goes"].main.ready_client()
 
 
 def ended(server: ScriptedServer) -> bool:
@@ -1048,7 +1048,7 @@ async def test_a_session_that_ends_again_and_again_does_not_delay_the_stateless_
             assert await client.call("a__x") == OK
             await trio.sleep(1)
         assert ServerFailed not in map(type, world.events)
-        world.upstreams.ready_client("a").peer.connection_lost(LinkLost("gone"))
+        world.upstreams["a"].main.ready_client().peer.connection_lost(LinkLost("gone"))
         await trio.sleep(1)
         assert await call_statelessly(world, "a__x") == OK
         # Sessions that end nobody uses any more are not opened again.
@@ -1100,12 +1100,12 @@ async def test_a_server_that_turns_to_sessions_only_serves_all_over_them(autojum
         client = await world.client()
         assert await client.call("a__x") == OK
         server.stateless, server.revision = False, LATEST_LEGACY.name
-        world.upstreams.ready_client("a").peer.connection_lost(LinkLost("gone"))
+        world.upstreams["a"].main.ready_client().peer.connection_lost(LinkLost("gone"))
         await trio.sleep(1)
         assert await call_statelessly(world, "a__x") == OK
         assert await client.call("a__x") == OK
         assert calls(server) == ["handshake", "handshake", "handshake"]
-        assert world.upstreams.ready_client("a", client.session._caller) is world.upstreams.ready_client("a")
+        assert world.upstreams["a"].serving(SESSION).ready_client() is world.upstreams["a"].main.ready_client()
 
 
 async def test_both_connections_of_a_server_end_with_it(autojump_clock: MockClock) -> None:
