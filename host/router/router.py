@@ -72,7 +72,6 @@ from host.router.prepare import (
     UNLEASED,
     UNSENT,
     CallFailure,
-    Past,
     Reached,
     Sending,
     Sent,
@@ -116,13 +115,28 @@ class Router:
         Raises:
             ColonnadeError: the request failed.
         """
-        method = exchange.request.method
+        caller, method = exchange.caller, exchange.request.method
         if method not in TARGETED:
             return await self._answer_other(exchange)
         # The model can read and act on a server's failure or a person's denial, so for a tool they are results
         # (2025-11-25, "Tools / Error Handling"); an unknown tool and the server's own JSON-RPC error are errors.
         try:
-            return await self._answer_targeted(exchange)
+            target = exchange.target or await self.resolver.resolve(caller, method, exchange.params)
+            past, needed = RESOLVED, None
+            while True:
+                step = next_step(self.resolver.look(target, caller, may_log_in=True), past)
+                if step is not ATTEMPT:
+                    target = await self._carry_out(step, exchange, target, needed)
+                    past, needed = past.after(step), None
+                    continue
+                try:
+                    answer = await self._attempt(exchange, target)
+                except LoginNeeded as problem:
+                    past, needed = past.after_attempt(Setback.NO_LOGIN), problem
+                else:
+                    if answer is not None:
+                        return answer
+                    past = past.after_attempt(Setback.OTHER_ERA)
         except ServerErrorResponse:
             raise
         except (UnknownEntry, ResourceNotFound):
@@ -285,63 +299,44 @@ class Router:
 
     # Requests to one entry
 
-    async def _answer_targeted(self, exchange: Exchange) -> Answer:
-        """The answer of the server whose entry the request names."""
-        target = exchange.target
-        if target is None:
-            target = await self.resolver.resolve(exchange.caller, exchange.request.method, exchange.params)
-        past, needed = RESOLVED, None
-        while True:
-            target, past = await self._prepare(exchange, target, past, needed)
-            try:
-                answer = await self._attempt(exchange, target)
-            except LoginNeeded as problem:
-                past, needed = past.after_attempt(Setback.NO_LOGIN), problem
-            else:
-                if answer is not None:
-                    return answer
-                past, needed = past.after_attempt(Setback.OTHER_ERA), None
+    async def _prepare(self, exchange: Exchange, target: ResolvedName) -> ResolvedName:
+        """Wait until a resolved request may be sent to which no login is offered; raises as `_carry_out` does. Returns
+        its name as it is resolved then."""
+        past = RESOLVED
+        while (step := next_step(self.resolver.look(target, exchange.caller, may_log_in=False), past)) is not ATTEMPT:
+            target, past = await self._carry_out(step, exchange, target), past.after(step)
+        return target
 
-    async def _prepare(
-        self,
-        exchange: Exchange,
-        target: ResolvedName,
-        past: Past = RESOLVED,
-        needed: LoginNeeded | None = None,
-        *,
-        may_log_in: bool = True,
-    ) -> tuple[ResolvedName, Past]:
-        """Wait until a resolved request may be attempted. Returns its name as it is resolved then.
+    async def _carry_out(
+        self, step: Step, exchange: Exchange, target: ResolvedName, needed: LoginNeeded | None = None
+    ) -> ResolvedName:
+        """Carry out a step of a resolved request before its attempt. Returns its name as it is resolved then.
 
         Args:
             needed: why the last attempt failed, if it needed a login.
-            may_log_in: the caller may be offered a login.
 
         Raises:
             Unavailable: its definition is only remembered and could not be read, or its server keeps changing.
             TimedOut, TooManyRequests: see `Upstreams.wait_started`.
             ColonnadeError: see `LoginOffers.wait`.
         """
-        caller, kind, upstreams = exchange.caller, target.kind, self._upstreams
-        while (step := next_step(self.resolver.look(target, caller, may_log_in=may_log_in), past)) is not ATTEMPT:
-            server, since = target.server or "", None
-            if step is Step.WAIT_STARTED:
-                await upstreams.wait_started(server, caller, target.since)
-            elif step is Step.WAIT_READ:
-                if (connection := upstreams.find(server, caller)) is not None:
-                    await connection.wait_read(kind)
-                since = target.since
-            elif step is Step.OFFER_LOGIN:
-                problem = needed or upstreams[server].serving(caller.era).unread(kind)
-                assert isinstance(problem, LoginNeeded)
-                await self._login_offers.wait(exchange, problem)
-                needed = None
-            elif step is Step.REFUSE_UNREAD:
-                raise upstreams[server].serving(caller.era).unread(kind)
-            else:
-                raise _keeps_changing(server)
-            target, past = self.resolver.resolve_now(caller, kind, target.asked, since), past.after(step)
-        return target, past
+        server, caller, kind, upstreams = target.server or "", exchange.caller, target.kind, self._upstreams
+        since = None
+        if step is Step.WAIT_STARTED:
+            await upstreams.wait_started(server, caller, target.since)
+        elif step is Step.WAIT_READ:
+            if (connection := upstreams.find(server, caller)) is not None:
+                await connection.wait_read(kind)
+            since = target.since
+        elif step is Step.OFFER_LOGIN:
+            problem = needed or upstreams[server].serving(caller.era).unread(kind)
+            assert isinstance(problem, LoginNeeded)
+            await self._login_offers.wait(exchange, problem)  # the time of the request begins anew
+        elif step is Step.REFUSE_UNREAD:
+            raise upstreams[server].serving(caller.era).unread(kind)
+        else:
+            raise _keeps_changing(server)
+        return self.resolver.resolve_now(caller, kind, target.asked, since)
 
     async def _attempt(self, exchange: Exchange, target: ResolvedName) -> Answer | None:
         """Have the server answer, which has started; give the result outward names, and the form that the caller can
@@ -436,7 +431,7 @@ class Router:
     async def _complete(self, exchange: Exchange) -> Answer:
         caller = exchange.caller
         target = await self.resolver.resolve(caller, COMPLETION_COMPLETE, exchange.params)
-        target, _ = await self._prepare(exchange, target, may_log_in=False)
+        target = await self._prepare(exchange, target)
         kind, name = target.kind, target.asked
         # Only listed resources can be completed, also those of a disconnected server.
         ref = target.ref if kind is Kind.RESOURCE else self.resolver.reachable(target, caller)
@@ -490,7 +485,7 @@ class Router:
         if method == UNSUBSCRIBE:
             return self._unwatch(exchange, name)
         target = await self.resolver.resolve(exchange.caller, method, exchange.params)
-        await self._prepare(exchange, target, may_log_in=False)
+        await self._prepare(exchange, target)
         permit = self._permit_to_watch(exchange, name)
         ref = permit.ref
 
