@@ -11,6 +11,7 @@ is a further field here.
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -65,7 +66,8 @@ class AspectRef(Struct, frozen=True, cache_hash=True, gc=False):
     """Always empty: a source has one of each."""
 
 
+@lru_cache(maxsize=1000)
 def launch_ref(server: str) -> AspectRef:
     """The launch of a server. It belongs to no connection; it is kept with the session's, whether there is one or
-    not."""
+    not. Each call asks for it, so the value is made once."""
     return AspectRef(Source(server, Era.SESSION), Aspect.LAUNCH)

@@ -108,7 +108,7 @@ class Definitions:
     def would_be_visible(self, prepared: PreparedListing, ref: EntryRef) -> bool:
         """Whether the offered entry would be listed after `commit`."""
         known = prepared.launches and self._may_be_known(ref, listing=True)
-        return known and self._is_usable(ref, prepared.prepared.status(ref.name))
+        return known and self._is_usable(ref.server, prepared.prepared.status(ref.name))
 
     def commit(self, prepared: PreparedListing) -> bool:
         """Put a prepared list into effect; the caller must update the catalog without a checkpoint in between. Returns
@@ -344,16 +344,16 @@ class Definitions:
             self._spellings[source] = self._policies.epoch, spellings
         return spellings.find(uri)
 
-    def _is_usable(self, ref: EntryRef, status: PinStatus) -> bool:
+    def _is_usable(self, server: str, status: PinStatus) -> bool:
         """Whether an item of this status may be used. An entry that was never listed has no definition to approve; for
         an untrusted server it counts as missing."""
-        open_unknown = self._policies.trust(ref.server) is not _UNTRUSTED
+        open_unknown = self._policies.trust(server) is not _UNTRUSTED
         return status is _APPROVED or (status is _UNKNOWN and open_unknown)
 
     def is_visible(self, ref: EntryRef) -> bool:
         """Whether the entry may be listed."""
         known = self._may_be_known(ref)
-        is_open = self._is_usable(ref, self.status(ref))
+        is_open = self._is_usable(ref.server, self.status(ref))
         return self.may_launch(ref.server) and known and is_open
 
     def may_show(self, server: str, kind: Kind) -> bool:
@@ -368,19 +368,20 @@ class Definitions:
 
     def is_visible_cached(self, ref: EntryRef) -> bool:
         """`is_visible` for whole lists; see `Rules.is_visible_cached`."""
-        known = self._may_be_known(ref, listing=True) and self.may_launch(ref.server)
-        return known and self._is_usable(ref, self.status(ref))
+        server = ref.source.server
+        known = self._may_be_known(ref, listing=True) and self.may_launch(server)
+        return known and self._is_usable(server, self.status(ref))
 
     def is_known(self, ref: EntryRef) -> bool:
         """Whether clients may know that the entry exists, which includes entries that were approved before and are held
         now."""
         known = self._may_be_known(ref)
         status = self._requested_status(ref)
-        is_open = self._is_usable(ref, status)
+        is_open = self._is_usable(ref.server, status)
         return known and (status is PinStatus.CHANGED or is_open)
 
     def _may_be_known(self, ref: EntryRef, *, listing: bool = False) -> bool:
-        server, kind, name = ref.server, ref.kind, ref.name
+        server, kind, name = ref.source.server, ref.kind, ref.name
         rules = self._policies.rules_of(server)
         if rules is None:
             return False
@@ -398,7 +399,7 @@ class Definitions:
         # All checks run in any case: the response time must not tell a denied entry from a missing one.
         known = self._may_be_known(ref)
         status = self._requested_status(ref)
-        is_open = self._is_usable(ref, status)
+        is_open = self._is_usable(ref.server, status)
         launches = self.may_launch(server)
         if not (known and exists):
             return False
@@ -417,7 +418,7 @@ class Definitions:
         """The reason why a request for this entry is refused. All checks run in any case, as in `check_usable`."""
         known = self._may_be_known(ref)
         status = self._requested_status(ref)
-        is_open = self._is_usable(ref, status)
+        is_open = self._is_usable(ref.server, status)
         launches = self.may_launch(ref.server)
         if not exists:
             return Reason.MISSING
