@@ -110,7 +110,7 @@ _SCHEMA_4 = (
         PRIMARY KEY (config, server, owner, resource, issuer)
     )""",
 )
-_SCHEMA_5 = (  # the definitions of a stateless connection have kinds of their own: see `host.policy.pin_rules.side_of`
+_SCHEMA_5 = (  # definitions of a stateless connection have kinds of their own: see `host.policy.pin_rules.column_of`
     """UPDATE item SET kind = 'stateless ' || kind WHERE kind <> 'launch' AND (
         SELECT negotiated LIKE '%"revision":"2026%' FROM remembered_server AS last
         WHERE last.config = item.config AND last.server = item.server ORDER BY stored DESC LIMIT 1
