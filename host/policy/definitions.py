@@ -25,7 +25,7 @@ from host.policy.decision_log import ChangeSummary, DecisionLog, summarize
 from host.policy.file_names import loosened_pattern
 from host.policy.fingerprint import Launch
 from host.policy.pin_rules import PinStatus
-from host.policy.pins import Change, Held, Pins, PreparedPins
+from host.policy.pins import Change, HeldItem, Pins, PreparedPins
 from host.policy.policies import Policies
 from host.policy.rules import Rules
 from host.policy.server_request_checks import MAX_TEXT
@@ -175,20 +175,20 @@ class Definitions:
             return "accepted"
         return "edited" if change.item.kind == Aspect.LAUNCH else "returned"
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[HeldItem]:
         """All held definitions of configured servers, without those that the rules deny anyway."""
         return run_inline(self.held_in_steps())
 
-    def held_in_steps(self) -> Steps[list[Held]]:
+    def held_in_steps(self) -> Steps[list[HeldItem]]:
         """Like `held`, in steps."""
-        found: list[Held] = []
+        found: list[HeldItem] = []
         for each in self.pins.iter_held():
             yield None
             if each is not None and self._needs_decision(each):
                 found.append(each)
         return found
 
-    def _needs_decision(self, held: Held) -> bool:
+    def _needs_decision(self, held: HeldItem) -> bool:
         server, kind = held.item.server, held.item.kind
         if not self._policies.has_server(server):
             return False

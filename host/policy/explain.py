@@ -16,7 +16,7 @@ from host.policy.fingerprint import Diff, difference, pretty
 from host.policy.gate import AMBIGUOUS_ARGUMENTS, Gate
 from host.policy.grants import Grant, Scope
 from host.policy.pin_rules import PinStatus
-from host.policy.pins import Held
+from host.policy.pins import HeldItem
 from host.policy.rows import Explanation, GrantRow, HeldRow
 from host.policy.rules import RuleDecision, conditions_text
 from host.protocol.methods import Kind
@@ -138,7 +138,7 @@ def description_in(definition: bytes) -> str:
     return visible(text[:LONGEST_DESCRIPTION], lines=True) if isinstance(text, str) else ""
 
 
-def held_as_data(gate: Gate, held: Held, until: float = inf) -> HeldRow:
+def held_as_data(gate: Gate, held: HeldItem, until: float = inf) -> HeldRow:
     """A held definition as plain data: status, difference from the approved one, and full text. After `until` (by
     `time.monotonic`) without difference and text and with `ready` false: the page asks again."""
     ready = time.monotonic() < until

@@ -89,7 +89,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldItem:
     """An item that waits for a person. `offered` and `approved` are definitions as JSON text, `since` is Unix time. If
     it waits from several sources, with different definitions, they are objects with a member for each source."""
 
@@ -258,11 +258,11 @@ class Pins:
         """Digest of the server's launch identity as last observed; empty if it was not observed."""
         return self.fingerprint(launch_ref(server)) or ""
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[HeldItem]:
         """All items that wait for a person and can be decided about."""
         return list(filter(None, self.iter_held()))
 
-    def iter_held(self) -> Iterator[Held | None]:
+    def iter_held(self) -> Iterator[HeldItem | None]:
         """Like `held`, one by one, with None for each item that does not wait. An item is one for people, from
         whatever sources it waits."""
         servers = dict.fromkeys([*self._servers, *(source.server for source, _ in self._now)])
@@ -273,7 +273,7 @@ class Pins:
     def _known_names(self, key: ListKey) -> Iterable[str]:
         return {**self._items(key), **self._now.get(key, {})}
 
-    def _held(self, item: Item) -> Held | None:
+    def _held(self, item: Item) -> HeldItem | None:
         """The item that waits as a person sees it, from all its sources."""
         waiting = self._held_lists(item)
         first = next(iter(waiting.values()), None)
@@ -281,7 +281,7 @@ class Pins:
             return first
         offered = definitions_by_era({key[0]: each.offered for key, each in waiting.items()})
         approved = {key[0]: each.approved for key, each in waiting.items() if each.approved is not None}
-        return Held(
+        return HeldItem(
             item,
             PinStatus.CHANGED if approved else PinStatus.NEW,
             fingerprint(offered),
@@ -291,12 +291,12 @@ class Pins:
             all(each.rejected for each in waiting.values()),
         )
 
-    def _held_lists(self, item: Item) -> dict[ListKey, Held]:
+    def _held_lists(self, item: Item) -> dict[ListKey, HeldItem]:
         """The item as it waits from each source."""
         found = {key: self._held_from(key, item) for key in self._lists.get((item.server, item.kind), ())}
         return {key: held for key, held in found.items() if held is not None}
 
-    def _held_from(self, key: ListKey, item: Item) -> Held | None:
+    def _held_from(self, key: ListKey, item: Item) -> HeldItem | None:
         standing = self._status(key, item.name)
         if standing in (PinStatus.APPROVED, PinStatus.UNKNOWN):
             return None
@@ -309,7 +309,7 @@ class Pins:
         approved = as_bytes(stored.approved.definition) if changed and stored.approved is not None else None
         since = self._wall() if stored.offered is None else stored.offered.since
         rejected = stored.rejected == offer.fingerprint
-        return Held(item, standing, offer.fingerprint, offer.raw, approved, since, rejected)
+        return HeldItem(item, standing, offer.fingerprint, offer.raw, approved, since, rejected)
 
     def held_names(self, source: Source, kind: PinnedKind) -> list[str]:
         """Names of a source's held items of one kind."""
