@@ -172,7 +172,7 @@ class HostAdmin(PolicyAdmin):
         """Servers whose rules are to be held against what they list, in the order in which they became ready."""
         self._became_ready = trio.lowlevel.ParkingLot()
         runtime.journal.subscribe(self._on_event)
-        self._confirmations.on_change = lambda: self.mark_changed("confirmations", "grants", "servers")
+        self._confirmations.subscribe(lambda: self.mark_changed("confirmations", "grants", "servers"))
 
     async def run(self) -> None:
         """Watch what changes without an event (lists, and decisions of other processes of the user), until

@@ -121,8 +121,15 @@ class ConfirmationQueue:
         self._open: dict[Hashable, PendingConfirmation] = {}
         self._refused: dict[Hashable, PendingConfirmation] = {}
         self._attached: dict[Channel, int] = dict.fromkeys(Channel, 0)
-        self.on_change: Callable[[], None] = lambda: None
-        """Called whenever the list of confirmations changes."""
+        self._readers: list[Callable[[], None]] = []
+
+    def subscribe(self, reader: Callable[[], None]) -> None:
+        """`reader` is called whenever the list of confirmations changes; it must not wait and must not raise."""
+        self._readers.append(reader)
+
+    def _notify(self) -> None:
+        for reader in self._readers:
+            reader()
 
     def list_all(self) -> list[PendingConfirmation]:
         """All confirmations, the waiting ones first, each in the order in which they came."""
@@ -141,12 +148,12 @@ class ConfirmationQueue:
     def attach(self, channel: Channel) -> Iterator[None]:
         """Register a channel on which somebody can answer, for the block."""
         self._attached[channel] += 1
-        self.on_change()
+        self._notify()
         try:
             yield
         finally:
             self._attached[channel] -= 1
-            self.on_change()
+            self._notify()
 
     def can_be_answered(self) -> bool:
         """Whether a channel is attached that the configuration permits to answer."""
@@ -176,7 +183,7 @@ class ConfirmationQueue:
         waiter = _WaitingCall()
         confirmation.waiters.append(waiter)
         confirmation.expires_at = time.time() + self.spec.timeout
-        self.on_change()
+        self._notify()
         try:
             with trio.move_on_after(self.spec.timeout):
                 await self._wait_for_answer(waiter, confirmation, client)
@@ -265,7 +272,7 @@ class ConfirmationQueue:
         if not confirmation.waiters:
             self._remove(key, confirmation)
         self.release_covered()
-        self.on_change()
+        self._notify()
         return confirmation
 
     def release_covered(self) -> None:
@@ -385,7 +392,7 @@ class ConfirmationQueue:
         self._refused[key] = confirmation
         while len(self._refused) > MAX_REFUSED:
             del self._refused[next(iter(self._refused))]
-        self.on_change()
+        self._notify()
 
     def _remove_waiter(self, key: Hashable, confirmation: PendingConfirmation, waiter: _WaitingCall) -> None:
         if waiter.grant is not None and waiter.grant.scope is Scope.ONCE and not waiter.collected:
@@ -397,13 +404,13 @@ class ConfirmationQueue:
             ):  # the call was cancelled, and its confirmation with it
                 self._record("answer", confirmation, {"answer": "withdrawn"})
                 del self._open[key]
-            self.on_change()
+            self._notify()
 
     def _remove(self, key: Hashable, confirmation: PendingConfirmation) -> None:
         for kept in (self._open, self._refused):
             if kept.get(key) is confirmation:
                 del kept[key]
-        self.on_change()
+        self._notify()
 
     def _unconfirmed(self, access: AccessRequest, why: str) -> Unconfirmed:
         what = describe_access(access)

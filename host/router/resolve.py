@@ -62,14 +62,15 @@ class Resolver:
 
     def _look_at_lists(self, target: ResolvedName, caller: Caller, method: str) -> Known:
         """What is known of the lists that may have a name."""
-        server, upstreams = _listing_server(target), self._upstreams
         if target.kind is not RESOURCE:
-            upstream = None if server is None else upstreams.find(server, caller)
-            if upstream is None:
+            ref = target.ref
+            connection = None if ref is None else self._upstreams.find(ref.source.server, caller)
+            if connection is None:
                 return READY  # no list can have it
-            is_listed, is_old = upstream.life.listed.is_set(), upstream.has_old_lists
+            is_listed, is_old = connection.life.listed.is_set(), connection.has_old_lists
         else:
-            is_listed, is_old = upstreams.are_listed(server, caller), upstreams.are_old(server, caller)
+            server = _listing_server(target)
+            is_listed, is_old = self._upstreams.are_listed(server, caller), self._upstreams.are_old(server, caller)
         is_missing = self._is_missing(target, method, caller)
         if is_listed and not is_old and not is_missing:
             return READY
@@ -84,12 +85,12 @@ class Resolver:
         ref = target.ref
         if ref is None:
             return READY
-        upstream = self._upstreams.find(ref.source.server, caller)
-        if upstream is not None and upstream.life.is_starting:
+        connection = self._upstreams.find(ref.source.server, caller)
+        if connection is not None and connection.life.is_starting:
             return STARTING
         if not self._catalog.is_remembered(ref) or not self.is_offered(target):
             return READY
-        return Known(is_unread=True, needs_login=may_log_in and upstream is not None and upstream.life.needs_login)
+        return Known(is_unread=True, needs_login=may_log_in and connection is not None and connection.life.needs_login)
 
     def _is_missing(self, target: ResolvedName, method: str, caller: Caller) -> bool:
         """Whether a list might have the name that does not show it: it lacks the name, or hides it, which must take the
@@ -103,20 +104,16 @@ class Resolver:
     def resolve_now(self, caller: Caller, kind: Kind, name: str, since: float | None = None) -> ResolvedName:
         """Resolve a name without waiting. `since`: see `ResolvedName`."""
         if kind is not RESOURCE:
-            return self._resolve_name(caller, kind, name, since)
+            server, inward, entry = self._look_up(caller, kind, name)
+            if server is None:
+                return ResolvedName(kind, name, None, since=since)
+            # Made where there is an entry too, so that hidden and missing names take the same way.
+            sought = EntryRef(self._upstreams.source(server, caller), kind, inward)
+            return ResolvedName(kind, name, sought if entry is None else entry.ref, entry, since=since)
         named = self._server_in_uri(caller.endpoint, name)
         server, uri = named or self._owner_by_listing(name, caller) or (None, name)
         ref = None if server is None else EntryRef(self._upstreams.source(server, caller), kind, uri)
         return ResolvedName(kind, name, ref, by_listing=named is None and ref is not None, since=since)
-
-    def _resolve_name(self, caller: Caller, kind: Kind, name: str, since: float | None) -> ResolvedName:
-        """`resolve_now` for a kind with names."""
-        server, inward, entry = self._look_up(caller, kind, name)
-        if server is None:
-            return ResolvedName(kind, name, None, since=since)
-        # Made where there is an entry too, so that hidden and missing names take the same way.
-        ref = EntryRef(self._upstreams.source(server, caller), kind, inward)
-        return ResolvedName(kind, name, ref if entry is None else entry.ref, entry, since=since)
 
     def reachable(self, target: ResolvedName, caller: Caller, *, may_start: bool = False) -> EntryRef:
         """What a resolved name means, at a configured server. With `may_start`, a server that is starting is none that
@@ -127,10 +124,9 @@ class Resolver:
             Unavailable: the server is away, and only it can tell whether it has the resource.
         """
         ref = target.ref
-        connection = None if ref is None else self._upstreams.find(ref.source.server, caller)
-        if ref is None or connection is None:
+        if ref is None or ref.source.server not in self._upstreams.by_id:
             raise not_found(target.kind, target.asked)
-        if may_start and connection.life.is_starting:
+        if may_start and self._upstreams[ref.server].connection(caller).life.is_starting:
             return ref
         if target.kind is RESOURCE and not target.by_listing:
             # While the server is away, a denied resource gets the same answer as one that does not exist.

@@ -136,16 +136,17 @@ def auto_answering(
     """For the block a person is there who gives every question this answer at once; the questions so far."""
     asked: list[PendingConfirmation] = []
 
+    confirmations, is_there = gate.authorizer.confirmations, True
+
     def look() -> None:
-        for confirmation in gate.authorizer.confirmations.list_all():
+        for confirmation in confirmations.list_all() if is_there else ():
             if confirmation.waiters:
                 asked.append(confirmation)
-                confirmations = gate.authorizer.confirmations
                 run_inline(confirmations.answer(confirmation.id, answer, Channel.CONSOLE, seconds=60.0))
 
-    former, gate.authorizer.confirmations.on_change = gate.authorizer.confirmations.on_change, look
+    confirmations.subscribe(look)
     try:
-        with gate.authorizer.confirmations.attach(Channel.CONSOLE):
+        with confirmations.attach(Channel.CONSOLE):
             yield asked
     finally:
-        gate.authorizer.confirmations.on_change = former
+        is_there = False

@@ -619,7 +619,7 @@ async def test_what_cannot_be_written_down_is_not_granted() -> None:
 async def test_whoever_watches_hears_of_everything() -> None:
     async with table() as queue:
         heard: list[int] = []
-        queue.queue.on_change = lambda: heard.append(len(queue.queue.list_all()))
+        queue.queue.subscribe(lambda: heard.append(len(queue.queue.list_all())))
         asked = await queue.asks()
         assert heard[-1] == 1
         asked.scope.cancel()
