@@ -30,6 +30,10 @@ class Source(Struct, frozen=True, cache_hash=True, gc=False):
     owner: str = ""
     """Whose login the connection has; empty for everybody's."""
 
+    def in_era(self, era: Era) -> Source:
+        """The source of the same server and login in this era."""
+        return Source(self.server, era, self.owner)
+
 
 class EntryRef(Struct, frozen=True, cache_hash=True, gc=False):
     """One tool, resource, template or prompt of a source."""

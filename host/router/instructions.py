@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from host.policy.definitions import Definitions
 from host.protocol.era import Era
-from host.protocol.negotiated import NegotiatedServer
-from host.source import Source
+from host.upstream.supervised import UpstreamConnection
 from host.upstream.upstreams import Upstreams
 
 MAX_INSTRUCTIONS = 2048
@@ -34,17 +33,21 @@ def merged_instructions(endpoint: str | None, upstreams: Upstreams, definitions:
 
 
 def _instructions_of(server: str, upstreams: Upstreams, definitions: Definitions, era: Era) -> str | None:
-    upstream, negotiated = upstreams.by_id.get(server), negotiated_at(server, upstreams, era)
-    if upstream is None or upstream.spec.disabled or negotiated is None:
+    connection = offering(server, upstreams, era)
+    if connection is None or connection.spec.disabled or connection.negotiated is None:
         return None
-    return definitions.instructions(Source(server, negotiated.era), negotiated.instructions)
+    return definitions.instructions(connection.source, connection.negotiated.instructions)
 
 
-def negotiated_at(server: str, upstreams: Upstreams, era: Era) -> NegotiatedServer | None:
-    """The result of negotiation with a server, for clients of an era, or the remembered one. While its session was
-    never open, clients with a session get what the stateless connection offers."""
-    upstream = upstreams.by_id.get(server)
-    return None if upstream is None else upstream.serving(era).negotiated or upstream.main.negotiated
+def offering(server: str, upstreams: Upstreams, era: Era) -> UpstreamConnection | None:
+    """The connection whose negotiation clients of an era are shown, which may be a remembered one; None if the server
+    is not configured. While its session was never open, clients with a session get what the stateless connection
+    offers."""
+    found = upstreams.by_id.get(server)
+    if found is None:
+        return None
+    connection = found.serving(era)
+    return found.main if connection.negotiated is None else connection
 
 
 def _cut(text: str, limit: int) -> str:

@@ -63,7 +63,7 @@ from host.protocol.server_requests import (
     URL_REQUIRED,
 )
 from host.protocol.versions import LATEST
-from host.router.instructions import merged_instructions, negotiated_at
+from host.router.instructions import merged_instructions, offering
 from host.router.lists import Lists
 from host.router.login_needed import LoginOffers
 from host.router.prepare import (
@@ -287,7 +287,8 @@ class Router:
     def server_at(self, endpoint: str | None, era: Era) -> NegotiatedServer | None:
         """The offer of the only server of an endpoint to clients of an era, or the remembered one; None if that is not
         known, and at the endpoint of all servers."""
-        return negotiated_at(endpoint or "", self._upstreams, era)
+        connection = offering(endpoint or "", self._upstreams, era)
+        return None if connection is None else connection.negotiated
 
     def shows_apps(self, endpoint: str | None) -> bool:
         """Whether clients of this endpoint may see pages of MCP Apps."""

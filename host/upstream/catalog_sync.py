@@ -82,6 +82,7 @@ class CatalogSync:
     def __init__(
         self,
         client: Client,
+        source: Source,
         runtime: Runtime,
         budget: ReadingBudget,
         on_published: Callable[[Kind], object] = lambda kind: None,
@@ -89,7 +90,7 @@ class CatalogSync:
         is_alone: Callable[[], bool] = lambda: True,
     ) -> None:
         self._client = client
-        self._source = Source(client.server, client.negotiated.era)
+        self._source = source
         self._runtime = runtime
         self._on_published = on_published
         self._is_current = is_current

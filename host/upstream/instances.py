@@ -31,7 +31,7 @@ from host.upstream.launch import may_launch
 from host.upstream.outcome import ConnectionEnd, Outcome
 from host.upstream.runtime import Runtime
 from host.upstream.state import Connecting, Failed, Ready, State
-from host.upstream.supervised import UpstreamConnection
+from host.upstream.supervised import Clients, Role, UpstreamConnection
 from host.wire.link import LinkLost
 
 END_TIMEOUT = 10.0
@@ -40,20 +40,22 @@ MIN_PAUSE = 0.01
 """Seconds between two looks at whether an instance is idle."""
 
 
-class _Instance:
+class _Instance(Role):
     """The role of one instance: it serves one caller, uses the lists of the shared connection that serves this caller,
     and is opened again only while a resource is watched."""
-
-    on_lists_changed = None
 
     def __init__(self, pool: Instances, caller: Caller, key: Hashable | None) -> None:
         self.caller = caller
         self.key = key
-        # A stateless client declares its capabilities with each request: the next one may declare more.
-        self.abilities = SHARED_ABILITIES if caller.era is STATELESS else caller.abilities
-        self.roots_change = key is not None
-        """An instance of a call ends before the roots can change."""
         self.waiting_calls: list[UpstreamCall] = []
+        self.clients = Clients(
+            # A stateless client declares its capabilities with each request: the next one may declare more.
+            abilities=SHARED_ABILITIES if caller.era is STATELESS else caller.abilities,
+            owner=lambda: caller,
+            roots_change=key is not None,  # an instance of a call ends before the roots can change
+            caller=caller,
+            waiting_calls=self.waiting_calls,
+        )
         self.scope = trio.CancelScope()
         self._pool = pool
         self._last_used = trio.current_time()
@@ -65,33 +67,12 @@ class _Instance:
         state = self.connection.state
         return state.client if isinstance(state, Ready) else None
 
-    def owner(self) -> Caller:
-        return self.caller
-
-    def log_listeners(self) -> tuple[Caller, ...]:
-        return ()
-
-    def may_open_again(self) -> bool:
-        return False
-
-    def on_change(self) -> None:
-        return
-
     async def prepare(self) -> None:
         pool, connection = self._pool, self.connection
         shared = pool.serving(self.caller)
         connection.spec, connection.dialect, connection.lists = pool.spec, shared.last_dialect, shared.lists
         if not await may_launch(pool.spec, pool.runtime.gate.definitions):
             raise LinkLost("its command resolves to another program than the approved one; see colonnade definitions")
-
-    def count_start(self) -> None:
-        return  # only instances that failed count
-
-    def on_negotiated(self, negotiated: NegotiatedServer) -> None:
-        return
-
-    async def open_lists(self, client: Client) -> None:
-        return
 
     def on_ready(self, negotiated: NegotiatedServer, seconds: float) -> None:
         self._pool.failures.on_ready()

@@ -105,8 +105,10 @@ class RememberedServers:
         except (ValueError, KeyError):  # msgspec's errors are ValueErrors
             return None  # another version wrote it
 
-    def save(self, spec: ServerSpec, negotiated: NegotiatedServer, kinds: Collection[Kind]) -> Steps[None]:
-        """Remember what this server offers now: its lists of these kinds. Lists of other kinds stay as remembered, also
+    def save(
+        self, spec: ServerSpec, source: Source, negotiated: NegotiatedServer, kinds: Collection[Kind]
+    ) -> Steps[None]:
+        """Remember what this source offers now: its lists of these kinds. Lists of other kinds stay as remembered, also
         those that are not listed any more, because another server has its place.
 
         Raises:
@@ -115,7 +117,6 @@ class RememberedServers:
         if _is_of_unknown_owner(spec):
             return
         identity = self._identity(spec)
-        source = Source(spec.id, negotiated.era)
         listed = {kind: self._catalog.listed(source, kind) for kind in kinds}
         lists: dict[str, bytes] = {}
         for kind, entries in listed.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 import trio
 
@@ -32,20 +33,27 @@ LAST_SAVE_TIMEOUT = 1.0
 """Seconds that storing lists may take when the server is stopped."""
 
 
+class Offered(NamedTuple):
+    """What is to be remembered of a connection: its server as it is configured now, and what that negotiated."""
+
+    spec: ServerSpec
+    source: Source
+    negotiated: NegotiatedServer
+
+
 class RememberedLists:
     """Stores the lists of one connection, and finds those that were stored.
 
     Args:
         budget: is charged for storing.
-        offered: returns the server as it is now, and what it negotiated; None if it has negotiated nothing, or another
-            server has its place: then nothing is stored.
+        offered: returns what is to be remembered; None if nothing was negotiated, or another server has its place.
     """
 
     def __init__(
         self,
         runtime: Runtime,
         budget: ReadingBudget,
-        offered: Callable[[], tuple[ServerSpec, NegotiatedServer] | None],
+        offered: Callable[[], Offered | None],
         is_ready: Callable[[], bool],
     ) -> None:
         self._runtime = runtime
@@ -82,14 +90,13 @@ class RememberedLists:
         kinds, self._unsaved, self._is_due = self._unsaved, set(), trio.Event()
         if remembered is None or offered is None or not kinds:
             return False
-        spec, negotiated = offered
         try:
-            await self._runtime.catalog.slices.run(remembered.save(spec, negotiated, kinds), self._charge)
+            await self._runtime.catalog.slices.run(remembered.save(*offered, kinds), self._charge)
         except StateError:
             for kind in kinds:
                 self.mark(kind)
         except Exception as problem:  # noqa: BLE001 - errors in Colonnade must not end other servers
-            self._runtime.journal.note(InternalError(spec.id, problem))
+            self._runtime.journal.note(InternalError(offered.spec.id, problem))
         return True
 
     def _charge(self, seconds: float) -> None:

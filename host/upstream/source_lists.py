@@ -17,14 +17,13 @@ from host.catalog import Entry
 from host.journal import EntryOmitted
 from host.jsonrpc.readable import LONE_SURROGATE
 from host.memory import Holding, Use, server_owner
-from host.protocol.era import SESSION
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.source import EntryRef, Source
 from host.upstream.backoff import ReadingBudget
 from host.upstream.catalog_sync import CatalogSync
 from host.upstream.client import Client
-from host.upstream.remembered_lists import RememberedLists
+from host.upstream.remembered_lists import Offered, RememberedLists
 from host.upstream.runtime import Runtime
 
 
@@ -40,7 +39,7 @@ class ListOwner(Protocol):
     def is_ready(self) -> bool:
         """Whether it is connected and has read its lists."""
 
-    def offered(self) -> tuple[ServerSpec, NegotiatedServer] | None:
+    def offered(self) -> Offered | None:
         """What is to be remembered; see `RememberedLists`."""
 
 
@@ -57,8 +56,8 @@ class SourceLists:
         is_recalled: whether it was looked what is remembered, or the lists of a former connection stay.
     """
 
-    def __init__(self, server: str, runtime: Runtime, budget: ReadingBudget, owner: ListOwner) -> None:
-        self.source = Source(server, SESSION)
+    def __init__(self, source: Source, runtime: Runtime, budget: ReadingBudget, owner: ListOwner) -> None:
+        self.source = source
         self.sync: CatalogSync | None = None
         self.remembered = RememberedLists(runtime, budget, owner.offered, owner.is_ready)
         self.is_recalled = False
@@ -82,7 +81,7 @@ class SourceLists:
         observing = runtime.gate.definitions.observe_instructions(self.source, negotiated.instructions)
         await self._catalog.slices.run(observing)
         sync = self._opened = CatalogSync(
-            client, runtime, self._budget, self.remembered.mark, owner.may_publish, owner.is_alone
+            client, self.source, runtime, self._budget, self.remembered.mark, owner.may_publish, owner.is_alone
         )
         await sync.read_all()
         if client.peer.ended.is_set():
@@ -111,7 +110,7 @@ class SourceLists:
         found = await self.remembered.load(spec)
         if found is None:
             return False
-        source = Source(spec.id, found.negotiated.era)
+        source = self.source.in_era(found.negotiated.era)
         observing = self._runtime.gate.definitions.observe_instructions(
             source, found.negotiated.instructions, remembered=True
         )

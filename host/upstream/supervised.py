@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 import trio
 
@@ -23,7 +23,7 @@ from host.protocol.abilities import Abilities
 from host.protocol.era import SESSION, STATELESS
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
-from host.source import EntryRef, Source
+from host.source import EntryRef
 from host.upstream.call import UpstreamCall
 from host.upstream.catalog_sync import CatalogSync
 from host.upstream.client import DEFINED_BY, Client
@@ -47,42 +47,51 @@ from host.upstream.source_lists import SourceLists
 from host.upstream.state import Absent, Connecting, Failed, NeedsLogin, Ready, State, Stopped
 
 
-class Role(Protocol):
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """Whom a connection serves.
+
+    Attributes:
+        abilities: the most that any client of it may have.
+        owner: returns the one client; None if there may be several.
+        roots_change: whether the server will be notified of changed roots.
+        caller: the caller whose log level and subscriptions it has; None: those of all callers.
+        log_listeners: returns the callers that want log messages that belong to no request.
+        waiting_calls: calls that wait until it is ready; it was opened for them.
+    """
+
+    abilities: Abilities
+    owner: Callable[[], Caller | None]
+    roots_change: bool
+    caller: Caller | None = None
+    log_listeners: Callable[[], Collection[Caller]] = tuple
+    waiting_calls: Collection[UpstreamCall] = ()
+
+
+class Role(ABC):
     """What a connection is for: all that differs between the connection that a server always has, the session beside
-    it, and its dedicated instances."""
+    it, and its dedicated instances.
 
-    @property
-    def abilities(self) -> Abilities:
-        """The most that any client of the connection may have."""
+    Attributes:
+        on_lists_changed: called when the server announces changed lists; None if the connection reads none.
+    """
 
-    @property
-    def roots_change(self) -> bool:
-        """Whether the server will be notified of changed roots."""
-
-    @property
-    def caller(self) -> Caller | None:
-        """The caller whose log level and subscriptions it has; None: those of all callers."""
-
-    @property
-    def waiting_calls(self) -> Collection[UpstreamCall]:
-        """Calls that wait until it is ready; it was opened for them."""
-
-    @property
-    def on_lists_changed(self) -> Callable[[list[Kind]], None] | None:
-        """Called when the server announces changed lists; None if the connection reads none."""
-
-    def owner(self) -> Caller | None:
-        """The one client that it serves; None if it may serve several."""
-
-    def log_listeners(self) -> Collection[Caller]:
-        """The callers that want log messages that belong to no request."""
+    clients: Clients
+    on_lists_changed: Callable[[list[Kind]], None] | None = None
 
     def may_open_again(self) -> bool:
         """Whether its lists are to be read again by opening it, because it was open and nobody reads them now."""
+        return False
+
+    def continues(self) -> bool:
+        """Whether another connection is opened after one that ended."""
+        return True
 
     def on_change(self) -> None:
         """Called when its state or its source has changed."""
+        return
 
+    @abstractmethod
     async def prepare(self) -> None:
         """Wait until the next connection may be opened.
 
@@ -92,27 +101,31 @@ class Role(Protocol):
 
     def count_start(self) -> None:
         """Count an attempt, unless it is made because a person has logged in or out."""
+        return
 
     def on_negotiated(self, negotiated: NegotiatedServer) -> None:
         """Called before the negotiated source is the connection's."""
+        return
 
     async def open_lists(self, client: Client) -> CatalogSync | None:
         """Read the lists. Returns what keeps them up to date; None if the connection reads none."""
+        return None
 
+    @abstractmethod
     def on_ready(self, negotiated: NegotiatedServer, seconds: float) -> None:
         """Called when it is ready, so many seconds after the attempt began."""
 
+    @abstractmethod
     def idle_pause(self, client: Client) -> float | None:
         """Seconds until it is to be looked whether it is idle; None if it is, and to be closed."""
 
+    @abstractmethod
     def on_idle(self) -> State:
         """Called when it is closed because it is idle. Returns its next state."""
 
+    @abstractmethod
     def outcome(self, end: ConnectionEnd) -> Outcome:
         """What follows its end."""
-
-    def continues(self) -> bool:
-        """Whether another connection is opened after one that ended."""
 
 
 class UpstreamConnection:
@@ -139,7 +152,7 @@ class UpstreamConnection:
         self.lists = lists
         self.life = Lifecycle(Connecting(trio.current_time(), None) if state is None else state, role.on_change)
         self.watches = ResourceWatches(spec.id, spec.timeout, self._is_visible)
-        self.source = Source(spec.id, SESSION)
+        self.source = lists.source
         self.attempts = 0
         self.dialect = self.last_dialect = configured_dialect(spec)
         self.login_id = ""
@@ -163,7 +176,7 @@ class UpstreamConnection:
     @negotiated.setter
     def negotiated(self, negotiated: NegotiatedServer | None) -> None:
         self._negotiated = negotiated
-        self.source = Source(self.spec.id, SESSION if negotiated is None else negotiated.era)
+        self.source = self.source.in_era(SESSION if negotiated is None else negotiated.era)
         self.role.on_change()
 
     @property
@@ -281,16 +294,17 @@ class UpstreamConnection:
         """Run one connection from its beginning to its end. Always raises, unless `connected` is cancelled because it
         is idle."""
         spec, runtime, role, began = self.spec, self._runtime, self.role, trio.current_time()
+        clients = role.clients
         server_messages = ServerMessages(
             spec.id,
             spec.title or spec.id,
             runtime.gate,
             runtime.journal,
-            owner=role.owner,
+            owner=clients.owner,
             on_resource_updated=self.watches.on_updated,
             on_lists_changed=role.on_lists_changed,
-            waiting_calls=role.waiting_calls,
-            log_listeners=role.log_listeners,
+            waiting_calls=clients.waiting_calls,
+            log_listeners=clients.log_listeners,
             secrets=secrets_of(spec, runtime.credentials, runtime.journal),
         )
         opening = open_client(
@@ -300,8 +314,8 @@ class UpstreamConnection:
             runtime.gate,
             self.dialect,
             self.lists,
-            role.abilities,
-            roots_change=role.roots_change,
+            clients.abilities,
+            roots_change=clients.roots_change,
         )
         with trio.fail_after(spec.start_timeout) as startup:
             async with opening as client:
@@ -316,7 +330,7 @@ class UpstreamConnection:
                         nursery.start_soon(sync.run)
                     nursery.start_soon(self._close_when_idle, client, connected)
                     nursery.start_soon(end_with_login, client, self.credential, self.login_id)
-                    follow_changes(nursery, client, server_messages, runtime.log_levels, self.watches, role.caller)
+                    follow_changes(nursery, client, server_messages, runtime.log_levels, self.watches, clients.caller)
                     await client.peer.ended.wait()
                     # Handled at once: ending the process may take seconds, and calls must not wait for it.
                     self._end(client.peer.lost, server_messages.redact(str(client.peer.lost)))

@@ -11,7 +11,7 @@ Entries of a server that is away stay in the catalog, so that a restart changes 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -45,11 +45,12 @@ from host.upstream.connection import OpenLink, UpstreamLease
 from host.upstream.instances import Instances
 from host.upstream.launch import may_launch, wait_until_launchable
 from host.upstream.outcome import ConnectionEnd, Outcome, server_outcome, session_outcome
+from host.upstream.remembered_lists import Offered
 from host.upstream.resource_watches import NotifyWatcher
 from host.upstream.runtime import Runtime
 from host.upstream.source_lists import SourceLists
 from host.upstream.state import Absent, Connecting, Disabled, Failed, Held, Ready, State, Stopped
-from host.upstream.supervised import UpstreamConnection
+from host.upstream.supervised import Clients, Role, UpstreamConnection
 
 MIN_IDLE_CHECK = 1.0
 """Seconds between two looks at whether an idle server still has watched resources."""
@@ -59,12 +60,8 @@ SESSION_START_TIMEOUT = 10.0
 """Seconds in which a server at a URL must accept a session beside its stateless connection, which already answers."""
 
 
-class _SharedRole(ABC):
+class _SharedRole(Role):
     """The common part of the roles of connections that serve all clients of an era."""
-
-    abilities = SHARED_ABILITIES
-    caller = None
-    waiting_calls: tuple[()] = ()
 
     def __init__(
         self, server: UpstreamServer, spec: ServerSpec, budget: ReadingBudget, restarts: Restarts, state: State
@@ -72,21 +69,15 @@ class _SharedRole(ABC):
         self.restarts = restarts
         self._server = server
         self._runtime = server.runtime
-        self._lists = SourceLists(spec.id, server.runtime, budget, self)
+        self.clients = Clients(
+            SHARED_ABILITIES, server.sole_caller, server.single_client, log_listeners=self._log_listeners
+        )
+        self.on_lists_changed = self._on_lists_changed
+        self._lists = SourceLists(Source(spec.id, SESSION), server.runtime, budget, self)
         self.connection = UpstreamConnection(spec, server.runtime, server.open_link, self, self._lists, state)
 
-    @property
-    def roots_change(self) -> bool:
-        return self._server.single_client
-
-    def owner(self) -> Caller | None:
-        return self._server.sole_caller()
-
-    def log_listeners(self) -> Collection[Caller]:
+    def _log_listeners(self) -> Collection[Caller]:
         return self._runtime.log_levels.callers(self.connection.spec.id)
-
-    def may_open_again(self) -> bool:
-        return False
 
     def on_change(self) -> None:
         self._lists.source = self.connection.source
@@ -112,11 +103,8 @@ class _SharedRole(ABC):
     def count_start(self) -> None:
         self.restarts.on_start(trio.current_time())
 
-    def on_lists_changed(self, kinds: list[Kind]) -> None:
+    def _on_lists_changed(self, kinds: list[Kind]) -> None:
         self._lists.on_announced(kinds)
-
-    def on_negotiated(self, negotiated: NegotiatedServer) -> None:
-        return
 
     async def open_lists(self, client: Client) -> CatalogSync:
         return await self._lists.open(client)
@@ -132,15 +120,6 @@ class _SharedRole(ABC):
         self._lists.sync = None
         return Stopped(trio.current_time())
 
-    def continues(self) -> bool:
-        return True
-
-    @abstractmethod
-    def on_ready(self, negotiated: NegotiatedServer, seconds: float) -> None: ...
-
-    @abstractmethod
-    def outcome(self, end: ConnectionEnd) -> Outcome: ...
-
     # For the lists
 
     @abstractmethod
@@ -152,16 +131,18 @@ class _SharedRole(ABC):
     def is_ready(self) -> bool:
         return isinstance(self.connection.state, Ready)
 
-    def offered(self) -> tuple[ServerSpec, NegotiatedServer] | None:
-        negotiated = self.connection.negotiated
-        return (self.connection.spec, negotiated) if negotiated is not None and self._server.is_current else None
+    def offered(self) -> Offered | None:
+        connection, negotiated = self.connection, self.connection.negotiated
+        if negotiated is None or not self._server.is_current:
+            return None
+        return Offered(connection.spec, connection.source, negotiated)
 
 
 class _MainRole(_SharedRole):
     """The role of the connection that a server has always."""
 
-    def on_lists_changed(self, kinds: list[Kind]) -> None:
-        super().on_lists_changed(kinds)
+    def _on_lists_changed(self, kinds: list[Kind]) -> None:
+        super()._on_lists_changed(kinds)
         session = self._server.session
         if session is not None and session.role.may_open_again():
             session.read_if_old()  # a session that is not open hears nothing, but its clients are to be notified
@@ -195,8 +176,8 @@ class _MainRole(_SharedRole):
 class _SessionRole(_SharedRole):
     """The role of the session beside a stateless connection."""
 
-    def log_listeners(self) -> Collection[Caller]:
-        return [each for each in super().log_listeners() if each.era is SESSION]
+    def _log_listeners(self) -> Collection[Caller]:
+        return [each for each in super()._log_listeners() if each.era is SESSION]
 
     def may_open_again(self) -> bool:
         """It was open, here or for a former host, and will be once it is used, because its server is connected."""
@@ -222,7 +203,7 @@ class _SessionRole(_SharedRole):
                 main.state.client.era_doubted.set()  # it may not have noticed that the server is away
             self.connection.negotiated = None
             if self.may_publish():
-                self._runtime.catalog.withdraw(Source(end.spec.id, SESSION))
+                self._runtime.catalog.withdraw(self.connection.source)
             self.connection.watches.move_to(main.watches)
         return outcome
 
@@ -463,7 +444,7 @@ class UpstreamServer:
             life.state = Connecting(trio.current_time(), life.state.why)
             life.use()
         if not was_stateless and not isinstance(life.state, Ready):
-            self.runtime.catalog.hide(Source(self.spec.id, SESSION))
+            self.runtime.catalog.hide(session.source)
             session.negotiated = None
             if life.is_starting:
                 life.listed = trio.Event()

@@ -26,3 +26,7 @@ def test_each_source_has_instructions_and_its_server_one_launch() -> None:
     refs = {AspectRef(Source("a", era), Aspect.INSTRUCTIONS) for era in Era}
     assert len(refs) == len(Era)
     assert launch_ref("a") == launch_ref("a") != launch_ref("b")
+
+
+def test_the_source_of_another_era_has_the_same_login() -> None:
+    assert Source("a", Era.SESSION, "one").in_era(Era.STATELESS) == Source("a", Era.STATELESS, "one")

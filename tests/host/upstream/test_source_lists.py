@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from host.protocol.era import Era
+from host.protocol.era import SESSION, STATELESS
 from host.protocol.methods import Kind
 from host.source import Source
 from host.upstream.backoff import ReadingBudget
@@ -28,8 +28,7 @@ class Nobody:
 
 async def test_lists_that_nobody_reads_are_neither_old_nor_changed() -> None:
     async with open_world() as world:
-        lists = SourceLists("a", world.runtime, ReadingBudget(), Nobody())
-        assert lists.source == Source("a", Era.SESSION)
+        lists = SourceLists(Source("a", SESSION), world.runtime, ReadingBudget(), Nobody())
         assert not lists.are_old
         assert lists.are_read(Kind)
         assert lists.read_if_old(Kind) is None
@@ -49,9 +48,9 @@ async def test_a_tool_is_looked_up_among_those_of_the_same_connection() -> None:
     async with open_world(server) as world:
         await world.settled()
         lists = world.upstreams.by_id["a"].main.lists
-        assert lists.source == Source("a", Era.SESSION)
+        assert lists.source == Source("a", SESSION)
         tool = lists.tool("x")
         assert tool is not None
         assert tool.ref.name == "x"
-        lists.source = Source("a", Era.STATELESS)
+        lists.source = Source("a", STATELESS)
         assert lists.tool("x") is None
