@@ -382,9 +382,12 @@ class Router:
             The answer, or what was found out instead of processing the request: Sending.RESOLVE_AGAIN or
             Sending.REFUSE_MISSING.
         """
-        source, exchange, upstreams = permit.ref.source, permit.exchange, self._upstreams
-        server = source.server
-        caller, method = exchange.caller, exchange.request.method
+        server, exchange, caller, upstreams = (
+            permit.ref.server,
+            permit.exchange,
+            permit.exchange.caller,
+            self._upstreams,
+        )
         # The server may have been stopped or restarted, and its lists got old, while a person was asked.
         while (step := next_sending(self._look_at_server(permit), past)) is not LEASE:
             if step is Sending.WAIT_STARTED:
@@ -395,31 +398,39 @@ class Router:
                 raise _keeps_changing(server)
             past = past.after(step)
         async with upstreams[server].lease(exchange) as lease:
-            is_same, has_method = upstreams.source(server, caller) == source, _has_method(lease.client, method)
-            known = LEASED if is_same and has_method else Reached(False, False, True, not is_same, not has_method)
-            if (step := next_sending(known, past)) is not SEND:
+            if (step := next_sending(self._look_at_connection(permit, lease.client), past)) is not SEND:
                 return step
             try:
                 return await lease.client.call(permit)
             except (SessionLost, LoginLost, ServerErrorResponse) as problem:
-                past, retries = past.after(SEND), exchange.round is not None
-                step = after_failure(_failure_of(problem, method), past, retries=retries)
-                if step is Sending.REOPEN:
-                    await lease.client.wait_lost()
-                    await upstreams[server].serving(caller.era).life.wait_retried()
-                    answer = await self._send(permit, past)
-                    if isinstance(answer, Sending):
-                        permit.fail(problem)
-                    return answer
-                if step is Sending.RENEW:
-                    permit.renew_unexecuted()
-                if isinstance(problem, ServerErrorResponse):
-                    permit.fail(problem)
-                    if step in (Sending.SHOW_PAGES, Sending.REFUSE_PAGES):
-                        await admit_urls(self._gate.server_requests, problem, permit)
-                    if step is Sending.SHOW_PAGES:
-                        return url_input_required(problem, permit)
-                raise
+                answer = await self._recover(permit, lease.client, problem, past.after(SEND))
+                if answer is None:
+                    raise
+                return answer
+
+    async def _recover(
+        self, permit: CallPermit, client: Client, problem: SessionLost | LoginLost | ServerErrorResponse, past: Sent
+    ) -> Answer | Sending | None:
+        """What `_send` gives after a failure of its request; None if that is the failure itself."""
+        exchange = permit.exchange
+        failure = _failure_of(problem, exchange.request.method)
+        step = after_failure(failure, past, retries=exchange.round is not None)
+        if step is Sending.REOPEN:
+            await client.wait_lost()
+            await self._upstreams[client.server].serving(exchange.caller.era).life.wait_retried()
+            answer = await self._send(permit, past)
+            if isinstance(answer, Sending):
+                permit.fail(problem)
+            return answer
+        if step is Sending.RENEW:
+            permit.renew_unexecuted()
+        if isinstance(problem, ServerErrorResponse):
+            permit.fail(problem)
+            if failure is CallFailure.URL_REQUIRED:
+                await admit_urls(self._gate.server_requests, problem, permit)
+            if step is Sending.SHOW_PAGES:
+                return url_input_required(problem, permit)
+        return None
 
     def _look_at_server(self, permit: CallPermit) -> Reached:
         """What is known of the server of an admitted request, of which nothing is leased."""
@@ -428,6 +439,17 @@ class Router:
         is_starting = connection is not None and connection.life.is_starting
         is_old = permit.admission.access is not None and self._upstreams.are_old(server, caller)
         return Reached(is_starting, is_old) if is_starting or is_old else UNLEASED
+
+    def _look_at_connection(self, permit: CallPermit, client: Client) -> Reached:
+        """What is known of the server of an admitted request, and of the leased connection."""
+        source, exchange, server = permit.ref.source, permit.exchange, client.negotiated
+        method = exchange.request.method
+        is_other_era = self._upstreams.source(source.server, exchange.caller) != source
+        row = TARGETED.get(method)
+        is_capable = server.has_completions if row is None else row.capability in server.capabilities
+        if is_capable and not is_other_era:
+            return LEASED
+        return Reached(is_leased=True, is_other_era=is_other_era, is_incapable=not is_capable)
 
     async def _complete(self, exchange: Exchange) -> Answer:
         caller = exchange.caller
@@ -560,13 +582,6 @@ def _lacks_abilities(data: Raw | None, abilities: Abilities) -> bool:
         getattr(needed, each) and not getattr(abilities, each)
         for each in ("roots", "sampling", "sampling_tools", "form", "url")
     )
-
-
-def _has_method(client: Client, method: str) -> bool:
-    """Whether the server declares what a method needs."""
-    if method == COMPLETION_COMPLETE:
-        return client.negotiated.has_completions
-    return TARGETED[method].capability in client.negotiated.capabilities
 
 
 def failed_call(failure: UpstreamError) -> Answered:
