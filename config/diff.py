@@ -11,7 +11,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from config.address_zones import is_loopback
-from config.model import Config, Listen, ServerSpec
+from config.model import ENTRY_RULES, Config, Listen, ServerSpec
 
 _POLICY_FIELDS = frozenset({"consent", "server requests", "trust", "limits"})
 _NO_RESTART_FIELDS = frozenset(
@@ -92,7 +92,7 @@ def _changed(old: ServerSpec, new: ServerSpec) -> frozenset[str]:
     # In conditions 1 and true are two values, which Python takes for equal. What a consent writes keeps them apart.
     for fields, spec in ((before, old), (after, new)):
         consent = spec.consent
-        fields["consent"] = repr((consent.tools, consent.resources, consent.prompts))
+        fields["consent"] = repr([getattr(consent, key) for key in ENTRY_RULES])
         fields["server requests"] = repr((consent.sampling, consent.elicitation, consent.roots))
         fields["message"] = spec.limits.message  # a connection is opened with it
     missing = object()

@@ -24,7 +24,7 @@ from config.hosts import DesktopHost, place_of, recognize
 from config.hosts.desktop_file import DesktopFile
 from config.hosts.desktop_host import wanted_of
 from config.hosts.entry import ServerEntry
-from config.model import Config, KindConsent, Listen, ServerSpec, StdioServer
+from config.model import NAME_RULES, URI_RULES, Config, KindConsent, Listen, ServerSpec, StdioServer
 from config.problems import ConfigError, KeyPath, Mark, clip, did_you_mean, nearest_word
 from config.read import read
 from config.references import Expander, Secret, is_literal, reads_environment
@@ -332,11 +332,11 @@ def _listen_notices(listen: Listen) -> Iterator[str]:
 def _consent_notices(servers: Mapping[str, ServerSpec]) -> Iterator[str]:
     """Rules that are probably not in the server's own names."""
     for id, spec in servers.items():
-        for kind in ("tools", "prompts", "resources", "roots"):
+        for kind in (*NAME_RULES, *URI_RULES):
             lists: KindConsent = getattr(spec.consent, kind)
             where = f"servers.{id}.consent.{kind}"
             for pattern in (rule.pattern for rule in (*(lists.allow or ()), *lists.ask, *lists.deny)):
-                if kind in ("tools", "prompts") and pattern.startswith(f"{id}__"):
+                if kind in NAME_RULES and pattern.startswith(f"{id}__"):
                     yield f'{where}: "{clip(pattern)}" is not the server\'s own name; without {id}__ it would be'
-                elif kind in ("resources", "roots") and pattern[:1] not in ("*", "?") and ":" not in pattern:
+                elif kind in URI_RULES and pattern[:1] not in ("*", "?") and ":" not in pattern:
                     yield f'{where}: "{clip(pattern)}" has no scheme, as URIs have; a file is file:///path'

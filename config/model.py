@@ -530,6 +530,12 @@ class Consent(_Strict):
     roots: Annotated[_Uris, _key("Rules for the client's roots that the server may know, by URI.")] = UNSPECIFIED
 
 
+ENTRY_RULES = ("tools", "resources", "prompts")
+"""The keys of `consent` about requests to entries of the server; the others are about requests of the server."""
+NAME_RULES = ("tools", "prompts")
+URI_RULES = ("resources", "roots")
+
+
 # Servers.
 
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from config import Auth, Config, Isolation, KindConsent, Limits, Rule, ServerSpec, Trust, Verdict
-from config.model import BaseServer
+from config.model import ENTRY_RULES, NAME_RULES, BaseServer
 from config.patterns import covers
 from config.written import shown_change
 from host.policy.fingerprint import difference
@@ -159,7 +159,7 @@ def _compare_consents(old: ServerSpec, new: ServerSpec) -> tuple[list[str], dict
 
     def compare_rules(name: str, before: KindConsent, after: KindConsent, by_trust: _ByTrust) -> KindConsent | None:
         """The later rules without what they permit more; None if that is nothing."""
-        uris = name not in ("tools", "prompts")
+        uris = name not in NAME_RULES
         if not permits_more((before, old.trust), (after, trust), by_trust, uris=uris):
             return None
         found.append(f"the rules for {name} permit more")
@@ -171,7 +171,7 @@ def _compare_consents(old: ServerSpec, new: ServerSpec) -> tuple[list[str], dict
         return widens
 
     before, after = old.consent, new.consent
-    for name in ("tools", "resources", "prompts", "roots"):
+    for name in (*ENTRY_RULES, "roots"):
         by_trust = HARMLESS_DEFAULTS if name == "roots" else ENTRY_DEFAULTS
         if (rules := compare_rules(name, getattr(before, name), getattr(after, name), by_trust)) is not None:
             kept[name] = rules
