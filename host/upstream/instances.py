@@ -62,11 +62,6 @@ class _Instance(Role):
         shared = pool.serving(caller)
         self.connection = UpstreamConnection(pool.spec, pool.runtime, pool.open_link, self, shared.lists)
 
-    @property
-    def client(self) -> Client | None:
-        state = self.connection.state
-        return state.client if isinstance(state, Ready) else None
-
     async def prepare(self) -> None:
         pool, connection = self._pool, self.connection
         shared = pool.serving(self.caller)
@@ -203,7 +198,7 @@ class Instances:
             if isinstance(state, Failed):
                 raise Unavailable(self.spec.id, f"{self.spec.id} is unavailable: {without_directories(state.why)}")
             yield connection.lease()
-            if instance.client is not None:
+            if connection.life.client is not None:
                 self.failures.on_success(caller, trio.current_time(), ends_series=not is_per_client)
         finally:
             instance.end_call(upstream_call)
@@ -239,7 +234,8 @@ class Instances:
 
     def client_of(self, caller: Caller) -> Client | None:
         """The client of the caller's instance, if it is connected."""
-        return next((each.client for each in self._instances_of(caller) if each.client is not None), None)
+        clients = (each.connection.life.client for each in self._instances_of(caller))
+        return next((each for each in clients if each is not None), None)
 
     async def _wait_for_room(self, key: Hashable | None) -> None:
         """Wait while `max_instances` is reached and an instance is ending."""

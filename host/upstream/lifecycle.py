@@ -33,6 +33,7 @@ class Lifecycle:
     Attributes:
         is_starting: whether it is connecting, or will be once it is used. Calls look, so it is kept here.
         needs_login: whether it waits for a person to log in. Calls look.
+        client: the client of a ready connection. Calls look.
         listed: set when its lists are known, from the store or from the server itself. One whose first attempt failed
             counts as listed.
         settled: set when the first attempt to connect has ended.
@@ -44,6 +45,7 @@ class Lifecycle:
         self.created_at = trio.current_time()
         self.is_starting = isinstance(state, Connecting | Stopped)
         self.needs_login = False
+        self.client: Client | None = None
         self.listed = trio.Event()
         self.settled = trio.Event()
         self.started = trio.Event()
@@ -66,6 +68,7 @@ class Lifecycle:
         self._state = state
         self.is_starting = isinstance(state, Connecting | Stopped)
         self.needs_login = isinstance(state, NeedsLogin)
+        self.client = state.client if isinstance(state, Ready) else None
         if isinstance(state, Stopped | Absent):
             self._used = trio.Event()
         if not self.is_starting:
@@ -114,18 +117,11 @@ class Lifecycle:
         while isinstance(state := self._state, Failed) and state.next_attempt <= trio.current_time() + RETRY_WAIT:
             await self._changed.park()
 
-    def ready_client(self, spec: ServerSpec) -> Client:
-        """The connected client.
-
-        Raises:
-            Unavailable: the server is not connected; the text says why, and when the next attempt is. LoginNeeded if a
-                person has to log in.
-        """
-        state = self._state
-        if isinstance(state, Ready):
-            return state.client
+    def unavailable(self, spec: ServerSpec) -> Unavailable:
+        """The error for a request of a server that is not connected: the text says why, and when the next attempt is.
+        LoginNeeded if a person has to log in."""
         # The reason may contain text of the server, which only the owner of an untrusted server should see.
         untrusted = spec.trust is Trust.UNTRUSTED
-        why = "it is not connected" if untrusted else without_directories(describe_state(state))
+        why = "it is not connected" if untrusted else without_directories(describe_state(self._state))
         unavailable = LoginNeeded if self.needs_login else Unavailable
-        raise unavailable(spec.id, f"{spec.id} is unavailable: {why}")
+        return unavailable(spec.id, f"{spec.id} is unavailable: {why}")

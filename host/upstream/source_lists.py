@@ -156,11 +156,6 @@ class SourceLists:
         if self.sync is not None:
             await self.sync.wait_for_changes(kinds, at_most)
 
-    @property
-    def are_old(self) -> bool:
-        """Whether a list is old whose changes the server does not announce."""
-        return self.sync is not None and self.sync.has_old_lists
-
     def read_if_old(self, missed: Iterable[Kind] = ()) -> trio.Event | None:
         """Have old lists read; see `CatalogSync.read_if_old`."""
         return None if self.sync is None else self.sync.read_if_old(missed)

@@ -195,8 +195,14 @@ class UpstreamConnection:
     # For the requests that it serves
 
     def ready_client(self) -> Client:
-        """The connected client; see `Lifecycle.ready_client`."""
-        return self.life.ready_client(self.spec)
+        """The connected client.
+
+        Raises:
+            Unavailable: see `Lifecycle.unavailable`.
+        """
+        if (client := self.life.client) is None:
+            raise self.life.unavailable(self.spec)
+        return client
 
     def lease(self) -> UpstreamLease:
         """A lease of the connection; raises as `ready_client` does."""
@@ -204,10 +210,8 @@ class UpstreamConnection:
 
     def unread(self, kind: Kind) -> Unavailable:
         """The error for a request whose definition is only remembered: LoginNeeded if the server needs a login."""
-        try:
-            self.ready_client()
-        except Unavailable as away:
-            return away
+        if self.life.client is None:
+            return self.life.unavailable(self.spec)
         server = self.spec.id
         return Unavailable(server, f"{server} is unavailable: its list of {kind.value}s could not be read")
 
@@ -220,7 +224,8 @@ class UpstreamConnection:
     def has_old_lists(self) -> bool:
         """Whether a list is old whose changes the server does not announce, or those of a session that is not open may
         be. Never of a server that is not connected."""
-        return self.lists.are_old if self.lists.sync is not None else self.role.may_open_again()
+        sync = self.lists.sync
+        return self.role.may_open_again() if sync is None else sync.has_old_lists
 
     def read_if_old(self, missed: Iterable[Kind] = ()) -> trio.Event | None:
         """Have old lists read; see `CatalogSync.read_if_old`. A session is opened for that."""

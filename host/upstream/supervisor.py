@@ -199,8 +199,8 @@ class _SessionRole(_SharedRole):
         main = self._server.main
         outcome = session_outcome(end, self.restarts, is_connected=isinstance(main.state, Ready))
         if outcome.is_withdrawn:
-            if isinstance(outcome.state, Absent) and not outcome.state.is_reached and isinstance(main.state, Ready):
-                main.state.client.era_doubted.set()  # it may not have noticed that the server is away
+            if isinstance(outcome.state, Absent) and not outcome.state.is_reached and main.life.client is not None:
+                main.life.client.era_doubted.set()  # it may not have noticed that the server is away
             self.connection.negotiated = None
             if self.may_publish():
                 self._runtime.catalog.withdraw(self.connection.source)
@@ -386,7 +386,7 @@ class UpstreamServer:
         dedicated = None if self.instances is None else self.instances.client_of(caller)
         clients = [] if dedicated is None else [dedicated]
         if caller is self.sole_caller():
-            clients += [each.state.client for each in self.connections if isinstance(each.state, Ready)]
+            clients += [each.life.client for each in self.connections if each.life.client is not None]
         return clients
 
     @property
@@ -462,8 +462,8 @@ class UpstreamServer:
     async def wait_idle(self) -> None:
         """Wait until no call is in flight."""
         for each in self.connections:
-            if isinstance(each.state, Ready):
-                await each.state.client.wait_idle()
+            if each.life.client is not None:
+                await each.life.client.wait_idle()
         if self.instances is not None:
             await self.instances.wait_idle()
 

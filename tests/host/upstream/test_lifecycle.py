@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -134,10 +133,11 @@ async def test_a_login_is_waited_for() -> None:
 async def test_a_connection_without_a_client_says_why() -> None:
     """That of an untrusted server to nobody, since its text may be in it."""
     life = lifecycle(Failed(0.0, "it says: look at /home/me/x", 1.0))
-    with pytest.raises(Unavailable, match="a is unavailable: it says: look at"):
-        life.ready_client(SPEC)
-    with pytest.raises(Unavailable, match=r"a is unavailable: it is not connected$"):
-        life.ready_client(StdioServer(id="a", command=SPEC.command, trust=Trust.UNTRUSTED))
+    assert life.client is None
+    assert str(life.unavailable(SPEC)).startswith("a is unavailable: it says: look at")
+    untrusted = StdioServer(id="a", command=SPEC.command, trust=Trust.UNTRUSTED)
+    assert str(life.unavailable(untrusted)) == "a is unavailable: it is not connected"
+    assert type(life.unavailable(SPEC)) is Unavailable
     life.state = NeedsLogin(1.0, "the server wants a login")
-    with pytest.raises(LoginNeeded, match="the server wants a login"):
-        life.ready_client(SPEC)
+    assert type(life.unavailable(SPEC)) is LoginNeeded
+    assert str(life.unavailable(SPEC)) == "a is unavailable: the server wants a login"

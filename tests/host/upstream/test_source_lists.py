@@ -29,7 +29,6 @@ class Nobody:
 async def test_lists_that_nobody_reads_are_neither_old_nor_changed() -> None:
     async with open_world() as world:
         lists = SourceLists(Source("a", SESSION), world.runtime, ReadingBudget(), Nobody())
-        assert not lists.are_old
         assert lists.are_read(Kind)
         assert lists.read_if_old(Kind) is None
         assert lists.problems == lists.left_out == []
