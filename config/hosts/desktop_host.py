@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from config.document import Document, is_null
@@ -76,6 +76,7 @@ class HostFile:
         return path.parents[len(_tail(self.linux)) - 1]
 
 
+@cache  # asked about each file of each host, whenever a file is read
 def _tail(text: str) -> tuple[str, ...]:
     """The parts of a path below the user's folder, or below its folder for settings, which may be elsewhere."""
     for folder in _SYSTEM_FOLDERS:
