@@ -37,8 +37,12 @@ ATTEMPTS = 3
 async def assert_loop_responsive(work: Callable[[], Awaitable[object]], seconds: float) -> None:
     """Do the work without a pass of that many seconds, on a machine for which limits are stated (`slowness`). Where
     there was one, the work is done again: what holds the loop does so each time, and what else the machine does, which
-    a virtual machine counts as ours, does not."""
-    longest = []
+    a virtual machine counts as ours, does not. Only such a machine needs the control."""
+    with measure_passes() as found:
+        await work()
+    if found.longest < seconds:
+        return
+    longest = [found.longest]
     for _ in range(ATTEMPTS):
         before = slowness()
         with measure_passes() as found:
