@@ -50,7 +50,10 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
-@pytest.mark.parametrize(("typed", "offered"), WORDS.items())
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [pytest.param(*each, marks=() if number < 2 else pytest.mark.slow) for number, each in enumerate(WORDS.items())],
+)
 def test_bash_offers_commands_options_and_choices(typed: str, offered: list[str], tmp_path: Path) -> None:
     assert shell(tmp_path, "bash", "--norc", "-c", IN_BASH, "bash", typed).split() == offered
 

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -33,13 +34,27 @@ def state(tmp_path: Path) -> str:
     return str(tmp_path / "state")
 
 
-@pytest.fixture
-def host(state: str) -> Iterator[RunningHost]:
+@contextmanager
+def host_at(state: str) -> Iterator[RunningHost]:
     folder = Path(state, "run")
     Path(state).mkdir(0o700)
     folder.mkdir(0o700)
     with running_host(folder) as running:
         yield running
+
+
+@pytest.fixture
+def host(state: str) -> Iterator[RunningHost]:
+    with host_at(state) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def unanswered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The state directory of a host that all tests share that answer nothing."""
+    state = str(tmp_path_factory.mktemp("unanswered") / "state")
+    with host_at(state):
+        yield state
 
 
 def test_confirmations_are_listed_shown_and_answered(
@@ -77,17 +92,15 @@ def test_a_tool_is_allowed_for_the_session_and_all_of_a_server_is_denied(
     assert capsys.readouterr().out == "1 denied\n"
 
 
-def test_what_is_no_answer_is_refused_and_answers_nothing(host: RunningHost, state: str) -> None:
+def test_what_is_no_answer_is_refused_and_answers_nothing(unanswered: str) -> None:
     for words in (["never"], ["0m"], ["always", "--arguments", "some"], ["once", "--arguments", "[]"]):
-        assert run(["ask", "q1", *words, "--state", state]) == FAILED
-        assert run(["ask", "q1", "--state", state]) == DONE, words
+        assert run(["ask", "q1", *words, "--state", unanswered]) == FAILED
+        assert run(["ask", "q1", "--state", unanswered]) == DONE, words
 
 
-def test_a_host_of_another_configuration_is_not_meant(
-    host: RunningHost, state: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["ask", "--state", state, "--config", "/home/me/other.yaml"]) == UNREACHED
-    assert run(["ask", "--state", state, "--config", "/home/me/colonnade.yaml"]) == DONE
+def test_a_host_of_another_configuration_is_not_meant(unanswered: str) -> None:
+    assert run(["ask", "--state", unanswered, "--config", "/home/me/other.yaml"]) == UNREACHED
+    assert run(["ask", "--state", unanswered, "--config", "/home/me/colonnade.yaml"]) == DONE
 
 
 @pytest.mark.slow
@@ -104,8 +117,8 @@ def test_of_several_hosts_each_is_named(state: str, capsys: pytest.CaptureFixtur
         assert "  host:              process 4711" in capsys.readouterr().out
 
 
-def test_a_link_to_the_console_is_printed(host: RunningHost, state: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["console", "--state", state]) == DONE
+def test_a_link_to_the_console_is_printed(unanswered: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["console", "--state", unanswered]) == DONE
     assert capsys.readouterr().out.startswith("http://127.0.0.1:1/console#")
 
 

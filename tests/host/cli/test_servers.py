@@ -14,12 +14,12 @@ from tests.host.admin.test_socket import RunningHost, running_host
 from .conftest import Stopped
 
 
-@pytest.fixture
-def state(tmp_path: Path) -> str:
-    return str(tmp_path / "state")
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("controlled") / "state")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def host(state: str) -> Iterator[RunningHost]:
     folder = Path(state, "run")
     Path(state).mkdir(0o700)

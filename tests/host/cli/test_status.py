@@ -36,9 +36,9 @@ HOST: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def state(tmp_path: Path) -> Iterator[str]:
-    folder = tmp_path / "state"
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("status") / "state"
     folder.mkdir(0o700)
     (folder / "run").mkdir(0o700)
     with running_host(folder / "run"):
