@@ -325,12 +325,12 @@ async def test_p1_and_takes_the_same_way(
             except ColonnadeError as error:
                 return f"{error.code} {error} {bytes(error.data or b'')!r}"
 
-        for turn in range(7):
+        for turn in range(4):
             for name in names:
                 await trio.sleep(100)  # for lists that are read again
                 await wait_all_tasks_blocked()
                 begun = time.thread_time()
-                if turn != 3:
+                if turn < 3:
                     answers[name] = (await ask(name)).replace(name, "NAME")
                     took[name].append(time.thread_time() - begun)
                     continue

@@ -332,8 +332,11 @@ async def test_what_cannot_be_written_down_does_not_go() -> None:
 
 @pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
 @pytest.mark.parametrize("owner", ["acme", "evil"])
-async def test_conditions_on_arguments_of_any_size_hold_or_do_not(owner: str, arguments: Callable[[], bytes]) -> None:
+async def test_conditions_on_arguments_of_any_size_hold_or_do_not(
+    owner: str, arguments: Callable[[], bytes], autojump_clock: object
+) -> None:
     """The one that they name is read, and the others are not."""
+    run_workers_inline()
     rule = Rule("create_*", when=(Condition("owner", (Check("eq", "acme"),)),))
     servers = {"conditional": spec("conditional", Consent(tools=KindConsent(allow=(rule,))))}
     given = Raw(arguments()[:-1] + b',"owner":"%b"}' % owner.encode())
