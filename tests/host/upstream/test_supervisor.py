@@ -1,20 +1,669 @@
-"""Which connection of a server serves whom."""
+"""Which connection of a server serves whom: in each era, and over instances."""
 
 from __future__ import annotations
 
-from trio.testing import MockClock
+from contextlib import AbstractAsyncContextManager
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
 
-from config import Isolation
-from host.exchange import Caller
-from host.protocol.era import SESSION, STATELESS
+import pytest
+import trio
+from msgspec import Raw
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from config import Consent, Eras, HttpServer, Isolation, StdioServer, Trust
+from config.references import Secret
+from host.admin.status import server_status
+from host.errors import UnknownEntry
+from host.exchange import Answered, Caller
+from host.journal import ServerFailed, SessionClosed, SessionFailed, SessionOpened
+from host.jsonrpc.messages import ErrorBody, Notification, Request
+from host.jsonrpc.raw import encode, value
+from host.peer.outstanding import PeerError
+from host.protocol.era import SESSION, STATELESS, Era
 from host.protocol.methods import Kind
+from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.source import Source
-from host.upstream.state import Disabled, Ready, Stopped
-from host.upstream.supervisor import describe_counts
-from tests.host.upstream.test_upstreams import both
-from tests.kit.world import ScriptedServer, open_world
+from host.upstream.lifecycle import ABSENT_FOR
+from host.upstream.state import Disabled, Ready, Stopped, describe_session
+from host.upstream.supervisor import SESSION_IDLE, SESSION_START_TIMEOUT, describe_counts
+from host.upstream.upstreams import DRAIN_TIMEOUT, REREAD_WAIT
+from host.wire.http_errors import Unreachable
+from host.wire.link import Link, LinkLost
+from tests.host.upstream.test_upstreams import text
+from tests.kit.gates import kind
+from tests.kit.memory import MemoryLink
+from tests.kit.world import Refusal, ScriptedServer, World, later, open_world, tool
 
+OK: dict[str, Any] = {"content": []}
 IN_SESSION, WITHOUT = Caller("a", None, era=SESSION), Caller("b", None, era=STATELESS)
+ALLOWED = Consent(tools=kind(allow=["*"]))
+
+
+async def result_in_an_era(params: dict[str, Any]) -> object:
+    return {"resultType": "complete", **OK} if "_meta" in params else OK
+
+
+def both(id: str = "a", **more: Any) -> ScriptedServer:
+    given = {"eras": Eras.BOTH, "revision": LATEST.name, "session_revision": LATEST_LEGACY.name, **more}
+    return ScriptedServer(id, tools=["x"], answers={"tools/call": result_in_an_era}, **given)
+
+
+def accepting_after(seconds: float) -> Any:
+    async def initialize(params: dict[str, Any]) -> object:
+        await trio.sleep(seconds)
+        return {"protocolVersion": LATEST_LEGACY.name, "capabilities": {"tools": {}}, "serverInfo": {}}
+
+    return {"initialize": initialize}
+
+
+async def call_statelessly(world: World, name: str) -> object:
+    answer = await world.mrtr_round("tools/call", {"name": name, "arguments": {}})
+    assert isinstance(answer, Answered)
+    return value(answer.result)
+
+
+def calls(server: ScriptedServer) -> list[str]:
+    return [era for era, method in server.asked_in if method == "tools/call"]
+
+
+async def test_each_client_is_served_in_its_own_era(autojump_clock: MockClock) -> None:
+    """The session is opened when the first client needs it, and both connections stay."""
+    server = both()
+    async with open_world(server) as world:
+        await world.settled()
+        assert await call_statelessly(world, "a__x") == OK
+        assert server.connections == 1
+        client = await world.client()
+        assert await client.call("a__x") == OK
+        assert await call_statelessly(world, "a__x") == OK
+        assert await client.call("a__x") == OK
+        assert calls(server) == ["stateless", "handshake", "stateless", "handshake"]
+        assert (server.connections, server.live) == (2, 2)
+        assert SessionOpened("a", LATEST_LEGACY.name) in world.events
+        row = server_status(world.upstreams.by_id["a"], world.catalog, world.journal)
+        assert (row["revision"], row["session_revision"]) == (LATEST.name, LATEST_LEGACY.name)
+
+
+@pytest.mark.parametrize("eras", [None, Eras.ONE])
+async def test_a_program_that_speaks_both_is_spoken_to_in_one_era(eras: Eras | None, autojump_clock: MockClock) -> None:
+    """Unless the file says otherwise: `initialize` would end what its process does for others."""
+    server = both(eras=eras)
+    async with open_world(server) as world:
+        assert await (await world.client()).call("a__x") == OK
+        assert await call_statelessly(world, "a__x") == OK
+        assert (server.connections, calls(server)) == (1, ["stateless", "stateless"])
+
+
+async def test_a_session_that_is_not_used_is_closed_and_opened_again(autojump_clock: MockClock) -> None:
+    server = both()
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.call("a__x") == OK
+        await trio.sleep(SESSION_IDLE + 2)
+        assert (server.connections, server.live) == (2, 1)
+        assert SessionClosed("a", SESSION_IDLE) in world.events
+        assert await client.call("a__x") == OK
+        assert (server.connections, server.live) == (3, 2)
+        assert calls(server) == ["handshake", "handshake"]
+
+
+async def test_a_session_that_does_not_open_in_time_names_a_remedy_that_helps(autojump_clock: MockClock) -> None:
+    """Not `start_timeout`, which cannot give it more time."""
+    server = at_url(both())
+    server.answers["initialize"] = hang
+    async with open_world(server, start_grace=20.0) as world:
+        assert await (await world.client()).names() == ["a__x"]
+        session = world.upstreams.by_id["a"].session
+        assert session is not None
+        assert "its session failed: it was not open within 10 s; with eras: one, none is opened" in str(
+            describe_session(session.state)
+        )
+
+
+async def test_no_client_lists_what_a_session_listed_before_it_was_closed(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A list opens it again and waits for it, for a second at most."""
+    server = at_url(both())
+    with_lists(server, stateless=[tool("late")], session=[tool("early")])
+    async with open_world(server, state=tmp_path) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        assert await client.names() == ["a__early"]
+        await trio.sleep(SESSION_IDLE + 2)
+        assert server.live == 1
+        with_lists(server, stateless=[tool("late")], session=[tool("new")])
+        asked = [later(nursery, client.names) for _ in range(3)]
+        assert [await each.comes() for each in asked] == [["a__new"]] * 3
+        await trio.sleep(SESSION_IDLE + 2)
+        assert (server.live, server.asked.count("initialize")) == (1, 2)
+        with_lists(server, stateless=[tool("late")], session=[tool("newer")])
+        server.answers |= accepting_after(5)
+        began = trio.current_time()
+        assert await client.names() == ["a__new"]
+        assert trio.current_time() == began + REREAD_WAIT
+        await trio.sleep(5)
+        assert await client.names() == ["a__newer"]
+    with_lists(server, stateless=[tool("late")], session=[tool("newest")])
+    del server.answers["initialize"]
+    async with open_world(server, state=tmp_path) as world:
+        await world.settled()  # the session was open, but for the former host
+        assert await (await world.client()).names() == ["a__newest"]
+
+
+async def test_changes_announced_while_a_session_is_closed_reach_its_clients(autojump_clock: MockClock) -> None:
+    server = at_url(both())
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        nursery.start_soon(client.listen_changes)
+        assert await client.names() == ["a__x"]
+        await trio.sleep(SESSION_IDLE + 2)
+        assert server.live == 1
+        with_lists(server, stateless=[tool("x"), tool("y")], session=[tool("x"), tool("y")])
+        await server.tells("notifications/tools/list_changed")
+        await trio.sleep(1)
+        assert client.notifications_of("notifications/tools/list_changed") == [{}]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_server_without_sessions_serves_all_clients_over_one_connection(autojump_clock: MockClock) -> None:
+    """It is asked once, and the next client after a while makes it be asked again, without waiting."""
+    server = both(session_revision=None)
+    async with open_world(server) as world:
+        client = await world.client()
+        for _ in range(3):
+            assert await client.call("a__x") == OK
+        assert server.asked.count("initialize") == 1
+        await trio.sleep(ABSENT_FOR)
+        held = trio.Event()
+
+        async def initialize(params: dict[str, Any]) -> object:
+            await held.wait()
+            return {"protocolVersion": LATEST_LEGACY.name, "capabilities": {"tools": {}}, "serverInfo": {}}
+
+        server.session_revision, server.answers["initialize"] = LATEST_LEGACY.name, initialize
+        assert await client.call("a__x") == OK
+        assert calls(server) == ["stateless"] * 4
+        held.set()
+        await wait_all_tasks_blocked()
+        assert await client.call("a__x") == OK
+        assert calls(server) == ["stateless"] * 4 + ["handshake"]
+
+
+async def test_a_session_that_ends_is_opened_again(autojump_clock: MockClock) -> None:
+    """At once, and calls wait for it."""
+    server = both()
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.call("a__x") == OK
+        assert server.session is not None
+        server.session.close()
+        await wait_all_tasks_blocked()
+        assert await call_statelessly(world, "a__x") == OK
+        assert await client.call("a__x") == OK
+        assert calls(server) == ["handshake", "stateless", "handshake"]
+        assert [str(event) for event in world.events if isinstance(event, SessionFailed)] == [
+            "a: its session failed (the other end was closed); it is opened again"
+        ]
+
+
+def at_url(server: ScriptedServer) -> ScriptedServer:
+    """The server, configured as one at a URL."""
+    server.spec = HttpServer(id=server.id, url=Secret("http://127.0.0.1:1/mcp"), consent=server.spec.consent)  # type: ignore[assignment]
+    return server
+
+
+class Flapping(ScriptedServer):
+    """Speaks both eras. Each session ends `lasts` seconds after `initialize`: with 0 at the request that follows, as
+    behind a balancer that sends it elsewhere."""
+
+    lasts = 0.0
+
+    async def _answer(self, request: Request) -> Raw:
+        link = self._answering
+        if self.lasts == 0 and link in self._sessions and link is not None:
+            link.close()
+        answer = await super()._answer(request)
+        if request.method == "initialize" and self.lasts and self.session is not None:
+            trio.lowlevel.spawn_system_task(self._end, self.session)
+        return answer
+
+    async def _end(self, link: MemoryLink) -> None:
+        await trio.sleep(self.lasts)
+        link.close()
+
+
+def flapping(lasts: float = 0.0, **more: Any) -> Flapping:
+    given = {"eras": Eras.BOTH, "revision": LATEST.name, "session_revision": LATEST_LEGACY.name, **more}
+    server = Flapping("a", tools=["x"], answers={"tools/call": result_in_an_era}, **given)
+    server.lasts = lasts
+    with_lists(server, stateless=[tool("x"), tool("late")], session=[tool("x"), tool("early")])
+    return server
+
+
+async def test_a_session_that_cannot_be_kept_costs_no_client_its_server(autojump_clock: MockClock) -> None:
+    """Calls and lists are those of the stateless connection, and it is tried again once in a minute, while a client
+    uses it."""
+    server = at_url(flapping())
+    async with open_world(server) as world:
+        client = await world.client()
+        began = trio.current_time()
+        for _ in range(60):
+            assert await client.names() == ["a__x", "a__late"]
+            assert await client.call("a__late") == OK
+            await trio.sleep(10)
+        tried = server.asked.count("initialize")
+        assert 0.8 <= tried / ((trio.current_time() - began) / ABSENT_FOR + 1) <= 1
+        assert set(calls(server)) == {"stateless"}
+        (failed,) = (str(event) for event in world.events if isinstance(event, SessionFailed | ServerFailed))
+        assert failed.startswith("a: its session failed (the other end was closed); handshake clients use ")
+        await trio.sleep(3600)
+        assert await call_statelessly(world, "a__x") == OK
+        assert server.asked.count("initialize") == tried
+
+
+async def refuse(params: dict[str, Any]) -> object:
+    raise PeerError(ErrorBody(-32601, "no"))
+
+
+async def lose(params: dict[str, Any]) -> object:
+    raise AssertionError("set by the test")
+
+
+async def answer_nonsense(params: dict[str, Any]) -> object:
+    return []
+
+
+async def select_unknown(params: dict[str, Any]) -> object:
+    return {"protocolVersion": "1999-01-01", "capabilities": {}, "serverInfo": {}}
+
+
+async def hang(params: dict[str, Any]) -> object:
+    await trio.sleep_forever()
+
+
+@pytest.mark.parametrize("initialize", [refuse, lose, answer_nonsense, select_unknown, hang])
+@pytest.mark.parametrize("was_open", [False, True])
+async def test_however_a_session_fails_its_clients_get_the_stateless_connection(
+    initialize: Any, was_open: bool, autojump_clock: MockClock
+) -> None:
+    """And are told where the lists differ; when it can be had again, they are told and get it back."""
+    server = at_url(both())
+    with_lists(server, stateless=[tool("x"), tool("late")], session=[tool("x"), tool("early")])
+
+    async def lose_session(params: dict[str, Any]) -> object:
+        assert server.session is not None
+        server.session.close()
+        return {}
+
+    failing = lose_session if initialize is lose else initialize
+    if not was_open:
+        server.answers["initialize"] = failing
+    async with open_world(server, start_grace=20.0) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        nursery.start_soon(client.listen_changes)
+        if was_open:
+            assert await client.names() == ["a__x", "a__early"]
+            server.answers["initialize"] = failing
+            assert server.session is not None
+            server.session.close()
+            await wait_all_tasks_blocked()
+        await world.settled()
+        began = trio.current_time()
+        assert await client.call("a__x") == OK
+        assert trio.current_time() - began <= SESSION_START_TIMEOUT
+        assert await client.names() == ["a__x", "a__late"]
+        assert await client.call("a__late") == OK
+        assert calls(server) == ["stateless"] * 2
+        later = trio.current_time()
+        other = await world.client()
+        assert await other.names() == ["a__x", "a__late"]
+        assert await other.call("a__x") == OK
+        assert trio.current_time() == later
+        await trio.sleep(1)
+        told = client.notifications_of("notifications/tools/list_changed")
+        assert len(told) == was_open
+        del server.answers["initialize"]
+        await trio.sleep(ABSENT_FOR)
+        assert await client.call("a__x") == OK
+        await trio.sleep(1)
+        assert await client.names() == ["a__x", "a__early"]
+        assert await client.call("a__early") == OK
+        assert calls(server)[-2:] == ["stateless", "handshake"]
+        assert len(client.notifications_of("notifications/tools/list_changed")) == len(told) + 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_lists_of_a_session_are_shown_when_it_serves(autojump_clock: MockClock) -> None:
+    """Not before, while it is tried again: lists and calls are of one side."""
+    server = at_url(both(session_revision=None))
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.names() == ["a__x"]
+        await trio.sleep(ABSENT_FOR)
+        with_lists(server, stateless=[tool("x")], session=[tool("early")])
+        server.lists["prompts"] = server.session_lists["prompts"] = [{"name": "p"}]
+        server.session_revision, held = LATEST_LEGACY.name, trio.Event()
+
+        async def list_prompts(params: dict[str, Any]) -> object:
+            if server._answering in server._sessions:
+                await held.wait()
+            return {"prompts": []}
+
+        server.answers["prompts/list"] = list_prompts
+        for _ in range(3):
+            assert await client.names() == ["a__x"]
+            assert await client.call("a__x") == OK
+            await trio.sleep(1)
+        assert "tools/list" in [method for era, method in server.asked_in if era == "handshake"]
+        held.set()
+        await trio.sleep(1)
+        assert await client.names() == ["a__early"]
+        assert calls(server) == ["stateless"] * 3
+
+
+@pytest.mark.parametrize("lasts", [1.5, 11.5])
+async def test_a_session_that_ends_again_and_again_does_not_delay_the_stateless_connection(
+    lasts: float, autojump_clock: MockClock
+) -> None:
+    server = at_url(flapping(lasts))
+    async with open_world(server) as world:
+        client = await world.client()
+        for _ in range(120):
+            await wait_all_tasks_blocked()
+            assert await client.call("a__x") == OK
+            await trio.sleep(1)
+        assert ServerFailed not in map(type, world.events)
+        world.upstreams["a"].main.ready_client().peer.connection_lost(LinkLost("gone"))
+        await trio.sleep(1)
+        assert await call_statelessly(world, "a__x") == OK
+        # Sessions that end nobody uses any more are not opened again.
+        tried = server.asked.count("initialize")
+        await trio.sleep(3600)
+        assert server.asked.count("initialize") <= tried + 1
+
+
+async def test_the_connections_of_a_program_share_its_restarts(autojump_clock: MockClock) -> None:
+    for server in (both(), at_url(both())):
+        async with open_world(server) as world:
+            upstream = world.upstreams.by_id["a"]
+            assert upstream.session is not None
+            is_program = isinstance(server.spec, StdioServer)
+            restarts = attrgetter("role.restarts")
+            assert (restarts(upstream.session) is restarts(upstream.main)) == is_program
+
+
+class RefusedConnection(AbstractAsyncContextManager[Link]):
+    async def __aenter__(self) -> Link:
+        raise Unreachable("connection refused")
+
+    async def __aexit__(self, *_: object) -> None:
+        return
+
+
+async def test_a_server_that_was_away_is_served_over_a_session_again(autojump_clock: MockClock) -> None:
+    """At once when the stateless connection is made anew: the session could not be had because of the server."""
+    server = at_url(both())
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.call("a__x") == OK
+        await trio.sleep(20)
+        open_link = server.open_link
+        server.open_link = RefusedConnection  # type: ignore[method-assign, assignment]
+        for link in list(server.open_links):
+            link.close()
+        await trio.sleep(2)
+        assert "unavailable" in await text(client, "a__x")
+        server.open_link = open_link  # type: ignore[method-assign]
+        await trio.sleep(5)
+        assert await client.call("a__x") == OK
+        assert calls(server) == ["handshake", "handshake"]
+
+
+async def test_a_server_that_turns_to_sessions_only_serves_all_over_them(autojump_clock: MockClock) -> None:
+    server = both()
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.call("a__x") == OK
+        server.stateless, server.revision = False, LATEST_LEGACY.name
+        world.upstreams["a"].main.ready_client().peer.connection_lost(LinkLost("gone"))
+        await trio.sleep(1)
+        assert await call_statelessly(world, "a__x") == OK
+        assert await client.call("a__x") == OK
+        assert calls(server) == ["handshake", "handshake", "handshake"]
+        assert world.upstreams["a"].serving(SESSION).ready_client() is world.upstreams["a"].main.ready_client()
+
+
+async def test_both_connections_of_a_server_end_with_it(autojump_clock: MockClock) -> None:
+    server = both()
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.call("a__x") == OK
+        world.upstreams.apply({"a": server.spec}, {"a"})
+        assert await client.call("a__x") == OK
+        assert (server.connections, server.live) == (4, 2)
+        world.upstreams.apply({}, set())
+        await trio.sleep(DRAIN_TIMEOUT)
+        assert server.live == 0
+
+
+async def test_a_subscription_is_made_in_the_era_of_its_client(autojump_clock: MockClock) -> None:
+    capabilities = {"tools": {}, "resources": {"subscribe": True}}
+    server = both(resources=["memo:1"], capabilities=capabilities)
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.request("resources/subscribe", {"uri": "a+memo:1"}) == {}
+        assert ("handshake", "resources/subscribe") in server.asked_in
+        await trio.sleep(2 * SESSION_IDLE)
+        assert server.live == 2
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.listen_changes)
+            await wait_all_tasks_blocked()
+            changed = Notification("notifications/resources/updated", encode({"uri": "memo:1"}))
+            server.sends(changed, link=server.session)
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        assert client.notifications_of("notifications/resources/updated") == [{"uri": "a+memo:1"}]
+
+
+async def listed_statelessly(world: World, method: str = "tools/list") -> list[str]:
+    answer = await world.mrtr_round(method, {})
+    assert isinstance(answer, Answered)
+    found: Any = value(answer.result)
+    return [each["name"] for each in found["tools"]]
+
+
+def with_lists(server: ScriptedServer, *, stateless: list[dict[str, Any]], session: list[dict[str, Any]]) -> None:
+    server.lists = {**server.lists, "tools": stateless}
+    server.session_lists = {**server.lists, "tools": session}
+
+
+async def test_each_client_sees_the_lists_of_its_own_era(autojump_clock: MockClock) -> None:
+    """An entry of one side only is shown to clients of that side, and the other side's is no change of it."""
+    server = both()
+    ours, theirs = tool("x", description="Over a session."), tool("x", description="Without one.")
+    with_lists(server, stateless=[theirs, tool("late")], session=[ours, tool("early")])
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.names() == ["a__x", "a__early"]
+        assert await listed_statelessly(world) == ["a__x", "a__late"]
+        assert (await client.request("tools/list"))["tools"][0]["description"] == "Over a session."
+        for name in ("a__x", "a__early"):
+            assert await client.call(name) == OK
+        for name in ("a__x", "a__late"):
+            assert await call_statelessly(world, name) == OK
+        with pytest.raises(Refusal, match="Unknown tool"):
+            await client.call("a__late")
+        with pytest.raises(UnknownEntry):
+            await call_statelessly(world, "a__early")
+        assert calls(server) == ["handshake", "handshake", "stateless", "stateless"]
+        assert not world.gate.definitions.held()
+
+
+async def test_a_change_on_one_side_holds_only_that_side(autojump_clock: MockClock) -> None:
+    """And the person who approves of it sees that side."""
+    server = both()
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.names() == ["a__x"]
+        changed = tool("x", description="Something else.")
+        with_lists(server, stateless=[tool("x")], session=[changed])
+        await server.notifies("notifications/tools/list_changed", link=server.session)
+        await trio.sleep(1)
+        assert await client.names() == []
+        assert "is not the one that was approved" in await text(client, "a__x")
+        assert await listed_statelessly(world) == ["a__x"]
+        assert await call_statelessly(world, "a__x") == OK
+        (held,) = world.gate.definitions.held()
+        assert (held.item.kind, held.item.name, value(held.offered)) == ("tool", "x", changed)
+        world.approves()
+        assert await client.call("a__x") == OK
+
+
+async def test_one_answer_of_a_person_is_for_both_sides(autojump_clock: MockClock) -> None:
+    server = both(trust=Trust.UNTRUSTED, consent=ALLOWED)
+    ours, theirs = tool("x", description="Over a session."), tool("x")
+    with_lists(server, stateless=[theirs, tool("same")], session=[ours, tool("same")])
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.names() == await listed_statelessly(world) == []
+        by_name = {held.item.name: held for held in world.gate.definitions.held()}
+        assert value(by_name["same"].offered) == tool("same")
+        assert value(by_name["x"].offered) == {"with a session": ours, "without a session": theirs}
+        world.approves()
+        assert await client.names() == await listed_statelessly(world) == ["a__x", "a__same"]
+        for name in ("a__x", "a__same"):
+            assert await client.call(name) == OK
+            assert await call_statelessly(world, name) == OK
+
+
+async def test_what_a_person_approved_needs_no_second_answer_when_the_other_side_comes(
+    autojump_clock: MockClock,
+) -> None:
+    server = both(trust=Trust.UNTRUSTED, consent=ALLOWED)
+    async with open_world(server) as world:
+        await world.settled()
+        world.approves()
+        client = await world.client()
+        assert await client.names() == ["a__x"]
+        assert await client.call("a__x") == OK
+        assert calls(server) == ["handshake"]
+
+
+async def test_what_a_server_lists_over_a_session_is_remembered_apart(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    def server(**more: Any) -> ScriptedServer:
+        made = both(**more)
+        with_lists(made, stateless=[tool("x"), tool("late")], session=[tool("x"), tool("early")])
+        return made
+
+    async with open_world(server(), state=tmp_path) as world:
+        assert await (await world.client()).names() == ["a__x", "a__early"]
+        await trio.sleep(1)
+    slow = server()
+    slow.answers |= accepting_after(5)
+    async with open_world(slow, state=tmp_path) as world:
+        began = trio.current_time()
+        assert await (await world.client()).names() == ["a__x", "a__early"]
+        assert await listed_statelessly(world) == ["a__x", "a__late"]
+        assert trio.current_time() == began
+
+
+async def test_what_is_remembered_of_the_stateless_connection_is_shown_until_a_session_is_open(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A server that is slow to come up delays nothing but calls."""
+
+    def server() -> ScriptedServer:
+        made = at_url(both())
+        with_lists(made, stateless=[tool("x"), tool("late")], session=[tool("x"), tool("early")])
+        return made
+
+    async with open_world(server(), state=tmp_path, start_grace=20.0) as world:
+        assert await listed_statelessly(world) == ["a__x", "a__late"]
+        await trio.sleep(1)
+    slow = server()
+
+    async def discover_late(params: dict[str, Any]) -> object:
+        await trio.sleep(5)
+        return slow._discovery()
+
+    slow.answers["server/discover"] = discover_late
+    async with open_world(slow, state=tmp_path, start_grace=20.0) as world, trio.open_nursery() as nursery:
+        began = trio.current_time()
+        client = await world.client()
+        nursery.start_soon(client.listen_changes)
+        assert await client.names() == ["a__x", "a__late"]
+        assert trio.current_time() == began
+        assert await client.call("a__x") == OK
+        assert trio.current_time() == began + 5
+        assert calls(slow) == ["handshake"]
+        await trio.sleep(1)
+        assert client.notifications_of("notifications/tools/list_changed") == [{}]
+        assert await client.names() == ["a__x", "a__early"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_lists_wait_for_a_session_that_was_never_open(autojump_clock: MockClock) -> None:
+    """Within the grace, which begins when the first client comes; then its clients see the other side's."""
+    server = both()
+    with_lists(server, stateless=[tool("late")], session=[tool("early")])
+    server.answers |= accepting_after(5)
+    async with open_world(server, start_grace=3.0) as world:
+        await trio.sleep(100)
+        await world.upstreams.wait_listed("a", Era.STATELESS)
+        assert server.connections == 1
+        client = await world.client()
+        assert await client.names() == ["a__late"]
+        assert trio.current_time() == pytest.approx(103)
+        await trio.sleep(10)
+        assert await client.names() == ["a__early"]
+
+
+async def test_what_is_watched_over_a_session_is_watched_on_when_the_server_has_none_any_more(
+    autojump_clock: MockClock,
+) -> None:
+    capabilities = {"tools": {}, "resources": {"subscribe": True}}
+    server = both(resources=["memo:1"], capabilities=capabilities)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        assert await client.request("resources/subscribe", {"uri": "a+memo:1"}) == {}
+        nursery.start_soon(client.listen_changes)
+        assert server.session is not None
+        server.session_revision = None
+        server.session.close()
+        await trio.sleep(10)
+        assert any("memo:1" in each["notifications"].get("resourceSubscriptions", ()) for each in server.listens)
+        told = len(client.notifications_of("notifications/resources/updated"))
+        await server.tells("notifications/resources/updated", {"uri": "memo:1"})
+        await wait_all_tasks_blocked()
+        assert client.notifications_of("notifications/resources/updated")[told:] == [{"uri": "a+memo:1"}]
+        assert await client.request("resources/unsubscribe", {"uri": "a+memo:1"}) == {}
+        await trio.sleep(1)
+        assert server.listens[-1]["ended"]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("isolation", [Isolation.PER_CLIENT, Isolation.PER_CALL])
+async def test_dedicated_instances_are_of_the_era_of_their_client(
+    isolation: Isolation, autojump_clock: MockClock
+) -> None:
+    server = both(isolation=isolation)
+    async with open_world(server) as world:
+        client, other = await world.client(), await world.client()
+        for each in (client, other, client):
+            assert await each.call("a__x") == OK
+        assert await call_statelessly(world, "a__x") == OK
+        assert calls(server) == ["handshake"] * 3 + ["stateless"]
+        per_client = isolation is Isolation.PER_CLIENT
+        # Two connections list, one for each era. A stateless caller without a token has an instance for each call.
+        assert server.connections == 2 + (2 if per_client else 3) + 1
+        world.upstreams.forget(client.session._caller)
+        world.upstreams.forget(other.session._caller)
+        await wait_all_tasks_blocked()
+        assert len(world.instances("a")) == 0
 
 
 async def test_a_server_of_one_era_serves_all_callers_over_its_connection() -> None:
