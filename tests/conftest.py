@@ -12,8 +12,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# How long an example takes, and how soon there is one, depends on what else the machine does.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes, and how soon there is one, depends on what else the machine does. There are fewer examples
+# than in CI, where nobody waits for them.
+settings.register_profile(
+    "any machine",
+    max_examples=100 if os.environ.get("CI") else 40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("any machine")
 
 

@@ -19,7 +19,7 @@ from host.upstream.catalog_sync import MAX_AGE
 from .clients import PATIENCE, SDK_LEAKS, Guest, by_hand, eventually, sdk, text_of
 from .running import SERVERS, START, Running, free_port, listening, sdk_server, serving, until, write_config
 
-pytestmark = SDK_LEAKS
+pytestmark = [SDK_LEAKS, pytest.mark.slow]
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
 each_server = pytest.mark.parametrize("server", ["pipe", "web"])
@@ -46,7 +46,7 @@ def http_command(log: Path, port: int) -> list[str]:
     return [sys.executable, str(SERVERS / "sdk_server.py"), str(log), "--http", str(port)]
 
 
-@pytest.fixture(scope="module", params=["built-in", pytest.param("httpx", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["built-in", "httpx"])
 def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
     """Over each HTTP client."""
     folder = tmp_path_factory.mktemp("sdk-server")
@@ -188,7 +188,6 @@ async def test_a_new_tool_is_announced(here: Setting, server: str) -> None:
         assert text_of(await client.client.call_tool(f"{server}__new-at-{server}")) == f"new-at-{server}"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
 @each_server
 @pytest.mark.parametrize(("changes", "apart"), [(12, 4.0), (60, 0.7)])
@@ -250,7 +249,6 @@ async def test_instructions_of_all_servers_are_told(here: Setting) -> None:
         assert alone.client.instructions == "Ask for the weather first."
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("eras", "reason"), [("one", "web is unavailable: "), ("both", "web could not be reached: it cannot be reached: ")]
 )
@@ -294,7 +292,6 @@ async def test_a_server_over_http_that_is_restarted_comes_back(tmp_path: Path, e
             assert "web__weather" in await client.names()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("eras", ["one", "both"])
 @pytest.mark.parametrize("client", ["built-in", "httpx"])
 async def test_a_call_whose_session_the_server_has_forgotten_is_sent_once_more(
@@ -315,7 +312,6 @@ async def test_a_call_whose_session_the_server_has_forgotten_is_sent_once_more(
             assert log.read_text().splitlines().count("tools/call") == 2
 
 
-@pytest.mark.slow
 async def test_a_server_behind_a_balancer_without_affinity_serves_clients_with_a_session(tmp_path: Path) -> None:
     """It accepts sessions, and does not know them at the next request: such clients are served statelessly."""
     log, forgets = tmp_path / "web.log", tmp_path / "web.log.forgets"
