@@ -30,12 +30,12 @@ from host.memory import Budget, Holding, OverBudget, Use
 from host.memory import server_owner as owner
 from host.names import outward_name, outward_uri
 from host.protocol.definitions import Misfit, find_misfit
-from host.protocol.era import Era
 from host.protocol.links import rename_page
 from host.protocol.methods import LIST_METHODS, RESOURCE, Kind
 from host.protocol.param_headers import ParamHeader, param_headers_of
 from host.protocol.stateless import STALE, Freshness
 from host.protocol.tasks import Support, task_support
+from host.protocol.versions import Era
 from host.slices import Slices, Steps, run_inline
 from host.source import EntryRef, Source
 

@@ -17,9 +17,9 @@ from msgspec import Raw, Struct, field
 from host.catalog import Entry
 from host.jsonrpc.messages import Notification, Request
 from host.protocol.abilities import NO_ABILITIES, Abilities
-from host.protocol.era import SESSION, Era
 from host.protocol.methods import Kind
 from host.protocol.stateless import STALE, Freshness
+from host.protocol.versions import SESSION, Era
 from host.source import EntryRef
 from host.wire.link import LinkLost
 

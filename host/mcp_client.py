@@ -19,6 +19,7 @@ from host.protocol.methods import LIST_METHODS, PING, TOOLS_CALL, Kind
 from host.protocol.negotiated import NegotiatedServer
 from host.protocol.param_headers import ParamHeader
 from host.protocol.stateless import strip_hop_fields
+from host.protocol.versions import STATELESS
 from host.upstream.negotiate import Dialect, internal_request, negotiate
 from host.upstream.pages import read_list
 from host.wire.http_client import fetch_json, open_http
@@ -44,12 +45,12 @@ class McpClient:
 
     async def _request(self, method: str, params: Raw | None, token: int | None) -> Raw:
         revision = self.negotiated.revision
-        repeats_arguments = revision.stateless and method == TOOLS_CALL.name
+        repeats_arguments = revision.era is STATELESS and method == TOOLS_CALL.name
         param_headers = await self._param_headers(params) if repeats_arguments else ()
         result = await internal_request(
             self.peer, revision, {}, method, params, param_headers=param_headers, token=token
         )
-        return strip_hop_fields(result) if revision.stateless and is_object(result) else result
+        return strip_hop_fields(result) if revision.era is STATELESS and is_object(result) else result
 
     async def _param_headers(self, params: Raw | None) -> tuple[ParamHeader, ...]:
         """The arguments of the tool that headers must repeat."""

@@ -15,8 +15,8 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from host.protocol.era import Era
 from host.protocol.methods import Kind
+from host.protocol.versions import Era
 from host.subject import Item
 
 

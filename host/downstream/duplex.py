@@ -26,9 +26,10 @@ from host.jsonrpc.messages import (
     Success,
 )
 from host.memory import OverBudget, client_owner
-from host.protocol.era import Era, era_over_stdio
+from host.protocol.era import era_over_stdio
 from host.protocol.methods import INITIALIZE
 from host.protocol.stateless import has_envelope
+from host.protocol.versions import Era
 
 
 class DuplexSession:

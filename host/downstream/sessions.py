@@ -39,7 +39,6 @@ from host.jsonrpc.messages import (
 from host.jsonrpc.raw import EMPTY_OBJECT, encode_object, members
 from host.memory import Budget, Holding, OverBudget, Owner, Use, client_owner
 from host.peer.outstanding import OutstandingRequests
-from host.protocol.era import SESSION
 from host.protocol.handshake import InitializeRequest, initialize_result, read_initialize
 from host.protocol.log_levels import DEFAULT_LEVEL, is_at_least, level_of
 from host.protocol.meta import prepare_for_next_hop
@@ -56,6 +55,7 @@ from host.protocol.methods import (
     TARGETED,
 )
 from host.protocol.tasks import TASKS_RESULT, task_id_of, with_related_task
+from host.protocol.versions import SESSION
 from host.router.router import Router
 from host.version import VERSION
 from host.wire.link import LinkLost

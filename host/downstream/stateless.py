@@ -49,7 +49,6 @@ from host.jsonrpc.messages import Failure, Notification, Request, Success
 from host.jsonrpc.raw import encode, encode_object, members, string, value
 from host.protocol.abilities import Abilities
 from host.protocol.codes import as_stateless_error
-from host.protocol.era import STATELESS
 from host.protocol.log_levels import is_at_least
 from host.protocol.meta import META, progress_token
 from host.protocol.methods import COMPLETION_COMPLETE, DISCOVER, LIST_METHOD_BY_NAME, LOG_MESSAGE, TOOLS_CALL
@@ -57,6 +56,7 @@ from host.protocol.mrtr import FIRST_REQUEST, RETRIABLE_METHODS, Retry, input_re
 from host.protocol.server_requests import ELICIT, ServerRequestRejected, adapt, server_request_of, stateless_form
 from host.protocol.stateless import CheckedEnvelope, complete_result, discover_result, with_server_info
 from host.protocol.tasks import Task, created_in_extension
+from host.protocol.versions import STATELESS
 from host.router.router import Router, failed_call
 from host.seal import InvalidSeal, Seal
 from host.version import VERSION

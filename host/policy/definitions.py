@@ -30,9 +30,9 @@ from host.policy.policies import Policies
 from host.policy.rules import Rules
 from host.policy.server_request_checks import MAX_TEXT
 from host.policy.uris import TooManyVariants, is_plain, loosened_forms, uri_variants
-from host.protocol.era import Era
 from host.protocol.links import PAGE, without_page
 from host.protocol.methods import RESOURCE, Kind
+from host.protocol.versions import Era
 from host.sanitize import is_light, sanitize_json
 from host.slices import Steps, in_worker, run_inline
 from host.source import Aspect, AspectRef, EntryRef, Source, launch_ref

@@ -13,8 +13,8 @@ import msgspec
 from config import Trust
 from host.jsonrpc.withheld import is_withheld_in
 from host.policy.fingerprint import Launch, fingerprint, is_long
-from host.protocol.era import Era
 from host.protocol.methods import Kind
+from host.protocol.versions import Era
 from host.slices import Steps, in_worker
 from host.source import Aspect, AspectRef, EntryRef, Source
 from host.storage.store import ApprovedDefinition, OfferedDefinition, StoredItem

@@ -11,7 +11,7 @@ from functools import lru_cache
 from msgspec import Raw, Struct, structs
 
 from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members
-from host.protocol.versions import Revision
+from host.protocol.versions import STATELESS, Revision
 
 # Extensions are declared under `extensions` of the capabilities, by these names.
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
@@ -131,8 +131,8 @@ def _read(revision: Revision, capabilities: bytes) -> Abilities:
         structured_content=revision.has_structured_content,
         free_structure=revision.has_free_structure,
         icons=revision.has_icons,
-        tasks=TASKS_EXTENSION in extensions if revision.stateless else revision.has_tasks,
-        retries=revision.stateless,
+        tasks=TASKS_EXTENSION in extensions if revision.era is STATELESS else revision.has_tasks,
+        retries=revision.era is STATELESS,
         apps=APPS_EXTENSION in extensions,
     )
 

@@ -24,10 +24,10 @@ from pydantic_core import Url
 
 from host.jsonrpc.raw import DECODE_ERRORS, encode, encode_object, items, members, string
 from host.jsonrpc.strict import count_tokens, is_heavy
-from host.protocol.era import SESSION, STATELESS, Era
 from host.protocol.json_schema import EMPTY, object_schema, schema_of_any_value
 from host.protocol.methods import Kind
 from host.protocol.output_schema import ObjectSchema, is_compiled, is_sound, needs_a_look
+from host.protocol.versions import SESSION, STATELESS, Era
 from host.slices import Steps, in_worker
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*+:")

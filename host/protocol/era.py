@@ -10,25 +10,10 @@ Source: 2026-07-28, "Transports / Streamable HTTP" and "Versioning / Backward Co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from enum import StrEnum
 
 from host.errors import HeaderMismatch, InvalidParams
 from host.protocol.methods import INITIALIZE, PING
-from host.protocol.versions import LEGACY, SERVED, unsupported_version
-
-
-class Era(StrEnum):
-    """The era of a message, a connection or a list. It is text, because text has a fast hash and an Enum's is slow."""
-
-    SESSION = "session"
-    """Handshake revisions: a message belongs to a session or opens one. The session also refuses a message that needs
-    one and has none."""
-    STATELESS = "stateless"
-    """No session: the message's own envelope is all that counts."""
-
-
-SESSION, STATELESS = Era.SESSION, Era.STATELESS
-"""The same as variables, for what every request compares; see RESOURCE in `protocol/methods.py`."""
+from host.protocol.versions import LEGACY, SERVED, SESSION, STATELESS, Era, unsupported_version
 
 
 class EraHeaders:

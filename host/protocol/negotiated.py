@@ -13,11 +13,10 @@ from msgspec import Raw
 from host.jsonrpc.raw import EMPTY_OBJECT, is_object, members, string
 from host.jsonrpc.readable import why_unreadable
 from host.protocol.abilities import TASKS_EXTENSION, object_members
-from host.protocol.era import Era
 from host.protocol.identity import display_name
 from host.protocol.identity import server_info as read_server_info
 from host.protocol.methods import COMPLETION_CAPABILITY, LIST_METHODS, LOGGING_CAPABILITY, Kind
-from host.protocol.versions import Revision
+from host.protocol.versions import STATELESS, Era, Revision
 
 LIST_CAPABILITIES = frozenset(row.capability for row in LIST_METHODS.values())
 """The server capabilities that have lists."""
@@ -46,7 +45,7 @@ class NegotiatedServer:
 
     @property
     def era(self) -> Era:
-        return Era.STATELESS if self.revision.stateless else Era.SESSION
+        return self.revision.era
 
     def has_capability(self, kind: Kind) -> bool:
         return LIST_METHODS[kind].capability in self.capabilities
@@ -112,7 +111,7 @@ def declared_capabilities(server: NegotiatedServer | None) -> dict[str, object]:
 
 def _tasks(revision: Revision, capabilities: Mapping[str, Raw]) -> tuple[bool, bool]:
     """Whether the server runs tasks, and whether it cancels them. With the extension every task can be cancelled."""
-    if revision.stateless:
+    if revision.era is STATELESS:
         runs = TASKS_EXTENSION in _inside(capabilities, "extensions")
         return runs, runs
     if not revision.has_tasks:

@@ -6,6 +6,8 @@ A handshake revision (LEGACY) is negotiated with `initialize` for a whole connec
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -16,12 +18,27 @@ MAX_SHOWN = 40
 """Characters of a peer's version string that error messages repeat."""
 
 
+class Era(StrEnum):
+    """The era of a message, a connection or a list. It is text, because text has a fast hash and an Enum's is slow."""
+
+    SESSION = "session"
+    """Handshake revisions: a message belongs to a session or opens one. The session also refuses a message that needs
+    one and has none."""
+    STATELESS = "stateless"
+    """No session: the message's own envelope is all that counts."""
+
+
+SESSION, STATELESS = Era.SESSION, Era.STATELESS
+"""The same as variables, for what every request compares; see RESOURCE in `protocol/methods.py`."""
+
+
 class Revision(Struct, frozen=True):
     """One released revision of MCP. `name` is for the wire and for people, never for decisions."""
 
     name: str
-    stateless: bool
-    """No handshake: every request names its revision and capabilities (2026-07-28, "Statelessness")."""
+    era: Era
+    """Whether there is a handshake, or every request names its revision and capabilities (2026-07-28,
+    "Statelessness")."""
     names_itself_in_http: bool
     """Clients send `MCP-Protocol-Version` with every request, after the handshake if there is one (2025-06-18,
     "Protocol Version Header")."""
@@ -60,7 +77,7 @@ class Revision(Struct, frozen=True):
 
 _2024_11_05 = Revision(
     "2024-11-05",
-    stateless=False,
+    era=SESSION,
     names_itself_in_http=False,
     resumes_streams=False,
     primes_streams=False,
@@ -107,7 +124,7 @@ _2025_11_25 = replace(
 _2026_07_28 = replace(
     _2025_11_25,
     name="2026-07-28",
-    stateless=True,
+    era=STATELESS,
     resumes_streams=False,
     primes_streams=False,
     has_free_structure=True,

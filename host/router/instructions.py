@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from host.policy.definitions import Definitions
-from host.protocol.era import Era
+from host.protocol.versions import Era
 from host.upstream.supervised import UpstreamConnection
 from host.upstream.upstreams import Upstreams
 

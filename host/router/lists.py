@@ -23,10 +23,10 @@ from host.exchange import Answered, Caller, Exchange
 from host.jsonrpc.raw import encode, string
 from host.protocol.definitions import adapt
 from host.protocol.downgrade import downgrade_definition
-from host.protocol.era import SESSION, STATELESS, Era
 from host.protocol.methods import Kind, ListMethod
 from host.protocol.stateless import STALE, Freshness, common_freshness
 from host.protocol.tasks import with_support
+from host.protocol.versions import SESSION, STATELESS, Era
 from host.seal import InvalidSeal, Seal
 from host.slices import Steps, run_inline
 from host.upstream.runtime import Runtime

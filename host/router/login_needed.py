@@ -18,8 +18,8 @@ from host.exchange import Caller, Exchange
 from host.jsonrpc.raw import encode, members, string
 from host.oauth.problem import OAuthProblem
 from host.peer.outstanding import BrokenAnswer, PeerError
-from host.protocol.era import SESSION
 from host.protocol.server_requests import ELICIT, ServerRequest, elicitation_complete, with_elicitation_id
+from host.protocol.versions import SESSION
 from host.storage.store import StateError
 from host.upstream.connect import why_no_login
 from host.upstream.open_logins import OpenLogin

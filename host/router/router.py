@@ -42,7 +42,6 @@ from host.policy.gate import CallPermit, ConfirmationRequired, NotVisible, Watch
 from host.protocol.abilities import Abilities, abilities_of
 from host.protocol.codes import as_relayed, means_not_found, uri_in
 from host.protocol.downgrade import downgrade_result
-from host.protocol.era import SESSION, STATELESS, Era
 from host.protocol.links import rename_in_result
 from host.protocol.log_levels import level_of
 from host.protocol.methods import (
@@ -62,7 +61,7 @@ from host.protocol.negotiated import NegotiatedServer
 from host.protocol.server_requests import (
     URL_REQUIRED,
 )
-from host.protocol.versions import LATEST
+from host.protocol.versions import LATEST, SESSION, STATELESS, Era
 from host.router.instructions import merged_instructions, offering
 from host.router.lists import Lists
 from host.router.login_needed import LoginOffers

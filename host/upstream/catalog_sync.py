@@ -27,11 +27,11 @@ from host.memory import Holding, OverBudget, Use, server_owner
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.policy.definitions import PreparedListing
 from host.protocol.definitions import describe_unfit
-from host.protocol.era import Era
 from host.protocol.known_members import why_ambiguous
 from host.protocol.methods import LIST_METHODS, Kind, ListMethod
 from host.protocol.stateless import STALE, Freshness, common_freshness
 from host.protocol.tasks import Support, task_support
+from host.protocol.versions import Era
 from host.slices import Charge, Steps, in_worker
 from host.source import Source
 from host.upstream.backoff import MIN_SPACING, ReadingBudget

@@ -43,7 +43,6 @@ from host.peer.peer import Peer
 from host.policy.gate import CallPermit, Gate
 from host.policy.server_requests import holds_roots
 from host.protocol.abilities import SHARED_ABILITIES, Abilities
-from host.protocol.era import SESSION, STATELESS, Era
 from host.protocol.handshake import client_capabilities
 from host.protocol.known_members import PROGRESS_MEMBERS
 from host.protocol.log_levels import DEFAULT_LEVEL
@@ -70,6 +69,7 @@ from host.protocol.stateless import (
     with_envelope,
 )
 from host.protocol.tasks import TASKS_CANCEL, Support, is_created, read_created, task_params, with_task
+from host.protocol.versions import SESSION, STATELESS, Era
 from host.sanitize import is_light, without_directories
 from host.upstream.call import CallDeadline, UpstreamCall
 from host.upstream.log_levels import LogLevelSync
@@ -138,6 +138,7 @@ class Client:
     ) -> None:
         self.server = server
         self.negotiated = negotiated
+        self._is_stateless = negotiated.era is STATELESS
         self.peer = peer
         self._timeout = timeout
         self._server_messages = server_messages
@@ -189,7 +190,7 @@ class Client:
             await self.era_doubted.wait()
             self.era_doubted = trio.Event()
             problem: LinkLost | None
-            if self.negotiated.revision.stateless:
+            if self._is_stateless:
                 problem = await check_still_stateless(self.peer, self._capabilities)
             else:
                 problem = await check_still_handshake(self.peer)
@@ -223,8 +224,8 @@ class Client:
 
     def _take_orphan(self, result: Raw) -> None:
         try:
-            if is_created(result, extension=self.negotiated.revision.stateless) and self.negotiated.cancels_tasks:
-                self._orphans.append(task_params(read_created(result, extension=self.negotiated.revision.stateless).id))
+            if is_created(result, extension=self._is_stateless) and self.negotiated.cancels_tasks:
+                self._orphans.append(task_params(read_created(result, extension=self._is_stateless).id))
                 self._orphaned.set()
         except ValueError:
             return  # not a task that can be cancelled
@@ -261,7 +262,7 @@ class Client:
         upstream_call = UpstreamCall(exchange, CallDeadline(self._timeout, self._now()))
         self._call_count += 1
         try:
-            call = self._call_stateless if self.negotiated.revision.stateless else self._call_handshake
+            call = self._call_stateless if self._is_stateless else self._call_handshake
             with upstream_call.deadline.scope:
                 if token is None:
                     return await call(permit, params, upstream_call, None)
@@ -398,7 +399,7 @@ class Client:
 
     async def _wait_for_task(self, created: Raw, upstream_call: UpstreamCall, send: SendTaskRequest) -> Raw:
         negotiated = self.negotiated
-        extension, cancels = negotiated.revision.stateless, negotiated.cancels_tasks
+        extension, cancels = negotiated.era is STATELESS, negotiated.cancels_tasks
         task_call = TaskCall(
             self.server, self._server_messages, upstream_call, send, extension=extension, can_cancel=cancels
         )

@@ -20,6 +20,7 @@ from host.policy.gate import Gate
 from host.protocol.abilities import Abilities
 from host.protocol.handshake import UnsupportedRevision, client_capabilities
 from host.protocol.methods import PING
+from host.protocol.versions import STATELESS
 from host.upstream.call import UpstreamCall
 from host.upstream.change_stream import ChangeStream
 from host.upstream.client import Client, ServerLists
@@ -113,7 +114,7 @@ def follow_changes(
     nursery.start_soon(client.detect_era_change)
     if negotiated.runs_tasks:
         nursery.start_soon(client.cancel_orphaned_tasks)
-    if negotiated.revision.stateless:
+    if negotiated.era is STATELESS:
         change_stream = server_messages.change_stream = ChangeStream(client, watches, server_messages.on_lists_changed)
         nursery.start_soon(change_stream.run)
         return

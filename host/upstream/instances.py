@@ -19,8 +19,8 @@ from host.errors import TooManyResources, Unavailable
 from host.exchange import Caller, Exchange
 from host.journal import InstanceFailed
 from host.protocol.abilities import SHARED_ABILITIES
-from host.protocol.era import STATELESS
 from host.protocol.negotiated import NegotiatedServer
+from host.protocol.versions import STATELESS
 from host.sanitize import without_directories
 from host.slices import Steps
 from host.upstream.call import CallDeadline, UpstreamCall

@@ -13,9 +13,9 @@ from host.exchange import Caller
 from host.jsonrpc.raw import encode
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.peer.peer import Peer
-from host.protocol.era import STATELESS
 from host.protocol.log_levels import DEFAULT_LEVEL, most_verbose
 from host.protocol.methods import SET_LEVEL
+from host.protocol.versions import STATELESS
 from host.upstream.call import UpstreamCall, internal_call
 from host.wire.link import LinkLost
 

@@ -36,7 +36,7 @@ from host.protocol.probe import (
     verdict_of_result,
 )
 from host.protocol.stateless import discover_params, with_envelope
-from host.protocol.versions import LATEST, SERVED, Revision
+from host.protocol.versions import LATEST, SERVED, SESSION, Revision
 from host.version import VERSION
 from host.wire.link import Link, LinkLost
 
@@ -298,7 +298,7 @@ async def internal_request(
     Raises:
         PeerError, BrokenAnswer, LinkLost: see `Peer.request`.
     """
-    if not revision.stateless:
+    if revision.era is SESSION:
         return await peer.request(method, with_progress_token(params, token), subject)
     request_params = {} if params is None else members(params)
     stateless_params = with_envelope(

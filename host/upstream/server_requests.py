@@ -40,7 +40,6 @@ from host.peer.peer import InFlight, Peer, Work
 from host.policy.gate import Gate
 from host.policy.server_requests import NOT_ALLOWED_MESSAGE
 from host.protocol.abilities import NO_ABILITIES
-from host.protocol.era import SESSION, STATELESS
 from host.protocol.known_members import PROGRESS_MEMBERS, twin_in_notification
 from host.protocol.links import rename_in_result
 from host.protocol.log_levels import with_server_name
@@ -71,7 +70,7 @@ from host.protocol.server_requests import (
 )
 from host.protocol.subscriptions import ACKNOWLEDGED, without_subscription_id
 from host.protocol.tasks import TASK_STATUS, TASKS_NOTIFICATION, related_task_of
-from host.protocol.versions import LATEST_LEGACY, Revision
+from host.protocol.versions import LATEST_LEGACY, SESSION, STATELESS, Revision
 from host.upstream.call import PendingServerRequest, UpstreamCall
 from host.upstream.server_secrets import ServerSecrets
 from host.wire.link import LinkLost
@@ -241,7 +240,7 @@ class ServerMessages:
         if notice.method != LOG_MESSAGE:  # these count beyond a limit of their own
             self._charge_needless()
         if (
-            self.revision.stateless
+            self.revision.era is STATELESS
             and reports_change
             and (change_stream is None or not change_stream.handles(notice, in_flight))
         ):
@@ -302,7 +301,7 @@ class ServerMessages:
             self._send_log(self._sanitized(notice), caller, calls[-1].exchange.client)
             return
         owner = self._owner()
-        if owner is None and (in_flight.exact or self.revision.stateless):
+        if owner is None and (in_flight.exact or self.revision.era is STATELESS):
             return  # it belongs to one request, which has ended or is not certain; other clients must not get it
         callers = list(self._log_listeners()) if owner is None else [owner]
         if callers:
@@ -345,7 +344,7 @@ class ServerMessages:
 
     def _refuses_method(self, method: str) -> ErrorBody | None:
         """The error for a request that no client would answer, whatever the rules say."""
-        if self.revision.stateless:
+        if self.revision.era is STATELESS:
             # A stateless server puts its requests into results, whose client is certain.
             return ErrorBody(METHOD_NOT_FOUND, f"{self.revision.name} has no requests to clients")
         return None if method in METHODS else ErrorBody(METHOD_NOT_FOUND, "this client does not offer that method")

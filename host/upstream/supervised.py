@@ -20,9 +20,9 @@ from host.exchange import Caller
 from host.journal import InternalError, OutputRecord
 from host.jsonrpc.readable import LONE_SURROGATE
 from host.protocol.abilities import Abilities
-from host.protocol.era import SESSION, STATELESS
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
+from host.protocol.versions import SESSION, STATELESS
 from host.source import EntryRef
 from host.upstream.call import UpstreamCall
 from host.upstream.catalog_sync import CatalogSync

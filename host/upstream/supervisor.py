@@ -33,9 +33,9 @@ from host.journal import (
 from host.policy.fingerprint import launch_of
 from host.policy.gate import WatchPermit
 from host.protocol.abilities import SHARED_ABILITIES
-from host.protocol.era import SESSION, STATELESS, Era
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
+from host.protocol.versions import SESSION, STATELESS, Era
 from host.slices import Steps
 from host.source import Source
 from host.upstream.backoff import ReadingBudget, Restarts

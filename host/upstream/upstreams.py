@@ -12,8 +12,8 @@ import trio
 from config import ServerSpec
 from host.errors import TimedOut, TooManyRequests, Unavailable
 from host.exchange import Caller
-from host.protocol.era import SESSION, Era
 from host.protocol.methods import ROOTS_CHANGED, Kind
+from host.protocol.versions import SESSION, Era
 from host.source import Source
 from host.upstream.client import Client
 from host.upstream.connection import OpenLink
@@ -296,7 +296,7 @@ class Upstreams:
         """Notify servers that the caller's roots have changed: only over connections that serve this caller alone."""
         for server in self.by_id.values():
             for client in server.clients_of(caller):
-                if not client.negotiated.revision.stateless:
+                if client.negotiated.era is SESSION:
                     self._nursery.start_soon(_notify_roots_changed, client)
 
     def release(self, caller: Caller) -> None:

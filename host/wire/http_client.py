@@ -38,7 +38,7 @@ from host.jsonrpc.messages import (
 from host.jsonrpc.raw import value
 from host.memory import HoldingFactory, uncharged
 from host.protocol.methods import INITIALIZE, INITIALIZED, LIST_METHODS, REPEATABLE_METHODS
-from host.protocol.versions import Revision
+from host.protocol.versions import STATELESS, Revision
 from host.wire.http_errors import MAX_RETRY_PAUSE, HttpRefused, Unreachable
 from host.wire.http_pool import Headers
 from host.wire.http_transport import (
@@ -194,11 +194,11 @@ class HttpLink:
         """Set the revision. From now on every message names it, if it has a header for that, and the standalone stream
         is opened after `notifications/initialized`. A stateless revision has no session and no such stream; its
         requests bring their own headers."""
-        self._stateless = revision.stateless
-        self._revision = revision.name if revision.names_itself_in_http and not revision.stateless else None
+        self._stateless = revision.era is STATELESS
+        self._revision = revision.name if revision.names_itself_in_http and not self._stateless else None
         self._batches = revision.has_batches
         self._settled = True
-        if revision.stateless:
+        if self._stateless:
             self._session = None
         self._set_headers()
         self._listen_when_ready()

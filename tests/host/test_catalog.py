@@ -23,9 +23,9 @@ from host.catalog import (
 )
 from host.memory import Budget, Use
 from host.memory import server_owner as owner
-from host.protocol.era import Era
 from host.protocol.methods import Kind
 from host.protocol.stateless import Freshness
+from host.protocol.versions import Era
 from host.slices import run_inline
 from host.source import EntryRef, Source
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from host.protocol.era import Era
 from host.protocol.methods import Kind
+from host.protocol.versions import Era
 from host.source import Aspect, AspectRef, EntryRef, Source, launch_ref
 from host.subject import Item
 

@@ -24,8 +24,8 @@ from host.policy.decision_log import AuditRecord, DecisionLog
 from host.policy.gate import Gate
 from host.policy.grants import AccessRequest, Grant, Grants
 from host.policy.pins import Pins
-from host.protocol.era import Era
 from host.protocol.methods import Kind
+from host.protocol.versions import Era
 from host.slices import run_inline
 from host.source import EntryRef, Source
 from host.storage.directory import open_state

@@ -32,8 +32,7 @@ from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.policy.confirmations import PendingConfirmation
 from host.protocol.abilities import abilities_of
-from host.protocol.era import Era
-from host.protocol.versions import LATEST, LEGACY
+from host.protocol.versions import LATEST, LEGACY, Era
 from host.router.router import Router
 from host.seal import KEY_BYTES, Seal
 from host.slices import Charge, Slices, Steps, run_inline

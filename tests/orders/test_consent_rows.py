@@ -46,9 +46,9 @@ from host.policy.confirmations import ConfirmationAnswer, PendingConfirmation
 from host.policy.fingerprint import Launch, launch_of
 from host.policy.pins import StaleDecision
 from host.protocol.abilities import abilities_of
-from host.protocol.era import Era
 from host.protocol.methods import TARGETED
 from host.protocol.versions import LATEST as STATELESS
+from host.protocol.versions import Era
 from host.slices import run_inline
 from host.subject import Item
 from tests.host.audit.kit import verify

@@ -21,8 +21,8 @@ from config import Trust
 from host.policy.fingerprint import fingerprint
 from host.policy.grants import Grant, Grants, Scope, new_id
 from host.policy.pins import Pins
-from host.protocol.era import Era
 from host.protocol.methods import Kind
+from host.protocol.versions import Era
 from host.slices import complete
 from host.source import Source
 from host.storage.directory import open_state

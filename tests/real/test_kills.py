@@ -27,8 +27,8 @@ from host.cli.definitions import short_id
 from host.policy.fingerprint import fingerprint
 from host.policy.grants import Grant, Grants, Scope
 from host.policy.pins import Pins
-from host.protocol.era import Era
 from host.protocol.methods import Kind
+from host.protocol.versions import Era
 from host.slices import run_inline
 from host.source import Source
 from host.storage.directory import open_state

@@ -39,11 +39,11 @@ from host.jsonrpc.messages import (
     write,
 )
 from host.memory import Budget, OverBudget
-from host.protocol.era import Era, era_over_http
+from host.protocol.era import era_over_http
 from host.protocol.methods import INITIALIZE
 from host.protocol.param_headers import VERSION_HEADER
 from host.protocol.stateless import version_of
-from host.protocol.versions import LEGACY, MODERN
+from host.protocol.versions import LEGACY, MODERN, Era
 from host.router.router import Router
 from host.wire.asgi import Headers, cancel_when, send_body, start_response, until_disconnect
 from host.wire.sse import format_comment

@@ -13,8 +13,8 @@ from config import Consent
 from host.downstream.list_changes import SPACING, ListChanges, track_changes
 from host.exchange import Caller
 from host.jsonrpc.messages import Notification
-from host.protocol.era import Era
 from host.protocol.methods import PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED, Kind
+from host.protocol.versions import Era
 from host.source import Source
 from tests.kit.gates import kind
 from tests.kit.world import ScriptedServer, World, open_world, tool

@@ -25,8 +25,8 @@ from host.policy.confirmations import ConfirmationAnswer
 from host.policy.definitions import MAX_HELD_MATCHES, MAX_HELD_URIS
 from host.policy.fingerprint import Launch
 from host.policy.pin_rules import PinStatus
-from host.protocol.era import Era
 from host.protocol.methods import Kind
+from host.protocol.versions import Era
 from host.slices import run_inline
 from host.source import Source
 from host.subject import Item

@@ -21,8 +21,8 @@ from host.policy.pin_rules import (
     offer_of,
     status_of,
 )
-from host.protocol.era import Era
 from host.protocol.methods import Kind
+from host.protocol.versions import Era
 from host.slices import run_inline
 from host.source import Aspect, Source
 from host.storage.store import ApprovedDefinition, OfferedDefinition, StoredItem

@@ -30,8 +30,8 @@ from host.policy import pin_rules as module
 from host.policy.fingerprint import Launch, fingerprint
 from host.policy.pin_rules import Pinnable, PinnedKind, PinStatus, columns_of
 from host.policy.pins import Pins, PreparedPins, StaleDecision
-from host.protocol.era import Era
 from host.protocol.methods import Kind
+from host.protocol.versions import Era
 from host.slices import Steps, run_inline
 from host.source import Aspect, AspectRef, EntryRef, Source, launch_ref
 from host.storage.sqlite import SqliteStore
@@ -708,7 +708,7 @@ from pathlib import Path
 from config import Trust
 from host.policy.pin_rules import PinStatus
 from host.policy.pins import Pins
-from host.protocol.era import Era
+from host.protocol.versions import Era
 from host.protocol.methods import Kind
 from host.slices import Steps, run_inline
 from host.source import Aspect, AspectRef, EntryRef, Source, launch_ref

@@ -16,9 +16,8 @@ from host.jsonrpc.raw import EMPTY_OBJECT
 from host.protocol.abilities import abilities_of
 from host.protocol.definitions import Misfit, Unfit, adapt, adapted, describe_unfit, find_misfit, misfit_of
 from host.protocol.downgrade import downgrade_definition
-from host.protocol.era import SESSION, STATELESS, Era
 from host.protocol.methods import Kind
-from host.protocol.versions import LEGACY, MODERN
+from host.protocol.versions import LEGACY, MODERN, SESSION, STATELESS, Era
 from host.slices import WorkerCall, run_inline
 
 REVISIONS = {**LEGACY, **MODERN}

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from host.errors import HeaderMismatch, InvalidParams, UnsupportedVersion
-from host.protocol.era import Era, EraHeaders, era_over_http, era_over_stdio
-from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, MODERN, SERVED
+from host.protocol.era import EraHeaders, era_over_http, era_over_stdio
+from host.protocol.versions import LATEST, LATEST_LEGACY, LEGACY, MODERN, SERVED, Era
 
 OLD, NEW = LATEST_LEGACY.name, LATEST.name
 FIRST = next(iter(LEGACY))

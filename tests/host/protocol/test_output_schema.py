@@ -16,9 +16,9 @@ from msgspec import Raw
 from pydantic import BaseModel, Field
 
 from host.protocol.definitions import adapted, misfit_of
-from host.protocol.era import SESSION, STATELESS
 from host.protocol.methods import Kind
 from host.protocol.output_schema import is_compiled
+from host.protocol.versions import SESSION, STATELESS
 from tests.kit.output_schemas import NAMES, OutputSchemas
 
 OBJECT = {"type": "object"}

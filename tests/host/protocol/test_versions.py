@@ -12,6 +12,7 @@ from host.protocol.versions import (
     LEGACY,
     MODERN,
     SERVED,
+    STATELESS,
     negotiated_revision,
     unsupported_version,
 )
@@ -21,13 +22,13 @@ def test_the_handshake_revisions_are_these_four() -> None:
     assert list(LEGACY) == ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
     assert all(revision.name == name for name, revision in LEGACY.items())
     assert LATEST_LEGACY is LEGACY["2025-11-25"]
-    assert not any(revision.stateless or revision.has_free_structure for revision in LEGACY.values())
+    assert not any(revision.era is STATELESS or revision.has_free_structure for revision in LEGACY.values())
 
 
 def test_one_revision_is_stateless() -> None:
     assert {"2026-07-28": LATEST} == MODERN
     assert LATEST.name == "2026-07-28"
-    assert LATEST.stateless
+    assert LATEST.era is STATELESS
     assert LATEST.has_free_structure
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from host.protocol.era import SESSION
+from host.protocol.versions import SESSION
 from tests.kit.world import ScriptedServer, open_world
 
 

@@ -16,9 +16,8 @@ from host.errors import (
 )
 from host.exchange import Answered
 from host.jsonrpc.messages import Request, Success
-from host.protocol.era import Era
 from host.protocol.methods import RESOURCES_CHANGED, Kind
-from host.protocol.versions import LATEST
+from host.protocol.versions import LATEST, Era
 from host.router import lists
 from host.source import Source
 from tests.host.router.shared import NEW, OLDER, READABLE, REVISION, REVISIONS, echo

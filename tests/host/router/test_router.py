@@ -27,8 +27,7 @@ from host.journal import AttemptRefused, EntryOmitted, RequestCompleted, Session
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
 from host.jsonrpc.raw import encode
 from host.peer.outstanding import PeerError
-from host.protocol.era import SESSION
-from host.protocol.versions import LATEST, LATEST_LEGACY
+from host.protocol.versions import LATEST, LATEST_LEGACY, SESSION
 from host.wire.http_client import SessionEnded
 from host.wire.link import Deliver, Link, LinkLost, Parcel
 from tests.host.router.shared import (

@@ -25,9 +25,8 @@ from host.memory import Use, client_owner
 from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer
 from host.policy.pin_rules import PinStatus
-from host.protocol.era import Era
 from host.protocol.methods import Kind
-from host.protocol.versions import LATEST, LATEST_LEGACY
+from host.protocol.versions import LATEST, LATEST_LEGACY, Era
 from host.router import lists
 from host.slices import run_inline
 from host.subject import Item

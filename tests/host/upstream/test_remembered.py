@@ -21,8 +21,8 @@ from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer
 from host.policy.pin_rules import PinStatus
 from host.protocol.abilities import NO_ABILITIES
-from host.protocol.era import Era
 from host.protocol.methods import Kind
+from host.protocol.versions import Era
 from host.router.lists import MISSING_SERVERS
 from host.slices import run_inline
 from host.subject import Item

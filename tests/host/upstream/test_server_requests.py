@@ -26,8 +26,7 @@ from host.peer.outstanding import ABANDONED_SECONDS
 from host.peer.peer import MAX_INCOMING
 from host.policy.confirmations import ConfirmationAnswer as Answering
 from host.protocol.abilities import NO_ABILITIES, abilities_of
-from host.protocol.era import Era
-from host.protocol.versions import LATEST
+from host.protocol.versions import LATEST, Era
 from host.upstream.call import MAX_CALL_SECONDS
 from host.upstream.server_requests import (
     AMBIGUOUS_CALL,

@@ -20,9 +20,8 @@ from host.jsonrpc.raw import encode
 from host.jsonrpc.withheld import WITHHELD
 from host.policy.gate import Gate
 from host.policy.pins import StaleDecision
-from host.protocol.era import Era
 from host.protocol.methods import Kind
-from host.protocol.versions import LATEST
+from host.protocol.versions import LATEST, Era
 from host.slices import run_inline
 from host.upstream.remembered_lists import SAVE_INTERVAL
 from host.upstream.server_secrets import MAX_LEARNED, ServerSecrets, kept_secret, learn, learn_headers

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from host.protocol.era import SESSION, STATELESS
 from host.protocol.methods import Kind
+from host.protocol.versions import SESSION, STATELESS
 from host.source import Source
 from host.upstream.backoff import ReadingBudget
 from host.upstream.source_lists import SourceLists

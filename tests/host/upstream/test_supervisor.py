@@ -21,9 +21,8 @@ from host.journal import ServerFailed, SessionClosed, SessionFailed, SessionOpen
 from host.jsonrpc.messages import ErrorBody, Notification, Request
 from host.jsonrpc.raw import encode, value
 from host.peer.outstanding import PeerError
-from host.protocol.era import SESSION, STATELESS, Era
 from host.protocol.methods import Kind
-from host.protocol.versions import LATEST, LATEST_LEGACY
+from host.protocol.versions import LATEST, LATEST_LEGACY, SESSION, STATELESS, Era
 from host.source import Source
 from host.upstream.lifecycle import ABSENT_FOR
 from host.upstream.state import Disabled, Ready, Stopped, describe_session

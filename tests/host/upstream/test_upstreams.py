@@ -19,8 +19,8 @@ from host.jsonrpc.messages import ErrorBody
 from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer
 from host.policy.fingerprint import Launch
-from host.protocol.era import Era
 from host.protocol.methods import Kind
+from host.protocol.versions import Era
 from host.slices import Steps, run_inline
 from host.upstream.catalog_sync import MAX_AGE
 from host.upstream.state import Disabled, Ready, Stopped
