@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ TOP = "servers: {{a: {{command: x}}}}\n{}"
 TOKEN = "0123456789abcdef"
 
 
+@cache
 def validator() -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(config.schema())
 
