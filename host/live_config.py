@@ -62,6 +62,8 @@ class LiveConfig:
         self._certificate = certificate
         self._stdio = stdio
         self._listen_readers: list[Callable[[Listen], None]] = []
+        self._readers: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        """See `subscribe`."""
         self._reading = trio.Lock()
         """Held while the configuration is read: an older reading of the file must not replace a newer one."""
         self._was_rejected = False
@@ -74,6 +76,9 @@ class LiveConfig:
         wait."""
         self._listen_readers.append(reader)
         reader(self.config.listen)
+
+    def subscribe(self, on_waiting_changes: Callable[[], None], on_file_problem: Callable[[], None]) -> None:
+        self._readers.append((on_waiting_changes, on_file_problem))
 
     def restart(self, server: str) -> None:
         """Restart one server. Its calls in progress have DRAIN_TIMEOUT seconds to end."""
@@ -121,13 +126,21 @@ class LiveConfig:
             first, *more = problem.problems
             why = f"{first}" + (f" (and {len(more)} more: colonnade check)" if more else "")
             self._runtime.gate.decision_log.record_configuration("config_rejected", self.config.source)
-            outcome, self._was_rejected, self.file_problem = ConfigReloaded(why, accepted=False), True, why
+            outcome, self._was_rejected = ConfigReloaded(why, accepted=False), True
+            self._set_file_problem(why)
             self._runtime.journal.note(outcome)
             return outcome
-        self.files, self.file_problem = config.files, ""
+        self.files = config.files
+        self._set_file_problem("")
         if (address := self.config.given_address) is not None:
             config = replace(config, listen=replace(config.listen, address=address), given_address=address)
         return config
+
+    def _set_file_problem(self, problem: str) -> None:
+        if problem != self.file_problem:
+            self.file_problem = problem
+            for _, on_file_problem in self._readers:
+                on_file_problem()
 
     async def _take(self, read: Config, *, by_person: bool) -> ConfigReloaded:
         """Put a configuration into effect, without what waits for a person."""
@@ -201,6 +214,8 @@ class LiveConfig:
         id, _ = self._waiting
         taken = self._takeable(read)
         self.waiting_changes = await trio.to_thread.run_sync(changes_as_data, self.config, taken, id)
+        for on_waiting_changes, _ in self._readers:
+            on_waiting_changes()
 
     def _apply(self, config: Config, restarted: Container[str]) -> None:
         """Put a configuration into effect. There is no checkpoint: no request may see half of it."""

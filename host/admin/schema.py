@@ -8,7 +8,7 @@ what runs is for the configuration file alone to say.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Annotated, Any, Literal, NotRequired, Protocol, TypedDict, TypeVar
 
@@ -288,13 +288,15 @@ class HostControl(Protocol):
 
     @property
     def waiting_changes(self) -> Sequence[ChangeRow]:
-        """The changes of the configuration file that wait for a person. They change with a `ConfigReloaded` in the
-        journal, and while `reload` and `compare` run."""
+        """The changes of the configuration file that wait for a person."""
 
     @property
     def file_problem(self) -> str:
-        """Why the configuration file, as it was read last, is not applied; empty if it is valid. It changes as
-        `waiting_changes` does."""
+        """Why the configuration file, as it was read last, is not applied; empty if it is valid."""
+
+    def subscribe(self, on_waiting_changes: Callable[[], None], on_file_problem: Callable[[], None]) -> None:
+        """Have the former called each time `waiting_changes` was set, the latter when `file_problem` is another one;
+        they must not wait."""
 
     def restart(self, server: str) -> None:
         """End the connection to the server and connect again. Calls in progress have some seconds to end."""

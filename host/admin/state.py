@@ -173,6 +173,7 @@ class HostAdmin(PolicyAdmin):
         self._became_ready = trio.lowlevel.ParkingLot()
         runtime.journal.subscribe(self._on_event)
         self._confirmations.subscribe(lambda: self.mark_changed("confirmations", "grants", "servers"))
+        control.subscribe(partial(self.mark_changed, "configuration"), partial(self.mark_changed, "problems"))
 
     async def run(self) -> None:
         """Watch what changes without an event (lists, and decisions of other processes of the user), until
@@ -397,7 +398,6 @@ class HostAdmin(PolicyAdmin):
         compare: Callable[[], Awaitable[ConfigReloaded | None]] = self._control.compare
         reading = _Waited(partial(self._control.reload, shown=shown) if apply else compare)
         yield reading
-        self.mark_changed("configuration", "problems")
         if reading.outcome is not None and reading.outcome.failed:
             raise AdminError(str(reading.outcome))
         if reading.outcome is None:
@@ -475,7 +475,7 @@ class HostAdmin(PolicyAdmin):
             self._newly_ready[event.server] = None
             self._became_ready.unpark_all()
         elif isinstance(event, ConfigReloaded):
-            sections += ["catalog", "held", "grants", "configuration", "problems"]
+            sections += ["catalog", "held", "grants", "problems"]
         elif isinstance(event, AuditFailed):
             sections.append("problems")
         if not isinstance(event, _NOT_IN_ACTIVITY):

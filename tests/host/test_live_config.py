@@ -130,3 +130,24 @@ async def test_each_reload_that_read_the_file_is_in_the_journal(file: Path) -> N
         save(file, "servers: 1\n")
         rejected = await live.reload()
         assert [each for each in events if isinstance(each, ConfigReloaded)] == [outcome, rejected]
+
+
+async def test_who_shows_what_waits_hears_of_it_each_time_it_is_set_and_of_other_mistakes(file: Path) -> None:
+    async with opened(file, HEAD + PROGRAM + ONE_TOOL) as (_, live):
+        heard: list[str] = []
+        live.subscribe(lambda: heard.append("changes"), lambda: heard.append("problem"))
+        wanted: list[str] = []
+
+        async def after(text: str, *more: str) -> None:
+            save(file, text)
+            await live.reload(by_person=False)
+            wanted.extend(more)
+            assert heard == wanted
+
+        await after(HEAD + PROGRAM + BOTH, "changes")
+        await after(HEAD + PROGRAM + BOTH + "# a comment\n")
+        await after("servers: 1\n", "problem")
+        await after("servers: 1\n")
+        await after(HEAD + PROGRAM + BOTH, "problem", "changes")
+        await live.compare()
+        assert heard == [*wanted, "changes"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from config import Config, Listen
 from host.journal import ConfigReloaded
 from host.policy.rows import ChangeRow
@@ -19,6 +21,20 @@ class FakeControl:
         self.file_problem = ""
         self.accepts = self.complete = True
         self.done: list[object] = []
+        self._readers: list[tuple[Callable[[], None], Callable[[], None]]] = []
+
+    def subscribe(self, on_waiting_changes: Callable[[], None], on_file_problem: Callable[[], None]) -> None:
+        self._readers.append((on_waiting_changes, on_file_problem))
+
+    def set_waiting_changes(self, changes: list[ChangeRow]) -> None:
+        self.waiting_changes = changes
+        for on_waiting_changes, _ in self._readers:
+            on_waiting_changes()
+
+    def set_file_problem(self, problem: str) -> None:
+        self.file_problem = problem
+        for _, on_file_problem in self._readers:
+            on_file_problem()
 
     def restart(self, server: str) -> None:
         self.done.append(("restart", server))

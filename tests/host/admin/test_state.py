@@ -135,7 +135,7 @@ async def test_everything_there_is_to_see_is_as_the_api_describes_it() -> None:
             run_inline(admin.answer(question["id"], "always", None, "exact", Channel.CONSOLE))
             await call.comes()
             await host.asked({"owner": "other"})
-            control.waiting_changes.append(CHANGE)
+            control.set_waiting_changes([CHANGE])
             state: dict[str, Any] = {**await admin.state()}
             conforms("GET", "/api/v1/state", 200, state)
             assert [each["state"] for each in state["servers"]] == ["ready", "ready", "failed", "starting", "disabled"]
@@ -492,17 +492,34 @@ async def test_a_reload_says_what_came_of_it() -> None:
 async def test_changes_that_wait_for_a_person_are_shown_until_they_are_applied() -> None:
     async with opened() as host:
         before = host.admin.versions()
-        host.control.waiting_changes.append(CHANGE)
-        said = await host.admin.run_steps(host.admin.reload(apply=False, shown=None))
+        host.control.set_waiting_changes([CHANGE])
         assert host.admin.versions()["configuration"] > before["configuration"]
+        said = await host.admin.run_steps(host.admin.reload(apply=False, shown=None))
         assert said["done"] == "changes of the configuration that wait for a person: 1."
         assert (await host.admin.state())["configuration"] == [CHANGE]
         assert (await host.admin.status())["waiting_changes"] == ["gh: command has changed"]
-        before = host.admin.versions()
-        host.control.waiting_changes.clear()
-        host.world.journal.note(ConfigReloaded("gh restarts", accepted=True))
-        assert host.admin.versions()["configuration"] > before["configuration"]
+        host.control.set_waiting_changes([])
         assert (await host.admin.state())["configuration"] == []
+
+
+async def test_a_reload_that_leaves_what_waits_as_it_is_does_not_show_it_again() -> None:
+    async with opened() as host:
+        before = host.admin.versions()
+        host.world.journal.note(ConfigReloaded("nothing has changed", accepted=True))
+        assert host.admin.versions()["configuration"] == before["configuration"]
+        assert host.admin.versions()["problems"] > before["problems"]
+
+
+async def test_a_mistake_in_the_configuration_file_is_a_problem_until_it_is_mended() -> None:
+    async with opened() as host:
+        for mistake, shown in (
+            ("line 1: no", ["the configuration file has a mistake and is not applied: line 1: no"]),
+            ("", []),
+        ):
+            before = host.admin.versions()
+            host.control.set_file_problem(mistake)
+            assert host.admin.versions()["problems"] > before["problems"]
+            assert (await host.admin.state())["problems"] == shown
 
 
 async def test_the_standard_error_of_a_server_is_shown_from_a_line_on() -> None:
