@@ -6,8 +6,8 @@ whole. Entries are in the order of the configuration, then in the server's. Entr
 left out of the shared endpoint; precedence would depend on timing.
 
 A server may have several sources (`host/source.py`), each with its own lists. Of each server, a client sees the lists
-of one source, which `Catalog._seen` chooses by the era of the client, and nothing else does. So there is a snapshot of
-each kind for each era of clients; they are one object where the clients see the same.
+of one source, which `Catalog._seen` chooses by the viewer that the client is, and nothing else does. So there is a
+snapshot of each kind for each viewer; they are one object where the clients see the same.
 
 When the policy changes, visibility is evaluated again, for long lists in steps; only requests for lists wait for it.
 Calls do not, because the gate decides about them.
@@ -37,7 +37,7 @@ from host.protocol.stateless import STALE, Freshness
 from host.protocol.tasks import Support, task_support
 from host.protocol.versions import Era
 from host.slices import Slices, Steps, run_inline
-from host.source import EntryRef, Source
+from host.source import VIEWERS, EntryRef, Source, Viewer
 
 KEPT_COPIES = 4
 """Copies of a definition that are kept (measured): as the server wrote it, in its pin, with its outward names, and in
@@ -112,7 +112,7 @@ class ServerEntries:
 
 @dataclass(frozen=True)
 class KindSnapshot:
-    """All entries of one kind at one moment, as clients of one era see them."""
+    """All entries of one kind at one moment, as one viewer sees them."""
 
     version: int = 0
     parts: Mapping[str, ServerEntries] = field(default_factory=dict)
@@ -164,8 +164,8 @@ class Catalog:
         self._lists: dict[Kind, dict[Source, _List]] = {kind: {} for kind in Kind}
         self._shown: set[Source] = set()
         """Sources whose lists clients of the same era see first; see `_seen`."""
-        self._snapshots = {kind: dict.fromkeys(Era, KindSnapshot()) for kind in Kind}
-        """For clients of each era."""
+        self._snapshots = {kind: dict.fromkeys(VIEWERS.values(), KindSnapshot()) for kind in Kind}
+        """For each viewer."""
         self._changed = trio.lowlevel.ParkingLot()
         self._due: dict[Kind, dict[Source, object]] = {kind: {} for kind in Kind}
         """Lists to evaluate again, each with a unique mark of the request."""
@@ -176,12 +176,12 @@ class Catalog:
 
     # What clients see
 
-    def snapshot(self, kind: Kind, era: Era) -> KindSnapshot:
-        """The entries that clients of an era can see."""
-        return self._snapshots[kind][era]
+    def snapshot(self, kind: Kind, viewer: Viewer) -> KindSnapshot:
+        """The entries that a viewer can see."""
+        return self._snapshots[kind][viewer]
 
-    def _seen(self, kind: Kind, era: Era) -> dict[str, ServerEntries]:
-        """The rule of which lists clients of an era see, by server in order.
+    def _seen(self, kind: Kind, viewer: Viewer) -> dict[str, ServerEntries]:
+        """The rule of which lists a viewer sees, by server in order.
 
         Of each server they see the list of its stateless source, or that of its session if no other has listed the
         kind. But clients with a session see the list of its session first once that is shown (`show`), which happens
@@ -190,7 +190,7 @@ class Catalog:
         best: dict[str, tuple[tuple[bool, bool], ServerEntries]] = {}
         for source, each in self._lists[kind].items():
             if each.part is not None:
-                rank = source.era is era and source in self._shown, source.era is Era.STATELESS
+                rank = source.era is viewer.era and source in self._shown, source.era is Era.STATELESS
                 if source.server not in best or rank > best[source.server][0]:
                     best[source.server] = rank, each.part
         return {server: best[server][1] for server in self._order if server in best}
@@ -267,9 +267,9 @@ class Catalog:
                 found = {**part.by_name, **found} if found else dict(part.by_name)
         return tuple(found.values())
 
-    def has_param_headers(self, server: str | None) -> bool:
-        """Whether headers must repeat arguments of any tool of the server that stateless clients see."""
-        part = self.snapshot(Kind.TOOL, Era.STATELESS).parts.get(server or "")
+    def has_param_headers(self, server: str | None, viewer: Viewer) -> bool:
+        """Whether headers must repeat arguments of any tool of the server that the viewer sees."""
+        part = self.snapshot(Kind.TOOL, viewer).parts.get(server or "")
         return part is not None and part.has_param_headers
 
     def hint(self, source: Source, kind: Kind) -> FreshnessHint | None:
@@ -466,7 +466,8 @@ class Catalog:
             narrowed = any(self._part(source, kind) is not None for source in gone)
             for source in gone:
                 self._forget(source, kind)
-            if narrowed or list(self._seen(kind, Era.SESSION)) != list(self.snapshot(kind, Era.SESSION).parts):
+            shown = self._snapshots[kind].items()
+            if narrowed or any(list(self._seen(kind, viewer)) != list(each.parts) for viewer, each in shown):
                 self._update_snapshots(kind, changed=True, narrowed=narrowed)
         self._notify_changed()
 
@@ -484,12 +485,12 @@ class Catalog:
         """Make the snapshots of a kind of its present lists."""
         former = self._snapshots[kind]
         colliding: frozenset[EntryRef] = frozenset().union(*(each.colliding for each in former.values()))
-        snapshots: dict[Era, KindSnapshot] = {}
-        for era in Era:
-            parts = self._seen(kind, era)
+        snapshots: dict[Viewer, KindSnapshot] = {}
+        for viewer, before in former.items():
+            parts = self._seen(kind, viewer)
             same = [each for each in snapshots.values() if _are_same(each.parts, parts)]
-            snapshots[era] = same[0] if same else self._build_snapshot(parts, former[era], colliding, changed, narrowed)
-            colliding |= snapshots[era].colliding
+            snapshots[viewer] = same[0] if same else self._build_snapshot(parts, before, colliding, changed, narrowed)
+            colliding |= snapshots[viewer].colliding
         self._snapshots[kind] = snapshots
 
     def _build_snapshot(

@@ -20,7 +20,7 @@ from host.protocol.abilities import NO_ABILITIES, Abilities
 from host.protocol.methods import Kind
 from host.protocol.stateless import STALE, Freshness
 from host.protocol.versions import SESSION, Era
-from host.source import EntryRef
+from host.source import VIEWERS, EntryRef, Viewer
 from host.wire.link import LinkLost
 
 STDIO = "stdio"
@@ -80,6 +80,11 @@ class Caller(Struct, frozen=True, eq=False, weakref=True):
     """Key shared by all requests of one session or stdio process; None if each request stands alone."""
     era: Era = SESSION
     """Of the request: a stateless client gets server requests in a result, and repeats its request with answers."""
+
+    @property
+    def viewer(self) -> Viewer:
+        """What decides which lists it sees."""
+        return VIEWERS[self.era]
 
     @property
     def owner(self) -> Hashable:

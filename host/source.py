@@ -3,6 +3,7 @@
     Source     where definitions come from: a server, over connections of one era, with one login.
     EntryRef   one entry of a source, by the server's own name.
     AspectRef  what is pinned of a source beside its entries.
+    Viewer     the clients that see the same sources.
 
 All are pure, frozen and hashable, so they key everything that is kept about entries. A further dimension of identity
 is a further field here.
@@ -33,6 +34,18 @@ class Source(Struct, frozen=True, cache_hash=True, gc=False):
     def in_era(self, era: Era) -> Source:
         """The source of the same server and login in this era."""
         return Source(self.server, era, self.owner)
+
+
+class Viewer(Struct, frozen=True, cache_hash=True, gc=False):
+    """The clients that see the same sources; `Catalog` has a snapshot for each."""
+
+    era: Era
+    owner: str = ""
+    """Whose logins they use; empty for everybody's."""
+
+
+VIEWERS: dict[Era, Viewer] = {era: Viewer(era) for era in Era}
+"""All viewers."""
 
 
 class EntryRef(Struct, frozen=True, cache_hash=True, gc=False):

@@ -29,6 +29,7 @@ from host.protocol.tasks import with_support
 from host.protocol.versions import SESSION, STATELESS, Era
 from host.seal import InvalidSeal, Seal
 from host.slices import Steps, run_inline
+from host.source import Viewer
 from host.upstream.runtime import Runtime
 from host.upstream.upstreams import Upstreams
 
@@ -114,7 +115,7 @@ class Lists:
     def _missing_servers(self, caller: Caller, kind: Kind) -> list[str]:
         """The servers whose lists of this kind are not known, as far as clients may know of them."""
         endpoint = caller.endpoint
-        known = self._catalog.snapshot(kind, caller.era).parts
+        known = self._catalog.snapshot(kind, caller.viewer).parts
         return [
             server
             for server, upstream in self._upstreams.by_id.items()
@@ -130,12 +131,12 @@ class Lists:
         If the lists change faster than a view can be rendered, it is the newest one since an entry was last hidden: it
         may be out of date, but shows no hidden entry.
         """
-        key = (caller.endpoint, kind, _form(caller))
+        key = (caller.endpoint, kind, caller.viewer, _form(caller))
         views = self._views.setdefault(key, deque(maxlen=MAX_PAST_VIEWS))
         attempts = 0
         while True:
             await self._catalog.wait_until_evaluated(kind, caller.endpoint)
-            snapshot = self._catalog.snapshot(kind, caller.era)
+            snapshot = self._catalog.snapshot(kind, caller.viewer)
             least = snapshot.version if attempts < MAX_VIEW_ATTEMPTS else snapshot.last_narrowed
             if views and views[-1].version >= least:
                 return views[-1]
@@ -155,11 +156,11 @@ class Lists:
 
     def last_view(self, caller: Caller, kind: Kind) -> View | None:
         """The newest view that was rendered for callers with the same endpoint and abilities."""
-        views = self._views.get((caller.endpoint, kind, _form(caller)))
+        views = self._views.get((caller.endpoint, kind, caller.viewer, _form(caller)))
         return views[-1] if views else None
 
     def _build_view(self, snapshot: KindSnapshot, key: _Key) -> Steps[View]:
-        endpoint, kind, form = key
+        endpoint, kind, _, form = key
         definitions: list[bytes] = []
         digest = hashlib.sha256()
         for server, part in snapshot.parts.items():
@@ -204,7 +205,7 @@ class Lists:
         """The shortest freshness that a server gave for its list; none if a server gave no hint or has not listed
         yet."""
         now, endpoint = trio.current_time(), caller.endpoint
-        known = self._catalog.snapshot(kind, caller.era).parts
+        known = self._catalog.snapshot(kind, caller.viewer).parts
         hints: list[Freshness] = []
         whole = True
         for server in self._upstreams.by_id if endpoint is None else (endpoint,):
@@ -238,15 +239,15 @@ class Lists:
         except (InvalidSeal, ValueError):
             raise InvalidParams("the cursor is not valid here; list again from the start") from None
         version, start, public = (int(part) for part in place.split(b"."))
-        for view in self._views.get((caller.endpoint, kind, _form(caller)), ()):
-            snapshot = self._catalog.snapshot(kind, caller.era)
+        for view in self._views.get((caller.endpoint, kind, caller.viewer, _form(caller)), ()):
+            snapshot = self._catalog.snapshot(kind, caller.viewer)
             if view.version == version >= snapshot.last_narrowed:
                 return view, start, bool(public)
         raise InvalidParams("the list has changed since this cursor was given; list again from the start")
 
 
-_Key = tuple[str | None, Kind, "_Form"]
-"""The key of a view: endpoint, kind and form."""
+_Key = tuple[str | None, Kind, Viewer, "_Form"]
+"""The key of a view: endpoint, kind, viewer and form."""
 
 
 class _Form(NamedTuple):

@@ -98,7 +98,7 @@ class Resolver:
         entry, ref = target.entry, target.ref
         if target.kind is RESOURCE:
             return ref is None or (method == COMPLETION_COMPLETE and not self.is_offered(target))
-        parts = self._catalog.snapshot(target.kind, caller.era).parts
+        parts = self._catalog.snapshot(target.kind, caller.viewer).parts
         return entry is None or entry.outward in parts[entry.ref.source.server].hidden
 
     def resolve_now(self, caller: Caller, kind: Kind, name: str, since: float | None = None) -> ResolvedName:
@@ -147,10 +147,10 @@ class Resolver:
         exists = self.is_listed(target.ref) if target.kind is Kind.RESOURCE else target.entry is not None
         return self._definitions.is_known(target.ref) and exists
 
-    def param_headers(self, tool: ResolvedName) -> tuple[ParamHeader, ...]:
+    def param_headers(self, tool: ResolvedName, caller: Caller) -> tuple[ParamHeader, ...]:
         """The arguments that headers must repeat for a tool; none if the caller may not know the tool."""
         # Asked of the whole list, so that the time of the response tells nothing about one tool.
-        if not self._catalog.has_param_headers(tool.server):
+        if not self._catalog.has_param_headers(tool.server, caller.viewer):
             return ()
         entry = self.visible(tool)
         return () if entry is None else entry.param_headers or ()
@@ -166,7 +166,7 @@ class Resolver:
         Raises:
             Unavailable: the server's list could never be read.
         """
-        if server not in self._catalog.snapshot(kind, caller.era).parts:
+        if server not in self._catalog.snapshot(kind, caller.viewer).parts:
             self._upstreams[server].serving(caller.era).ready_client()
         return not_found(kind, name)
 
@@ -179,7 +179,7 @@ class Resolver:
     def _look_up(self, caller: Caller, kind: Kind, name: str) -> tuple[str | None, str, Entry | None]:
         """The server, the server's own name, and the entry listed under `name` at the endpoint, visible or not. If
         there is no entry, the server and the name as the text has them."""
-        snapshot, endpoint = self._catalog.snapshot(kind, caller.era), caller.endpoint
+        snapshot, endpoint = self._catalog.snapshot(kind, caller.viewer), caller.endpoint
         if endpoint is not None:
             return endpoint, name, snapshot.entry(endpoint, name)
         (server, inward), entry = split_name(name), snapshot.by_outward.get(name)
@@ -199,7 +199,7 @@ class Resolver:
 
     def _listing_owners(self, uri: str, caller: Caller) -> set[str]:
         kinds = (Kind.RESOURCE, Kind.TEMPLATE)
-        listed = {kind: self._catalog.snapshot(kind, caller.era) for kind in kinds}
+        listed = {kind: self._catalog.snapshot(kind, caller.viewer) for kind in kinds}
         return {
             server
             for server in self._upstreams.by_id
@@ -209,7 +209,7 @@ class Resolver:
         }
 
     def _template_owners(self, uri: str, caller: Caller) -> set[str]:
-        templates = self._catalog.snapshot(Kind.TEMPLATE, caller.era).parts
+        templates = self._catalog.snapshot(Kind.TEMPLATE, caller.viewer).parts
         known = {
             server: [entry.ref.name for entry in part.entries if self._definitions.is_known(entry.ref)]
             for server, part in templates.items()

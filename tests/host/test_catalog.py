@@ -27,7 +27,9 @@ from host.protocol.methods import Kind
 from host.protocol.stateless import Freshness
 from host.protocol.versions import Era
 from host.slices import run_inline
-from host.source import EntryRef, Source
+from host.source import VIEWERS, EntryRef, Source
+
+SESSION, STATELESS = VIEWERS[Era.SESSION], VIEWERS[Era.STATELESS]
 
 
 def session(server: str) -> Source:
@@ -63,13 +65,13 @@ def publish(
 
 
 def outward(shelves: Catalog, kind: Kind = Kind.TOOL) -> list[str]:
-    return [entry.outward for entry in shelves.snapshot(kind, Era.SESSION).entries]
+    return [entry.outward for entry in shelves.snapshot(kind, SESSION).entries]
 
 
 def test_it_begins_empty() -> None:
     shelves, _ = catalog()
     assert shelves.version == 0
-    assert all(shelves.snapshot(kind, Era.SESSION).entries == () for kind in Kind)
+    assert all(shelves.snapshot(kind, SESSION).entries == () for kind in Kind)
 
 
 def test_entries_stand_in_the_order_of_the_configuration_then_of_the_server() -> None:
@@ -87,13 +89,13 @@ def test_an_entry_that_clients_of_an_era_refuse_is_named_and_stays() -> None:
     assert outward(shelves) == ["a__none", "a__text"]
     assert [entry.ref.name for entry in shelves.unfit(session("a"), Kind.TOOL)] == ["text", "hidden"]
     assert shelves.unfit(stateless("a"), Kind.TOOL) == shelves.unfit(session("b"), Kind.TOOL) == ()
-    assert [entry.misfit for entry in shelves.snapshot(Kind.TOOL, Era.SESSION).entries[:1]] == [(None, None)]
+    assert [entry.misfit for entry in shelves.snapshot(Kind.TOOL, SESSION).entries[:1]] == [(None, None)]
 
 
 def test_an_entry_is_found_by_both_of_its_names() -> None:
     shelves, _ = catalog()
     publish(shelves, "a", Kind.RESOURCE, [resource("x://1")])
-    shelf = shelves.snapshot(Kind.RESOURCE, Era.SESSION)
+    shelf = shelves.snapshot(Kind.RESOURCE, SESSION)
     (entry,) = shelf.entries
     assert (entry.ref, entry.outward) == (EntryRef(session("a"), Kind.RESOURCE, "x://1"), "a+x://1")
     assert shelf.by_outward == {"a+x://1": entry}
@@ -106,7 +108,7 @@ def test_only_the_names_of_a_definition_change_on_the_way_out() -> None:
     shelves, _ = catalog()
     raw = b'{"z":1.0,"name":"t","inputSchema":{"name":"t","\\u00e9":[ ]},"_meta":{"ui":{"resourceUri":"ui://p"}}}'
     publish(shelves, "a", Kind.TOOL, [Definition("t", raw)])
-    (entry,) = shelves.snapshot(Kind.TOOL, Era.SESSION).entries
+    (entry,) = shelves.snapshot(Kind.TOOL, SESSION).entries
     assert entry.definition == raw
     assert entry.exported == raw.replace(b'"z":1.0,"name":"t"', b'"z":1.0,"name":"a__t"').replace(
         b"ui://p", b"ui://a+p"
@@ -117,13 +119,13 @@ def test_a_template_is_renamed_in_its_own_member() -> None:
     """(rule 65)"""
     shelves, _ = catalog()
     publish(shelves, "a", Kind.TEMPLATE, [Definition("x://{p}", b'{"uriTemplate":"x://{p}","name":"n"}')])
-    assert shelves.snapshot(Kind.TEMPLATE, Era.SESSION).entries[0].exported == b'{"uriTemplate":"a+x://{p}","name":"n"}'
+    assert shelves.snapshot(Kind.TEMPLATE, SESSION).entries[0].exported == b'{"uriTemplate":"a+x://{p}","name":"n"}'
 
 
 def test_half_an_emoji_in_the_name_of_a_member_does_not_matter() -> None:
     shelves, _ = catalog()
     publish(shelves, "a", Kind.TOOL, [Definition("t", b'{"name":"t","\\ud83d":1}')])
-    assert shelves.snapshot(Kind.TOOL, Era.SESSION).entries[0].exported == b'{"name":"a__t","\\ud83d":1}'
+    assert shelves.snapshot(Kind.TOOL, SESSION).entries[0].exported == b'{"name":"a__t","\\ud83d":1}'
 
 
 def test_a_list_is_remembered_until_it_is_listed_again() -> None:
@@ -149,9 +151,9 @@ def test_a_resource_may_be_one_of_a_remembered_template() -> None:
 def test_publishing_the_same_again_changes_nothing() -> None:
     shelves, _ = catalog()
     assert publish(shelves, "a", Kind.TOOL, [tool("1")])
-    before = shelves.snapshot(Kind.TOOL, Era.SESSION)
+    before = shelves.snapshot(Kind.TOOL, SESSION)
     assert not publish(shelves, "a", Kind.TOOL, iter([tool("1")]))
-    assert shelves.snapshot(Kind.TOOL, Era.SESSION) is before
+    assert shelves.snapshot(Kind.TOOL, SESSION) is before
     assert shelves.version == 1
 
 
@@ -160,30 +162,30 @@ def test_any_difference_is_a_new_version(after: list[Definition]) -> None:
     shelves, _ = catalog()
     publish(shelves, "a", Kind.TOOL, [tool("1"), tool("2")])
     assert publish(shelves, "a", Kind.TOOL, after)
-    assert shelves.snapshot(Kind.TOOL, Era.SESSION).version == shelves.version == 2
+    assert shelves.snapshot(Kind.TOOL, SESSION).version == shelves.version == 2
 
 
 def test_a_change_of_one_kind_leaves_the_shelves_of_the_others() -> None:
     shelves, _ = catalog()
     publish(shelves, "a", Kind.TOOL, [tool("1")])
-    before = shelves.snapshot(Kind.TOOL, Era.SESSION)
+    before = shelves.snapshot(Kind.TOOL, SESSION)
     publish(shelves, "a", Kind.PROMPT, [tool("1")])
-    assert shelves.snapshot(Kind.TOOL, Era.SESSION) is before
-    assert shelves.snapshot(Kind.PROMPT, Era.SESSION).version == 1
+    assert shelves.snapshot(Kind.TOOL, SESSION) is before
+    assert shelves.snapshot(Kind.PROMPT, SESSION).version == 1
 
 
 def test_a_server_that_listed_nothing_has_listed() -> None:
     shelves, _ = catalog()
-    assert "a" not in shelves.snapshot(Kind.TOOL, Era.SESSION).parts
+    assert "a" not in shelves.snapshot(Kind.TOOL, SESSION).parts
     assert not publish(shelves, "a", Kind.TOOL, [])
-    assert by_server(shelves.snapshot(Kind.TOOL, Era.SESSION)) == {"a": ()}
+    assert by_server(shelves.snapshot(Kind.TOOL, SESSION)) == {"a": ()}
     assert shelves.version == 0
 
 
 def test_a_shelf_that_was_taken_stays_as_it_was() -> None:
     shelves, _ = catalog()
     publish(shelves, "a", Kind.TOOL, [tool("1")])
-    taken = shelves.snapshot(Kind.TOOL, Era.SESSION)
+    taken = shelves.snapshot(Kind.TOOL, SESSION)
     publish(shelves, "a", Kind.TOOL, [tool("2")])
     assert [entry.ref.name for entry in taken.entries] == ["1"]
     assert list(taken.by_outward) == ["a__1"]
@@ -196,7 +198,7 @@ def test_two_entries_with_one_outward_name_are_both_left_out_whoever_came_first(
     shelves, collided = catalog()
     for server in sorted("ab", reverse=first == "b"):
         publish(shelves, server, Kind.RESOURCE, [resource("https://h/x"), resource("own://")])
-    shelf = shelves.snapshot(Kind.RESOURCE, Era.SESSION)
+    shelf = shelves.snapshot(Kind.RESOURCE, SESSION)
     assert outward(shelves, Kind.RESOURCE) == ["a+own://", "b+own://"]
     assert {(entry.ref.server, entry.outward) for entry in collided} == {("a", "https://h/x"), ("b", "https://h/x")}
     assert "https://h/x" not in shelf.by_outward
@@ -249,7 +251,7 @@ def test_what_may_not_be_seen_is_in_nobodys_way() -> None:
     catalog = Catalog(["a", "b"], lambda ref: ref.server != "a", collided.append)
     for server in ("a", "b"):
         publish(catalog, server, Kind.RESOURCE, [Definition("https://h/x", b'{"uri":"https://h/x"}')])
-    shelf = catalog.snapshot(Kind.RESOURCE, Era.SESSION)
+    shelf = catalog.snapshot(Kind.RESOURCE, SESSION)
     assert [entry.ref.server for entry in shelf.entries] == ["b"]
     assert shelf.by_outward["https://h/x"].ref.server == "b"
     assert collided == []
@@ -259,7 +261,7 @@ def test_what_may_not_be_seen_is_still_known_by_its_name() -> None:
     """So that asking for it is answered without asking its server."""
     catalog = Catalog(["a"], lambda ref: False, lambda entry: None)
     publish(catalog, "a", Kind.TOOL, [Definition("x", b'{"name":"x"}')])
-    shelf = catalog.snapshot(Kind.TOOL, Era.SESSION)
+    shelf = catalog.snapshot(Kind.TOOL, SESSION)
     assert shelf.entries == ()
     assert shelf.by_outward["a__x"].ref.name == "x"
 
@@ -290,7 +292,7 @@ def test_an_entry_says_what_headers_repeat_of_its_arguments() -> None:
     shelves, _ = catalog()
     schema = {"type": "object", "properties": {"p": {"type": "string", "x-mcp-header": "Region"}}}
     publish(shelves, "a", Kind.TOOL, [tool("1", inputSchema=schema), tool("2"), tool("3", inputSchema=5)])
-    first, *others = shelves.snapshot(Kind.TOOL, Era.SESSION).entries
+    first, *others = shelves.snapshot(Kind.TOOL, SESSION).entries
     assert [(mirror.header, mirror.path) for mirror in first.param_headers or ()] == [("mcp-param-region", ("p",))]
     assert json.loads(first.exported)["inputSchema"] == schema
     assert [entry.param_headers for entry in others] == [(), ()]
@@ -301,7 +303,12 @@ def test_whether_headers_repeat_arguments_of_a_server_is_known_of_its_whole_list
     schema = {"type": "object", "properties": {"p": {"type": "string", "x-mcp-header": "Region"}}}
     publish(shelves, "a", Kind.TOOL, [tool("hidden", inputSchema=schema), tool("plain")])
     publish(shelves, "b", Kind.TOOL, [tool("plain")])
-    assert [shelves.has_param_headers(server) for server in ("a", "b", "c", None)] == [True, False, False, False]
+    assert [shelves.has_param_headers(server, STATELESS) for server in ("a", "b", "c", None)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_annotations_that_are_not_allowed_are_none_of_an_entry_and_an_error_to_who_asks() -> None:
@@ -312,7 +319,7 @@ def test_annotations_that_are_not_allowed_are_none_of_an_entry_and_an_error_to_w
         param_headers_in(raw)
     shelves, _ = catalog()
     publish(shelves, "a", Kind.TOOL, [Definition("1", raw)])
-    assert shelves.snapshot(Kind.TOOL, Era.SESSION).entries[0].param_headers is None
+    assert shelves.snapshot(Kind.TOOL, SESSION).entries[0].param_headers is None
 
 
 def test_a_tool_that_may_become_a_task_by_now_is_another() -> None:
@@ -344,13 +351,13 @@ def test_what_may_be_seen_by_now_is_seen_once_that_is_reconsidered() -> None:
     """And what may not is not. A view that was taken before stays what it was."""
     shelves, shown, _ = opening()
     publish(shelves, "a", Kind.TOOL, [tool("x"), tool("y")])
-    before = shelves.snapshot(Kind.TOOL, Era.SESSION)
+    before = shelves.snapshot(Kind.TOOL, SESSION)
     assert (outward(shelves), shelves.version, before.version) == ([], 1, 1)
     shown.add(("a", "y"))
     assert outward(shelves) == []
     shelves.reevaluate(["a"])
-    assert (outward(shelves), shelves.version, shelves.snapshot(Kind.TOOL, Era.SESSION).version) == (["a__y"], 2, 2)
-    assert set(shelves.snapshot(Kind.TOOL, Era.SESSION).by_outward) == {"a__x", "a__y"}
+    assert (outward(shelves), shelves.version, shelves.snapshot(Kind.TOOL, SESSION).version) == (["a__y"], 2, 2)
+    assert set(shelves.snapshot(Kind.TOOL, SESSION).by_outward) == {"a__x", "a__y"}
     shown.clear()
     shelves.reevaluate(["b", "a"])
     assert (outward(shelves), before.entries) == ([], ())
@@ -365,7 +372,7 @@ def test_reconsidering_what_is_as_it_was_wakes_nobody() -> None:
         shelves.reevaluate(servers)
     shown.add(("a", "y"))
     shelves.reevaluate(["b"])
-    assert (outward(shelves), shelves.version, shelves.snapshot(Kind.TOOL, Era.SESSION).version) == (["a__x"], 1, 1)
+    assert (outward(shelves), shelves.version, shelves.snapshot(Kind.TOOL, SESSION).version) == (["a__x"], 1, 1)
 
 
 def test_two_of_one_name_are_in_each_others_way_only_if_both_may_be_seen() -> None:
@@ -374,14 +381,14 @@ def test_two_of_one_name_are_in_each_others_way_only_if_both_may_be_seen() -> No
     publish(shelves, "a", Kind.TOOL, [tool("b__x")])
     publish(shelves, "a__b", Kind.TOOL, [tool("x")])
     assert (outward(shelves), collided) == (["a__b__x"], [])
-    assert shelves.snapshot(Kind.TOOL, Era.SESSION).by_outward["a__b__x"].ref.server == "a"
+    assert shelves.snapshot(Kind.TOOL, SESSION).by_outward["a__b__x"].ref.server == "a"
     shown.add(("a__b", "x"))
     for _ in range(2):
         shelves.reevaluate(["a__b"])
     assert (outward(shelves), len(collided)) == ([], 2)
     shown.remove(("a", "b__x"))
     shelves.reevaluate(["a"])
-    assert shelves.snapshot(Kind.TOOL, Era.SESSION).by_outward["a__b__x"].ref.server == "a__b"
+    assert shelves.snapshot(Kind.TOOL, SESSION).by_outward["a__b__x"].ref.server == "a__b"
 
 
 LONG = 2 * MAX_INLINE_ENTRIES
@@ -399,14 +406,14 @@ async def test_long_lists_are_evaluated_in_steps_and_swapped_in_one(nursery: tri
     long(shelves, "a", shown)
     long(shelves, "b", shown)
     nursery.start_soon(shelves.run)
-    before = shelves.snapshot(Kind.TOOL, Era.SESSION)
+    before = shelves.snapshot(Kind.TOOL, SESSION)
     shown -= {("a", "7"), ("b", "8")}
     shelves.reevaluate(["a", "b"])
-    assert shelves.snapshot(Kind.TOOL, Era.SESSION) is before
+    assert shelves.snapshot(Kind.TOOL, SESSION) is before
     with trio.fail_after(5):
         assert await shelves.wait_for_change(shelves.version) == 3
         await shelves.wait_until_evaluated(Kind.TOOL)
-    after = shelves.snapshot(Kind.TOOL, Era.SESSION)
+    after = shelves.snapshot(Kind.TOOL, SESSION)
     assert (len(after.entries), after.version, after.last_narrowed) == (2 * LONG - 2, 3, 3)
     assert {("a", "7"), ("b", "8")} == {
         (each.ref.server, each.ref.name) for each in {*before.entries} - {*after.entries}
@@ -414,12 +421,12 @@ async def test_long_lists_are_evaluated_in_steps_and_swapped_in_one(nursery: tri
     shown.add(("a", "7"))
     shelves.reevaluate(["a", "b"])
     await shelves.wait_until_evaluated(Kind.TOOL)
-    widened = shelves.snapshot(Kind.TOOL, Era.SESSION)
+    widened = shelves.snapshot(Kind.TOOL, SESSION)
     assert (len(widened.entries), widened.version, widened.last_narrowed) == (2 * LONG - 1, 4, 3)
     shelves.reevaluate(["a"])
     with trio.fail_after(5):
         await shelves.wait_until_evaluated(Kind.TOOL)
-    assert shelves.snapshot(Kind.TOOL, Era.SESSION) is widened
+    assert shelves.snapshot(Kind.TOOL, SESSION) is widened
 
 
 async def test_whoever_wants_a_list_waits_for_that_list_alone() -> None:
@@ -451,7 +458,7 @@ async def test_the_lists_of_one_kind_are_evaluated_beside_longer_ones_of_another
     shelves.reevaluate(["b"])
     with trio.fail_after(5):
         await shelves.wait_until_evaluated(Kind.TOOL)
-    assert len(shelves.snapshot(Kind.TOOL, Era.SESSION).entries) == LONG - 1
+    assert len(shelves.snapshot(Kind.TOOL, SESSION).entries) == LONG - 1
     assert not shelves.is_evaluated(Kind.RESOURCE)
 
 
@@ -468,8 +475,8 @@ def test_what_is_decided_while_lists_are_evaluated_holds_for_them() -> None:
         shown -= {("a", "0"), ("b", "0")}
         shelves.reevaluate(["a", "b"])
         run_inline(judging)
-        assert all(shelves.snapshot(Kind.TOOL, Era.SESSION).entry(server, "0") for server in "ab")
-        assert len(shelves.snapshot(Kind.TOOL, Era.SESSION).entries) == 2 * LONG - 2
+        assert all(shelves.snapshot(Kind.TOOL, SESSION).entry(server, "0") for server in "ab")
+        assert len(shelves.snapshot(Kind.TOOL, SESSION).entries) == 2 * LONG - 2
 
 
 async def test_what_is_listed_anew_while_lists_are_evaluated_is_not_evaluated_again() -> None:
@@ -483,7 +490,7 @@ async def test_what_is_listed_anew_while_lists_are_evaluated_is_not_evaluated_ag
     publish(shelves, "a", Kind.TOOL, [tool("1"), tool("2")])
     await shelves.wait_until_evaluated(Kind.TOOL)
     run_inline(judging)
-    shelf = shelves.snapshot(Kind.TOOL, Era.SESSION)
+    shelf = shelves.snapshot(Kind.TOOL, SESSION)
     assert (outward(shelves), shelf.version, shelf.last_narrowed) == (["a__2"], 2, 2)
 
 
@@ -504,7 +511,7 @@ async def test_what_is_gone_while_lists_are_evaluated_is_gone(configured: bool) 
         shelves.set_servers(["b"])
     await shelves.wait_until_evaluated(Kind.TOOL)
     run_inline(judging)
-    shelf = shelves.snapshot(Kind.TOOL, Era.SESSION)
+    shelf = shelves.snapshot(Kind.TOOL, SESSION)
     assert (shelf.parts, shelf.version, shelf.last_narrowed) == ({}, 2, 2)
 
 
@@ -524,7 +531,7 @@ async def test_a_new_configuration_has_its_own_order_and_nothing_of_who_is_gone(
         None,
     )
     assert shelves.hint(session("a"), Kind.TOOL) is not None
-    assert "b" not in shelves.snapshot(Kind.TOOL, Era.SESSION).parts
+    assert "b" not in shelves.snapshot(Kind.TOOL, SESSION).parts
     publish(shelves, "new", Kind.TOOL, [tool("x")])
     assert outward(shelves) == ["c__x", "new__x", "a__x"]
 
@@ -560,7 +567,7 @@ async def test_the_largest_list_gives_way_to_one_that_would_else_have_no_room() 
     assert being_made is not None
     assert being_made.dropped
     assert (outward(shelves), outward(shelves, Kind.PROMPT)) == (["other__x", "late__x"], ["large__x"])
-    assert "large" not in shelves.snapshot(Kind.TOOL, Era.SESSION).parts
+    assert "large" not in shelves.snapshot(Kind.TOOL, SESSION).parts
     assert (shelves.hint(session("large"), Kind.TOOL), shelves.hint(session("large"), Kind.PROMPT) is None) == (
         None,
         False,
@@ -589,7 +596,7 @@ def publish_tools(shelves: Catalog, source: Source, *names: str, alone: bool = F
 
 def seen(shelves: Catalog) -> tuple[list[str], list[str]]:
     """The entries that clients with a session see, and stateless ones."""
-    views = (shelves.snapshot(Kind.TOOL, era).entries for era in (Era.SESSION, Era.STATELESS))
+    views = (shelves.snapshot(Kind.TOOL, viewer).entries for viewer in (SESSION, STATELESS))
     over_session, without = ([entry.outward for entry in entries] for entries in views)
     return over_session, without
 
@@ -599,7 +606,7 @@ def test_clients_see_the_list_of_their_own_era_or_else_the_other_one() -> None:
     shelves, _ = catalog()
     assert publish_tools(shelves, stateless("a"), "x", "late")
     assert seen(shelves) == (["a__x", "a__late"],) * 2
-    assert shelves.snapshot(Kind.TOOL, Era.SESSION) is shelves.snapshot(Kind.TOOL, Era.STATELESS)
+    assert shelves.snapshot(Kind.TOOL, SESSION) is shelves.snapshot(Kind.TOOL, STATELESS)
     assert publish_tools(shelves, session("a"), "x", "early")
     assert seen(shelves) == (["a__x", "a__late"],) * 2
     version = shelves.version
@@ -617,7 +624,7 @@ def test_clients_see_the_list_of_their_own_era_or_else_the_other_one() -> None:
     assert seen(shelves) == (["a__x", "a__late"],) * 2
     shelves.withdraw(session("a"))
     assert shelves.listed(session("a"), Kind.TOOL) is None
-    assert shelves.snapshot(Kind.TOOL, Era.SESSION) is shelves.snapshot(Kind.TOOL, Era.STATELESS)
+    assert shelves.snapshot(Kind.TOOL, SESSION) is shelves.snapshot(Kind.TOOL, STATELESS)
     assert publish_tools(shelves, session("a"), "x", "early")
     assert seen(shelves) == (["a__x", "a__late"],) * 2
 
@@ -625,13 +632,13 @@ def test_clients_see_the_list_of_their_own_era_or_else_the_other_one() -> None:
 def test_a_server_that_changes_its_era_leaves_nothing_of_the_other() -> None:
     shelves, _ = catalog()
     publish_tools(shelves, stateless("a"), "x", "late")
-    version = shelves.snapshot(Kind.TOOL, Era.SESSION).version
+    version = shelves.snapshot(Kind.TOOL, SESSION).version
     assert publish_tools(shelves, session("a"), "x", alone=True)
     assert seen(shelves) == (["a__x"], ["a__x"])
     assert shelves.listed(stateless("a"), Kind.TOOL) is None
     assert (
-        shelves.snapshot(Kind.TOOL, Era.SESSION).last_narrowed
-        == shelves.snapshot(Kind.TOOL, Era.SESSION).version
+        shelves.snapshot(Kind.TOOL, SESSION).last_narrowed
+        == shelves.snapshot(Kind.TOOL, SESSION).version
         == version + 1
     )
 

@@ -317,7 +317,7 @@ async def test_p1_and_takes_the_same_way(
             if method in TARGETED:
                 target = await world.router.resolver.resolve(caller, method, members(encode(asked)))
                 if method == "tools/call":
-                    assert world.router.resolver.param_headers(target) == ()
+                    assert world.router.resolver.param_headers(target, caller) == ()
                     assert world.router.resolver.task_server(target) is None
                 world.router.may_park(caller, target)
             try:

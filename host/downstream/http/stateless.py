@@ -117,7 +117,7 @@ class StatelessHttp:
             caller = client.caller(stated.abilities)
             if request.method == TOOLS_CALL.name:
                 target = await self._router.resolver.resolve(caller, TOOLS_CALL.name, params)
-                param_headers = self._router.resolver.param_headers(target)
+                param_headers = self._router.resolver.param_headers(target, caller)
                 if param_headers:
                     check_params(params, param_headers, header)
         except ColonnadeError as error:

@@ -29,6 +29,7 @@ from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY, Era
 from host.router import lists
 from host.slices import run_inline
+from host.source import VIEWERS
 from host.subject import Item
 from host.upstream import catalog_sync
 from host.upstream.backoff import MIN_SPACING
@@ -45,11 +46,11 @@ CHANGED = "notifications/tools/list_changed"
 
 
 def names(world: World, kind: Kind = Kind.TOOL) -> list[str]:
-    return [entry.ref.name for entry in world.catalog.snapshot(kind, Era.SESSION).entries]
+    return [entry.ref.name for entry in world.catalog.snapshot(kind, VIEWERS[Era.SESSION]).entries]
 
 
 def hint_of(world: World, kind: Kind = Kind.TOOL) -> FreshnessHint | None:
-    return world.catalog.hint(world.catalog.snapshot(kind, Era.SESSION).parts["a"].source, kind)
+    return world.catalog.hint(world.catalog.snapshot(kind, VIEWERS[Era.SESSION]).parts["a"].source, kind)
 
 
 def complaints(world: World) -> list[str]:
@@ -880,7 +881,7 @@ class Renaming:
 
 
 def entries_of(world: World, server: str) -> Sequence[Entry]:
-    part = world.catalog.snapshot(Kind.TOOL, Era.SESSION).parts.get(server)
+    part = world.catalog.snapshot(Kind.TOOL, VIEWERS[Era.SESSION]).parts.get(server)
     return () if part is None else part.entries
 
 
@@ -1195,7 +1196,7 @@ async def test_what_is_decided_while_a_list_is_made_holds_for_it(
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
         assert wrong == []
-        shown = world.catalog.snapshot(Kind.TOOL, Era.SESSION).entries
+        shown = world.catalog.snapshot(Kind.TOOL, VIEWERS[Era.SESSION]).entries
         assert {entry.ref.name for entry in shown} == (
             set() if hidden is None else {f"t0_{number}" for number in range(1500)} - {"t0_9"} - hidden
         )

@@ -25,6 +25,7 @@ from host.protocol.methods import Kind
 from host.protocol.versions import Era
 from host.router.lists import MISSING_SERVERS
 from host.slices import run_inline
+from host.source import VIEWERS
 from host.subject import Item
 from host.upstream.remembered import _is_of_unknown_owner
 from host.upstream.remembered_lists import SAVE_INTERVAL
@@ -80,7 +81,7 @@ async def seen(state: Path, *servers: ScriptedServer) -> None:
 
 
 def listed(world: World) -> list[str]:
-    return [entry.outward for kind in Kind for entry in world.catalog.snapshot(kind, Era.SESSION).entries]
+    return [entry.outward for kind in Kind for entry in world.catalog.snapshot(kind, VIEWERS[Era.SESSION]).entries]
 
 
 EVERYTHING = ["a__x", "a+x:1", "a+x:{n}", "a__p"]

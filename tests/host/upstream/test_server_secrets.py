@@ -23,6 +23,7 @@ from host.policy.pins import StaleDecision
 from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, Era
 from host.slices import run_inline
+from host.source import VIEWERS
 from host.upstream.remembered_lists import SAVE_INTERVAL
 from host.upstream.server_secrets import MAX_LEARNED, ServerSecrets, kept_secret, learn, learn_headers
 from tests.kit.world import Refusal, ScriptedServer, World, later, open_world, tool
@@ -224,7 +225,9 @@ async def test_what_an_earlier_version_has_stored_is_replaced_at_the_start(
     again.answers["initialize"] = again.answers["server/discover"] = _never
     async with open_world(again, state=tmp_path, start_grace=0) as world:
         await trio.sleep(0.1)
-        listed = [entry.ref.name for entry in world.catalog.snapshot(Kind.TOOL, Era.SESSION).parts["a"].entries]
+        listed = [
+            entry.ref.name for entry in world.catalog.snapshot(Kind.TOOL, VIEWERS[Era.SESSION]).parts["a"].entries
+        ]
         assert "good" in listed
         client = await world.client()
         tools = (await client.request("tools/list", {}))["tools"]

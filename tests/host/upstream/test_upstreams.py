@@ -22,6 +22,7 @@ from host.policy.fingerprint import Launch
 from host.protocol.methods import Kind
 from host.protocol.versions import Era
 from host.slices import Steps, run_inline
+from host.source import VIEWERS
 from host.upstream.catalog_sync import MAX_AGE
 from host.upstream.state import Disabled, Ready, Stopped
 from host.upstream.upstreams import DRAIN_TIMEOUT, MAX_WAITING_REQUESTS, REREAD_WAIT
@@ -618,7 +619,7 @@ async def test_a_list_that_is_the_same_as_before_is_not_taken_over_again(autojum
         client = await world.client()
         await trio.sleep(MAX_AGE)
         await client.names()  # the first reading made its definitions known, which began an epoch of the policy
-        entries, version = world.catalog.snapshot(Kind.TOOL, Era.SESSION).entries, world.catalog.version
+        entries, version = world.catalog.snapshot(Kind.TOOL, VIEWERS[Era.SESSION]).entries, world.catalog.version
         published: list[Kind] = []
         upstream = world.upstreams.by_id["a"]
         assert upstream.main.lists.sync is not None
@@ -628,7 +629,7 @@ async def test_a_list_that_is_the_same_as_before_is_not_taken_over_again(autojum
             server.asked.clear()
             await client.names()
             assert "tools/list" in server.asked
-        assert (world.catalog.snapshot(Kind.TOOL, Era.SESSION).entries, world.catalog.version, published) == (
+        assert (world.catalog.snapshot(Kind.TOOL, VIEWERS[Era.SESSION]).entries, world.catalog.version, published) == (
             entries,
             version,
             [],
