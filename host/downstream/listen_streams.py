@@ -101,7 +101,7 @@ async def listen(
             with trio.CancelScope() as waiting:
                 nursery.start_soon(cancel_when, stop, waiting)
                 if requested.uris:
-                    await router.wait_listed(caller.endpoint, caller.era)
+                    await router.wait_listed(caller)
                 nursery.start_soon(watches.run)
                 with trio.move_on_after(AGREEMENT_TIMEOUT):
                     await watches.settled.wait()

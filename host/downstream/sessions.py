@@ -55,7 +55,6 @@ from host.protocol.methods import (
     TARGETED,
 )
 from host.protocol.tasks import TASKS_RESULT, task_id_of, with_related_task
-from host.protocol.versions import SESSION
 from host.router.router import Router
 from host.version import VERSION
 from host.wire.link import LinkLost
@@ -411,9 +410,9 @@ class Session:
     async def _initialize(self, opened: InitializeRequest) -> Raw:
         # A client of one server waits for it as it would if it were connected directly.
         at_most = MAX_INITIALIZE_WAIT if self.endpoint is None else math.inf
-        await self._router.wait_listed(self.endpoint, SESSION, at_most=at_most)
-        server = self._router.server_at(self.endpoint, SESSION)
-        instructions = self._router.instructions(self.endpoint, SESSION)
+        await self._router.wait_listed(self._caller, at_most=at_most)
+        server = self._router.server_for(self._caller)
+        instructions = self._router.instructions(self._caller)
         handle = _RequestHandle(self, self.standing.enqueue, None)
         self._caller = Caller(
             self._name, self.endpoint, self.identity, opened.abilities, self, handle, self.mark, session=self.mark

@@ -237,11 +237,11 @@ class Stateless:
 
     async def _discover(self, caller: Caller) -> Raw:
         if caller.endpoint is not None:
-            await self._router.wait_listed(caller.endpoint, STATELESS)
-        server = self._router.server_at(caller.endpoint, STATELESS)
+            await self._router.wait_listed(caller)
+        server = self._router.server_for(caller)
         found = discover_result(
             VERSION,
-            self._router.instructions(caller.endpoint, STATELESS),
+            self._router.instructions(caller),
             server=server,
             tasks=server is None or server.runs_tasks,
             apps=self._router.shows_apps(caller.endpoint),

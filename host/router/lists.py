@@ -94,7 +94,7 @@ class Lists:
             InvalidParams: the cursor is malformed or expired, or its list has changed.
         """
         caller = exchange.caller
-        await self._upstreams.wait_listed(caller.endpoint, caller.era)
+        await self._upstreams.wait_listed(caller.endpoint, caller)
         if "cursor" not in exchange.params and self._upstreams.are_old(caller.endpoint, caller, (listing.kind,)):
             await self._upstreams.reread(caller.endpoint, caller, changed=(listing.kind,))
         view, start = await self.view(caller, listing.kind), 0

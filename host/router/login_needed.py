@@ -56,7 +56,7 @@ class LoginOffers:
         if isinstance(needed, LoginLost):
             await self._upstreams.wait_started(server, caller)
             try:
-                self._upstreams[server].serving(caller.era).ready_client()
+                self._upstreams[server].serving(caller).ready_client()
             except LoginNeeded as present:
                 needed = present
             else:

@@ -130,7 +130,7 @@ class Resolver:
             return ref
         if target.kind is RESOURCE and not target.by_listing:
             # While the server is away, a denied resource gets the same answer as one that does not exist.
-            self._upstreams[ref.server].serving(caller.era).ready_client()
+            self._upstreams[ref.server].serving(caller).ready_client()
         return ref
 
     def visible(self, target: ResolvedName) -> Entry | None:
@@ -167,7 +167,7 @@ class Resolver:
             Unavailable: the server's list could never be read.
         """
         if server not in self._catalog.snapshot(kind, caller.viewer).parts:
-            self._upstreams[server].serving(caller.era).ready_client()
+            self._upstreams[server].serving(caller).ready_client()
         return not_found(kind, name)
 
     def is_listed(self, resource: EntryRef) -> bool:

@@ -61,8 +61,8 @@ from host.protocol.negotiated import NegotiatedServer
 from host.protocol.server_requests import (
     URL_REQUIRED,
 )
-from host.protocol.versions import LATEST, SESSION, STATELESS, Era
-from host.router.instructions import merged_instructions, offering
+from host.protocol.versions import LATEST, SESSION, STATELESS
+from host.router.instructions import merged_instructions
 from host.router.lists import Lists
 from host.router.login_needed import LoginOffers
 from host.router.prepare import (
@@ -260,8 +260,7 @@ class Router:
         ref = target.ref
         if ref is not None and self._gate.client_may_confirm(ref, caller):
             return True
-        server = self._upstreams.by_id.get(target.server or "")
-        upstream = None if server is None else server.main
+        upstream = self._upstreams.find(target.server or "", caller)
         if upstream is not None and (upstream.life.needs_login or self._login_offers.may_come(upstream, caller)):
             return True
         negotiated = None if upstream is None else upstream.negotiated
@@ -279,23 +278,24 @@ class Router:
 
     # Listing
 
-    async def wait_listed(self, endpoint: str | None, era: Era, *, at_most: float = math.inf) -> None:
-        """Wait at most so many seconds for servers that were never seen; see `Upstreams.wait_listed`."""
-        await self._upstreams.wait_listed(endpoint, era, at_most=at_most)
+    async def wait_listed(self, caller: Caller, *, at_most: float = math.inf) -> None:
+        """Wait at most so many seconds for servers at the caller's endpoint that were never seen; see
+        `Upstreams.wait_listed`."""
+        await self._upstreams.wait_listed(caller.endpoint, caller, at_most=at_most)
 
-    def server_at(self, endpoint: str | None, era: Era) -> NegotiatedServer | None:
-        """The offer of the only server of an endpoint to clients of an era, or the remembered one; None if that is not
-        known, and at the endpoint of all servers."""
-        connection = offering(endpoint or "", self._upstreams, era)
-        return None if connection is None else connection.negotiated
+    def server_for(self, caller: Caller) -> NegotiatedServer | None:
+        """The offer of the only server of the caller's endpoint, or the remembered one; None if that is not known, and
+        at the endpoint of all servers."""
+        server = self._upstreams.by_id.get(caller.endpoint or "")
+        return None if server is None else server.offering(caller).negotiated
 
     def shows_apps(self, endpoint: str | None) -> bool:
         """Whether clients of this endpoint may see pages of MCP Apps."""
         return endpoint is None or self._gate.policies.shows_apps(endpoint)
 
-    def instructions(self, endpoint: str | None, era: Era) -> str:
-        """The instructions for clients of this endpoint and era."""
-        return merged_instructions(endpoint, self._upstreams, self._gate.definitions, era)
+    def instructions(self, caller: Caller) -> str:
+        """The instructions for this caller at its endpoint."""
+        return merged_instructions(caller, self._upstreams, self._gate.definitions)
 
     # Requests to one entry
 
@@ -329,11 +329,11 @@ class Router:
                 await connection.wait_read(kind)
             since = target.since
         elif step is Step.OFFER_LOGIN:
-            problem = needed or upstreams[server].serving(caller.era).unread(kind)
+            problem = needed or upstreams[server].serving(caller).unread(kind)
             assert isinstance(problem, LoginNeeded)
             await self._login_offers.wait(exchange, problem)  # the time of the request begins anew
         elif step is Step.REFUSE_UNREAD:
-            raise upstreams[server].serving(caller.era).unread(kind)
+            raise upstreams[server].serving(caller).unread(kind)
         else:
             raise _keeps_changing(server)
         return self.resolver.resolve_now(caller, kind, target.asked, since)
@@ -416,7 +416,7 @@ class Router:
         step = after_failure(failure, past, retries=exchange.round is not None)
         if step is Sending.REOPEN:
             await client.wait_lost()
-            await self._upstreams[client.server].serving(exchange.caller.era).life.wait_retried()
+            await self._upstreams[client.server].serving(exchange.caller).life.wait_retried()
             answer = await self._send(permit, past)
             if isinstance(answer, Sending):
                 permit.fail(problem)

@@ -35,7 +35,7 @@ from host.policy.gate import WatchPermit
 from host.protocol.abilities import SHARED_ABILITIES
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
-from host.protocol.versions import SESSION, STATELESS, Era
+from host.protocol.versions import SESSION, STATELESS
 from host.slices import Steps
 from host.source import Source
 from host.upstream.backoff import ReadingBudget, Restarts
@@ -260,7 +260,7 @@ class UpstreamServer:
             self.session = _SessionRole(self, _session_spec(spec), budget, restarts, Stopped(now)).connection
         self.instances: Instances | None = None
         if spec.isolation is not Isolation.SHARED:
-            self.instances = Instances(spec, open_link, lambda caller: self.serving(caller.era), runtime, nursery)
+            self.instances = Instances(spec, open_link, self.serving, runtime, nursery)
 
     @property
     def spec(self) -> ServerSpec:
@@ -283,13 +283,19 @@ class UpstreamServer:
         """The shared connection that serves this caller: that of its own era, if the server has one."""
         return self.main if caller.era is STATELESS else self.for_sessions
 
-    def serving(self, era: Era) -> UpstreamConnection:
-        """The shared connection for a request of this era. A session that is absent is tried again if it is due."""
-        if era is STATELESS:
+    def serving(self, caller: Caller) -> UpstreamConnection:
+        """`connection`, for a request. A session that is absent is tried again if it is due."""
+        if caller.era is STATELESS:
             return self.main
         if self.session is not None and self.session.life.is_due and self.main.is_stateless:
             self.session.life.use()
         return self.for_sessions
+
+    def offering(self, caller: Caller) -> UpstreamConnection:
+        """The connection whose negotiation this caller is shown, which may be a remembered one. While the session was
+        never open, its clients get what the stateless connection offers."""
+        connection = self.serving(caller)
+        return self.main if connection.negotiated is None else connection
 
     def choose_for_sessions(self) -> None:
         """Choose the connection for handshake clients: the session, while it is open, or may be opened and `main` does
@@ -301,9 +307,9 @@ class UpstreamServer:
                 chosen = session
         self.for_sessions = chosen
 
-    def begin(self, era: Era) -> UpstreamConnection:
+    def begin(self, caller: Caller) -> UpstreamConnection:
         """`serving`, for lists: a session that was never open is opened."""
-        connection = self.serving(era)
+        connection = self.serving(caller)
         if connection is self.session and connection.negotiated is None:
             connection.life.use_first()
         return connection
@@ -317,7 +323,7 @@ class UpstreamServer:
             Unavailable: the server is not connected.
             TooManyResources: `max_instances` is reached.
         """
-        connection = self.serving(exchange.caller.era)
+        connection = self.serving(exchange.caller)
         if self.instances is None:
             return connection.lease()
         if connection.life.needs_login:
@@ -331,7 +337,7 @@ class UpstreamServer:
             Unavailable: the server is not connected.
             MethodNotFound: the server has no subscriptions.
         """
-        connection = self.serving(caller.era)
+        connection = self.serving(caller)
         negotiated = connection.negotiated if connection.life.is_starting else None
         _check_subscribable(self.spec.id, negotiated or connection.ready_client().negotiated)
 
@@ -347,7 +353,7 @@ class UpstreamServer:
             MethodNotFound: the server has no subscriptions.
         """
         caller = permit.exchange.caller
-        connection = self.serving(caller.era)
+        connection = self.serving(caller)
         is_lasting = self.spec.isolation is not Isolation.PER_CALL and caller.instance_key is not None
         lease = self.lease(permit.exchange) if is_lasting else connection.lease()
         async with lease as leased:

@@ -13,7 +13,7 @@ from config import ServerSpec
 from host.errors import TimedOut, TooManyRequests, Unavailable
 from host.exchange import Caller
 from host.protocol.methods import ROOTS_CHANGED, Kind
-from host.protocol.versions import SESSION, Era
+from host.protocol.versions import SESSION
 from host.source import Source
 from host.upstream.client import Client
 from host.upstream.connection import OpenLink
@@ -171,24 +171,25 @@ class Upstreams:
         connection = self.find(server, caller)
         return Source(server, SESSION) if connection is None else connection.source
 
-    async def wait_listed(self, server: str | None, era: Era, *, at_most: float = math.inf) -> None:
-        """Wait until the lists of the server (None: of all servers) are known, from the store or from the server, but
-        for each no longer than `start_grace` after its first start. Waits for no server whose first attempt failed.
+    async def wait_listed(self, server: str | None, caller: Caller, *, at_most: float = math.inf) -> None:
+        """Wait until the lists of the server (None: of all servers) for this caller are known, from the store or from
+        the server, but for each no longer than `start_grace` after its first start. Waits for no server whose first
+        attempt failed.
 
         Args:
-            era: of the clients, whose lists of a server may be those of its session.
             at_most: seconds to wait for all of them together.
         """
         with trio.move_on_after(min(at_most, self._start_grace)):
-            while (connection := self._first_unlisted(server, era)) is not None:  # a new configuration may replace it
+            # A new configuration may replace it.
+            while (connection := self._first_unlisted(server, caller)) is not None:
                 with trio.move_on_at(connection.life.created_at + self._start_grace):
                     await connection.life.listed.wait()
 
-    def _first_unlisted(self, server: str | None, era: Era) -> UpstreamConnection | None:
+    def _first_unlisted(self, server: str | None, caller: Caller) -> UpstreamConnection | None:
         """A connection that lists wait for now, of all or only this one. Sessions that were never open are started."""
         waited: list[UpstreamConnection] = []
         for id in self.by_id if server is None else self.by_id.keys() & {server}:
-            connection = self.by_id[id].begin(era)
+            connection = self.by_id[id].begin(caller)
             life = connection.life
             if not life.listed.is_set() and life.created_at + self._start_grace > trio.current_time():
                 waited.append(connection)
@@ -201,27 +202,25 @@ class Upstreams:
         Raises:
             TooManyRequests: too many requests of this owner wait.
         """
-        wanted = [each for each in self._serving_all(server, caller.era) if not each.life.listed.is_set()]
+        wanted = [each for each in self._serving_all(server, caller) if not each.life.listed.is_set()]
         if wanted:
             with self.waiting_request(caller):
                 at_most = min(each.spec.timeout for each in wanted)
-                await self.wait_listed(server, caller.era, at_most=at_most)
+                await self.wait_listed(server, caller, at_most=at_most)
 
-    def _serving_all(self, server: str | None, era: Era) -> list[UpstreamConnection]:
-        """The connections that serve clients of an era at the server (None: at all servers)."""
+    def _serving_all(self, server: str | None, caller: Caller) -> list[UpstreamConnection]:
+        """The connections that serve this caller at the server (None: at all servers)."""
         servers = self.by_id.values() if server is None else (self.by_id[server],) if server in self.by_id else ()
-        return [each.serving(era) for each in servers]
+        return [each.serving(caller) for each in servers]
 
     def are_listed(self, server: str | None, caller: Caller) -> bool:
         """Whether the lists of the server (None: of all servers) for this caller are known."""
-        return all(each.life.listed.is_set() for each in self._serving_all(server, caller.era))
+        return all(each.life.listed.is_set() for each in self._serving_all(server, caller))
 
     def are_old(self, server: str | None, caller: Caller, kinds: Collection[Kind] = ()) -> bool:
         """Whether a list of the server (None: of any server) for this caller is old whose changes are not announced, or
         one of `kinds` has an announced change that was not read yet."""
-        return any(
-            each.has_old_lists or not each.lists.are_read(kinds) for each in self._serving_all(server, caller.era)
-        )
+        return any(each.has_old_lists or not each.lists.are_read(kinds) for each in self._serving_all(server, caller))
 
     async def reread(
         self, server: str | None, caller: Caller, missed: Collection[Kind] = (), changed: Collection[Kind] = ()
@@ -229,7 +228,7 @@ class Upstreams:
         """Have the old lists of the server (None: of all servers) for this caller read, and those in `missed`, in which
         a name is missing. Waits for that, and for announced changes of the lists in `missed` and `changed`, but no
         longer than REREAD_WAIT. Returns whether there was anything to wait for."""
-        connections = self._serving_all(server, caller.era)
+        connections = self._serving_all(server, caller)
         kinds = {*missed, *changed}
         changing = [each for each in connections if not each.lists.are_read(kinds)]
         readings = [reading for each in connections if (reading := each.read_if_old(missed)) is not None]
@@ -256,7 +255,7 @@ class Upstreams:
         with self.waiting_request(caller):
             with trio.move_on_at((trio.current_time() if since is None else since) + timeout) as waiting:
                 while self._is_starting(server, caller):  # a new configuration may have replaced it
-                    await self[server].serving(caller.era).life.wait_started()
+                    await self[server].serving(caller).life.wait_started()
         if waiting.cancelled_caught:
             raise TimedOut(server, f"{server} did not start within {timeout:.0f} s; the call was not sent")
         return True

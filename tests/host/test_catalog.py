@@ -303,12 +303,8 @@ def test_whether_headers_repeat_arguments_of_a_server_is_known_of_its_whole_list
     schema = {"type": "object", "properties": {"p": {"type": "string", "x-mcp-header": "Region"}}}
     publish(shelves, "a", Kind.TOOL, [tool("hidden", inputSchema=schema), tool("plain")])
     publish(shelves, "b", Kind.TOOL, [tool("plain")])
-    assert [shelves.has_param_headers(server, STATELESS) for server in ("a", "b", "c", None)] == [
-        True,
-        False,
-        False,
-        False,
-    ]
+    servers = ("a", "b", "c", None)
+    assert [shelves.has_param_headers(server, STATELESS) for server in servers] == [True, False, False, False]
 
 
 def test_annotations_that_are_not_allowed_are_none_of_an_entry_and_an_error_to_who_asks() -> None:

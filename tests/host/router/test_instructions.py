@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from host.protocol.versions import SESSION
+from host.exchange import Caller
 from tests.kit.world import ScriptedServer, open_world
 
 
@@ -12,8 +12,8 @@ async def test_instructions_are_merged_under_the_servers_ids() -> None:
         ScriptedServer("b", instructions="B" * 9000),
     ) as world:
         await world.settled()
-        merged = world.router.instructions(None, SESSION)
+        merged = world.router.instructions(Caller("x", None))
         assert "## a (The A)\nUse x." in merged
         assert "## b\nBBB" in merged
         assert len(merged) <= 8192
-        assert world.router.instructions("a", SESSION) == "Use x."
+        assert world.router.instructions(Caller("x", "a")) == "Use x."

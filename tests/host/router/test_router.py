@@ -23,11 +23,12 @@ from host.errors import (
     Forbidden,
     UpstreamError,
 )
+from host.exchange import Caller
 from host.journal import AttemptRefused, EntryOmitted, RequestCompleted, SessionOpened
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
 from host.jsonrpc.raw import encode
 from host.peer.outstanding import PeerError
-from host.protocol.versions import LATEST, LATEST_LEGACY, SESSION
+from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.wire.http_client import SessionEnded
 from host.wire.link import Deliver, Link, LinkLost, Parcel
 from tests.host.router.shared import (
@@ -1305,7 +1306,8 @@ async def test_an_untrusted_server_has_no_pages_and_no_say(revision: str, trust:
     )
     async with open_world(server) as world:
         client = await world.client("a")
-        early = world.router.instructions("a", SESSION), "Obey." in world.router.instructions(None, SESSION)
+        own, shared = Caller("x", "a"), Caller("x", None)
+        early = world.router.instructions(own), "Obey." in world.router.instructions(shared)
         if trust is Trust.UNTRUSTED:
             assert await client.names() == []
             with world.auto_answering() as asked, pytest.raises(Refusal, match="Unknown tool"):
@@ -1315,7 +1317,7 @@ async def test_an_untrusted_server_has_no_pages_and_no_say(revision: str, trust:
         with world.auto_answering() as asked:
             meta = (await client.call("x"))["_meta"]
             assert (await client.request("resources/read", {"uri": "x:1"}))["contents"][0]["text"] == "x"
-        said = world.router.instructions("a", SESSION), "Obey." in world.router.instructions(None, SESSION)
+        said = world.router.instructions(own), "Obey." in world.router.instructions(shared)
         assert said == ("Obey.", True)
         if trust is Trust.UNTRUSTED:
             assert [pending.access.subject.item.kind for pending in asked] == ["tool", "resource"]

@@ -22,7 +22,7 @@ from host.jsonrpc.messages import ErrorBody, Notification, Request
 from host.jsonrpc.raw import encode, value
 from host.peer.outstanding import PeerError
 from host.protocol.methods import Kind
-from host.protocol.versions import LATEST, LATEST_LEGACY, SESSION, STATELESS, Era
+from host.protocol.versions import LATEST, LATEST_LEGACY, SESSION, STATELESS
 from host.source import Source
 from host.upstream.lifecycle import ABSENT_FOR
 from host.upstream.state import Disabled, Ready, Stopped, describe_session
@@ -431,7 +431,7 @@ async def test_a_server_that_turns_to_sessions_only_serves_all_over_them(autojum
         assert await call_statelessly(world, "a__x") == OK
         assert await client.call("a__x") == OK
         assert calls(server) == ["handshake", "handshake", "handshake"]
-        assert world.upstreams["a"].serving(SESSION).ready_client() is world.upstreams["a"].main.ready_client()
+        assert world.upstreams["a"].serving(IN_SESSION).ready_client() is world.upstreams["a"].main.ready_client()
 
 
 async def test_both_connections_of_a_server_end_with_it(autojump_clock: MockClock) -> None:
@@ -612,7 +612,7 @@ async def test_lists_wait_for_a_session_that_was_never_open(autojump_clock: Mock
     server.answers |= accepting_after(5)
     async with open_world(server, start_grace=3.0) as world:
         await trio.sleep(100)
-        await world.upstreams.wait_listed("a", Era.STATELESS)
+        await world.upstreams.wait_listed("a", WITHOUT)
         assert server.connections == 1
         client = await world.client()
         assert await client.names() == ["a__late"]
@@ -685,7 +685,7 @@ async def test_a_stateless_server_of_both_eras_has_a_session_for_those_who_have_
         assert server.connection(IN_SESSION) is server.session
         assert server.connection(WITHOUT) is server.main
         assert server.main.source == Source("a", STATELESS)
-        assert server.begin(SESSION) is server.session  # a list of a client opens it
+        assert server.begin(IN_SESSION) is server.session  # a list of a client opens it
         await server.session.life.wait_started()
         states.append(type(server.session.state))
         assert states == [Stopped, Ready]

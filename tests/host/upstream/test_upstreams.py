@@ -55,7 +55,7 @@ async def test_lists_wait_for_servers_that_were_never_seen_within_the_grace(
     )
     async with open_world(*servers, start_grace=3.0) as world:
         began = trio.current_time()
-        await world.upstreams.wait_listed(asked, Era.STATELESS)
+        await world.upstreams.wait_listed(asked, Caller("b", None, era=Era.STATELESS))
         assert trio.current_time() - began == pytest.approx(waited, abs=0.01)
 
 
@@ -100,7 +100,7 @@ async def test_after_the_grace_nobody_waits(autojump_clock: MockClock) -> None:
     async with open_world(ScriptedServer("slow", answers=starting_after(30)), start_grace=3.0) as world:
         await trio.sleep(4)
         began = trio.current_time()
-        await world.upstreams.wait_listed(None, Era.STATELESS)
+        await world.upstreams.wait_listed(None, Caller("b", None, era=Era.STATELESS))
         assert trio.current_time() == began
 
 
