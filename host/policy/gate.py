@@ -84,11 +84,14 @@ class _EntryPermit(Permit, frozen=True, eq=False):
 class CallPermit(_EntryPermit, frozen=True, eq=False):
     """Proof that this exchange may reach this entry, and the gate's part of the call."""
 
-    depends_on_definition: bool
-    """Whether the permit holds for one definition of its entry only: the entry is pinned, or a person confirmed the
-    call."""
     _meter: Meter
     _record: RequestRecord
+
+    @property
+    def depends_on_definition(self) -> bool:
+        """Whether the permit holds for one definition of its entry only: the entry is pinned, or a person confirmed the
+        call. It may begin to: a reload may lower the trust in the server before the call is sent."""
+        return self.admission.access is not None or self._gate.policies.trust(self.ref.server) is not _TRUSTED
 
     def dispatch(self) -> None:
         """Check again what holds now, spend the grant, and write the decision to the audit. The caller must hand the
@@ -290,7 +293,7 @@ class Gate:
             self.decision_log.record_denied(self._audit_record(exchange, ref, decision))
             what = f"this call of the {kind} {visible(ref.name)[:200]} of {server}"
             raise Forbidden(server, f"{what} is not allowed with these arguments")
-        search = None
+        search, is_heavy = None, False
         if judged or decision.verdict is not _ALLOW:
             search = self.search_for_twins(ref, raw_arguments, decision, arguments)
         if search is not None:
@@ -301,7 +304,7 @@ class Gate:
                 raise InvalidParams(describe_twin(twin))
         if decision.verdict is _ALLOW:
             return self._call_permit(exchange, ref, Admission(decision, epoch))
-        if not judged or self.policies.epoch != epoch:  # the definition may have changed during the search
+        if not judged or is_heavy:  # the definition may have changed, or be gone, since a worker began to search
             arguments = self.decode_for_rules(ref, raw_arguments)
         access = self._access_request(exchange, ref, raw_arguments, arguments, decision)
         context = ConfirmationContext(
@@ -365,8 +368,7 @@ class Gate:
         if not self.policies.has_server(server):  # a reload may have removed it while a person was asked
             raise stale_approval(ref.item)
         meter, record = self.policies.meter(server), RequestRecord(self.decision_log)
-        depends = admission.access is not None or self.policies.trust(server) is not _TRUSTED
-        return CallPermit(ISSUER, self, exchange, ref, admission, depends, meter, record)
+        return CallPermit(ISSUER, self, exchange, ref, admission, meter, record)
 
     def client_may_confirm(self, ref: EntryRef, caller: Caller) -> bool:
         """Whether the caller itself may have to confirm a request for this entry."""

@@ -252,7 +252,7 @@ class Client:
         exchange = permit.exchange
         params = with_target(exchange.request.method, exchange.params, permit.ref.name)
         token = progress_token(params)
-        if permit.depends_on_definition and not self._lists.are_read(DEFINED_BY[permit.ref.kind]):
+        if not self._lists.are_read(DEFINED_BY[permit.ref.kind]) and permit.depends_on_definition:
             with trio.move_on_after(self._timeout) as waiting:
                 await self._lists.wait_until_read(DEFINED_BY[permit.ref.kind])
             if waiting.cancelled_caught:

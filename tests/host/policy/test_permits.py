@@ -28,7 +28,7 @@ async def test_nobody_else_makes_a_permit(forged: object) -> None:
         admission, meter = Admission(judgement, 0), opened.policies.meter("strict")
         record = RequestRecord(opened.decision_log)
         with pytest.raises(TypeError, match="only the policy"):
-            CallPermit(forged, opened, call(), ref, admission, False, meter, record)
+            CallPermit(forged, opened, call(), ref, admission, meter, record)
         with pytest.raises(TypeError, match="only the policy"):
             WatchPermit(forged, opened, call(), ref, admission)
     with pytest.raises(TypeError, match="only the policy"):

@@ -13,7 +13,7 @@ import trio
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Channel, Consent, Eras, KindConsent, Rule, Secret, Trust
+from config import Channel, Consent, Eras, Isolation, KindConsent, Rule, Secret, Trust
 from host.admin.state import HostAdmin
 from host.audit.read import records
 from host.audit.records import files
@@ -785,6 +785,35 @@ async def test_where_nothing_depends_on_the_definition_a_call_goes_at_once(autoj
         before = trio.current_time()
         assert await client.call("a__x") == {"content": []}
         assert trio.current_time() == before
+
+
+async def test_a_call_depends_on_the_definition_by_the_trust_of_when_it_is_sent(autojump_clock: MockClock) -> None:
+    """A reload lowered it while an instance started for the call."""
+    called: list[object] = []
+
+    async def call(params: dict[str, Any]) -> object:
+        called.append(params)
+        return {"content": []}
+
+    async def initialize(params: dict[str, Any]) -> object:
+        await trio.sleep(2)
+        return server._builtin("initialize", params)
+
+    server = ScriptedServer(
+        "a", tools=["x"], trust=Trust.TRUSTED, isolation=Isolation.PER_CALL, answers={"tools/call": call}
+    )
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        await world.settled()
+        client, listing = await world.client(), server.link
+        server.answers["initialize"] = initialize
+        waiting = later(nursery, client.call, "a__x")
+        await trio.sleep(1.9)
+        server.spec = replace(server.spec, trust=Trust.STANDARD)
+        world.configures(server)
+        server.answers["tools/list"] = slowly
+        server.sends(Notification(CHANGED), link=listing)
+        assert "changed" in (await waiting.comes())["content"][0]["text"]
+    assert called == []
 
 
 async def test_a_call_waits_for_a_list_no_longer_than_for_its_answer(autojump_clock: MockClock) -> None:
