@@ -63,9 +63,9 @@ def list_in(server: str, column: str) -> ListKey | None:
     return Source(server, era), kind
 
 
-def columns_of(kind: PinnedKind) -> tuple[str, ...]:
-    """All columns in which a server's definitions of one kind may be."""
-    return tuple(column for column, (_, each) in _LISTS.items() if each is kind)
+def columns_of(key: ListKey) -> tuple[str, ...]:
+    """The columns in which the definitions are that a list is compared with (`items_after`), its own included."""
+    return tuple(column for column, (_, kind) in _LISTS.items() if kind is key[1])
 
 
 class PinStatus(Enum):

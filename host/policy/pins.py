@@ -400,7 +400,7 @@ class Pins:
             return True
 
         def change(transaction: Transaction) -> bool:
-            if any(transaction.changed_since(revision, server, column) for column in columns_of(key[1])):
+            if any(transaction.changed_since(revision, server, column) for column in columns_of(key)):
                 return False
             transaction.put_items(server, column_of(key), changed)
             return True

@@ -82,15 +82,16 @@ class RememberedServers:
         self._catalog = catalog
         self._pins = pins
 
-    def load(self, spec: ServerSpec) -> Steps[Remembered | None]:
-        """What is remembered of this server with its present identity. Its launch must have been observed.
+    def load(self, spec: ServerSpec, source: Source) -> Steps[Remembered | None]:
+        """What is remembered of this server with its present identity, for the login of this source. Its launch must
+        have been observed.
 
         Raises:
             StateError: it cannot be read.
         """
         if _is_of_unknown_owner(spec):
             return None
-        stored = yield from self._store.read_remembered(spec.id, self._identity(spec))
+        stored = yield from self._store.read_remembered(spec.id, self._identity(spec, source))
         if stored is None:
             return None
         try:
@@ -116,7 +117,7 @@ class RememberedServers:
         """
         if _is_of_unknown_owner(spec):
             return
-        identity = self._identity(spec)
+        identity = self._identity(spec, source)
         listed = {kind: self._catalog.listed(source, kind) for kind in kinds}
         lists: dict[str, bytes] = {}
         for kind, entries in listed.items():
@@ -135,12 +136,13 @@ class RememberedServers:
                 lines.append(msgspec.json.encode((entry.ref.name, entry.may_be_task, Raw(raw))))
         return b"\n".join(lines)
 
-    def _identity(self, spec: ServerSpec) -> str:
+    def _identity(self, spec: ServerSpec, source: Source) -> str:
         """Digest of all that decides which server answers, and for whom."""
         # Programs find the credentials of their user in these folders.
         user = [] if isinstance(spec, HttpServer) else [os.environ.get(name, "") for name in _USER_VARIABLES]
-        owner = self._login_of(spec)
-        written = json.dumps([self._pins.launch(spec.id), _reached(spec), user, *([owner] if owner else [])])
+        login = self._login_of(spec)
+        whose = [*([login] if login else []), *([[source.owner]] if source.owner else [])]
+        written = json.dumps([self._pins.launch(spec.id), _reached(spec), user, *whose])
         return hashlib.blake2b(written.encode(), key=self._key, digest_size=32, person=b"remembered").hexdigest()
 
 

@@ -102,7 +102,7 @@ class RememberedLists:
     def _charge(self, seconds: float) -> None:
         self._budget.charge(trio.current_time(), seconds)
 
-    async def load(self, spec: ServerSpec) -> Remembered | None:
+    async def load(self, spec: ServerSpec, source: Source) -> Remembered | None:
         """What is remembered of this connection, without the secrets of its server: an earlier version may have stored
         texts in which the server repeats one."""
         runtime, slices = self._runtime, self._runtime.catalog.slices
@@ -113,7 +113,7 @@ class RememberedLists:
         if runtime.remembered is None:
             return None
         try:
-            found = await slices.run(runtime.remembered.load(spec))
+            found = await slices.run(runtime.remembered.load(spec, source))
         except StateError:
             return None
         return found if found is None or withheld is None else await slices.run(found.without(withheld))

@@ -107,7 +107,7 @@ class SourceLists:
         Args:
             take: called with what is remembered of the negotiation, before any list is published.
         """
-        found = await self.remembered.load(spec)
+        found = await self.remembered.load(spec, self.source)
         if found is None:
             return False
         source = self.source.in_era(found.negotiated.era)

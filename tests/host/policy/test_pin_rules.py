@@ -57,7 +57,9 @@ def test_the_store_has_a_column_for_each_list() -> None:
     assert [list_in("a", column) for column in columns] == keys
     assert list_in("a", "launch") == (Source("a", Era.SESSION), Aspect.LAUNCH)
     assert list_in("a", "stateless launch") is None
-    assert {column for kind in KINDS for column in columns_of(kind)} == {*columns, "launch"}
+    compared = [columns_of((Source("a", era), kind)) for era in Era for kind in KINDS]
+    assert {column for each in compared for column in each} == {*columns, "launch"}
+    assert columns_of(keys[0]) == ("tool", "stateless tool")
 
 
 @pytest.mark.parametrize(

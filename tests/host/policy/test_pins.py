@@ -1388,7 +1388,7 @@ def test_what_is_held_on_one_side_has_no_first_sight_on_the_other(how: str, open
 
 
 def test_a_launch_has_one_side(open_pins: Opener) -> None:
-    assert columns_of(Aspect.LAUNCH) == ("launch",)
+    assert columns_of((launch_ref("a").source, Aspect.LAUNCH)) == ("launch",)
     pins = open_pins(STANDARD)
     offer(pins, Aspect.LAUNCH, STARTED)
     offer(pins, Aspect.LAUNCH, {**STARTED, "program": "/usr/bin/other"})

@@ -25,7 +25,7 @@ from host.protocol.methods import Kind
 from host.protocol.versions import Era
 from host.router.lists import MISSING_SERVERS
 from host.slices import run_inline
-from host.source import VIEWERS
+from host.source import VIEWERS, Source
 from host.subject import Item
 from host.upstream.remembered import _is_of_unknown_owner
 from host.upstream.remembered_lists import SAVE_INTERVAL
@@ -308,6 +308,18 @@ def test_nothing_is_remembered_for_headers_that_a_helper_prints() -> None:
     spec = HttpServer(id="h", url=Secret("http://127.0.0.1:9/mcp"), headers_helper=(Secret("print-token"),))
     assert _is_of_unknown_owner(spec)
     assert not _is_of_unknown_owner(dataclasses.replace(spec, headers_helper=None))
+
+
+async def test_what_is_remembered_for_one_login_is_not_for_another(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_world(ScriptedServer("a", tools=["x"]), state=tmp_path) as world:
+        await world.settled()
+        remembered, main = world.runtime.remembered, world.upstreams["a"].main
+        assert remembered is not None
+        assert main.negotiated is not None
+        everybody, ann, bob = (Source("a", Era.SESSION, owner) for owner in ("", "ann", "bob"))
+        run_inline(remembered.save(main.spec, ann, main.negotiated, ()))
+        found = [run_inline(remembered.load(main.spec, source)) for source in (everybody, ann, bob)]
+        assert [each is not None for each in found] == [False, True, False]
 
 
 async def test_two_owners_in_turn_find_each_their_own_entries(tmp_path: Path, autojump_clock: MockClock) -> None:
