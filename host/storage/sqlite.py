@@ -281,8 +281,10 @@ class SqliteStore(Store):
             try:
                 self._commit(batch)
             except _UNSTORABLE as problem:
-                if len(batch) == 1:
-                    batch[0].error = self._as_state_error(problem)
+                # Each try waits up to BUSY_LIMIT, and whoever stores cannot be cancelled meanwhile.
+                if len(batch) == 1 or _is_busy(problem):
+                    for write in batch:
+                        write.error = self._as_state_error(problem)
                     return
                 for write in batch:  # what is wrong may be wrong with one of them only
                     try:
@@ -767,9 +769,14 @@ def _adopt(connection: sqlite3.Connection, directory: ConfigDirectory) -> None:
 
 
 def _state_error(path: Path, problem: Exception) -> StateError:
-    if isinstance(problem, sqlite3.Error) and _code(problem) in _BUSY:
+    if _is_busy(problem):
         return StateError(f"another process has held {path} for {BUSY_LIMIT:g} s; end it, then try again")
     return StateError(f"the database {path} cannot be used: {problem}")
+
+
+def _is_busy(problem: Exception) -> bool:
+    """Whether another process holds the database."""
+    return isinstance(problem, sqlite3.Error) and _code(problem) in _BUSY
 
 
 def _code(problem: sqlite3.Error) -> int:

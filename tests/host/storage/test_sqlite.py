@@ -14,9 +14,10 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -656,6 +657,37 @@ async def test_nobody_but_who_stores_waits_for_the_lock_of_another_process(
         assert store.problem is None
         await complete(store.write(puts("y")))
         assert set(stored(store)) == {"x", "y"}
+
+
+async def test_changes_that_wait_for_the_lock_of_another_process_wait_together(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever stores them cannot be cancelled meanwhile, so a host that ends would wait for one after the other."""
+    refused: list[str] = []
+    monkeypatch.setattr("host.storage.sqlite.BUSY_LIMIT", 0.1)
+    with threaded(state) as store:
+        tries: list[int] = []
+        commit = store._commit
+
+        def counted(batch: Sequence[Any]) -> None:
+            tries.append(len(batch))
+            commit(batch)
+
+        monkeypatch.setattr(store, "_commit", counted)
+
+        async def write(name: str) -> None:
+            with pytest.raises(StateError, match="another process has held"):
+                await complete(store.write(puts(name)))
+            refused.append(name)
+
+        with locked(state):
+            async with trio.open_nursery() as nursery:
+                await store._turn.acquire()
+                for name in ("a", "b", "c"):
+                    nursery.start_soon(write, name)
+                await wait_all_tasks_blocked()
+                store._turn.release()
+        assert (sorted(refused), tries) == (["a", "b", "c"], [3])
 
 
 async def test_reading_waits_in_a_thread_too(state: Path) -> None:
