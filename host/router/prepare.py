@@ -1,8 +1,17 @@
 """What a request to an entry waits for, and when it is sent: decisions about plain values, without I/O or time.
 
-The router looks what is known, asks here for the next step, carries it out, and looks again. `next_step` leads from a
-name to an attempt, `next_sending` from the permit of the attempt to the request, `after_failure` from an answer that is
-none to what can be done about it.
+The router looks what is known, asks here for the next step, carries it out, and looks again:
+
+    asked by            function        steps, in this order
+    Resolver.resolve    next_step       [WAIT_LISTED] [REREAD]; then the name is resolved
+    Router.answer       next_step       [WAIT_STARTED] [OFFER_LOGIN] ATTEMPT
+    Router._send        next_sending    [WAIT_STARTED] [REREAD] LEASE SEND; this is an attempt, with its permit
+    Router._recover     after_failure   after a lost session: REOPEN, then once more from LEASE on
+                                        after a lost login: RENEW, which ends the attempt
+    Router.answer       next_step       after an attempt in vain: WAIT_READ or OFFER_LOGIN, then as in the second row
+
+Steps in brackets are taken only where there is something to wait for. After each wait outside an attempt, the name is
+resolved again. `Past` and `Sent` bound what is repeated. Beyond that, and where nothing helps, the request fails.
 """
 
 from __future__ import annotations
@@ -13,16 +22,16 @@ from msgspec import Struct, structs
 
 MAX_ATTEMPTS = 3
 """Attempts at one request, each after its server changed to the other era, or after a login."""
-MAX_STARTS = 3
-"""Waits of one attempt for a server to start; each ends with the server started or with an error, but another server
-may have the name by then, or the same one may have stopped again."""
+MAX_START_WAITS = 3
+"""Waits of one attempt for a server to start. Each ends with the server started or with an error, but another server
+may have the name by then, or the same one may have stopped again during another wait."""
 MAX_SENT = 2
 """Times that one attempt sends its request: again only if the server had forgotten the session."""
 
 
 @unique
 class Step(Enum):
-    """What comes next on the way to an attempt. After each wait, the name is resolved again."""
+    """What comes next on the way to an attempt."""
 
     WAIT_LISTED = auto()
     """Wait for lists that were never read."""
@@ -50,7 +59,8 @@ class Setback(Enum):
 
 
 class Known(Struct, frozen=True):
-    """What is known now of a name, and of the connection that serves the caller at its server."""
+    """What is known now of a name. The first half is about the lists that may have it, and counts until it is resolved;
+    the second half is about the connection that serves the caller at its server."""
 
     is_listed: bool = True
     """The lists of the server were read or remembered; for a URI without a server, those of all servers."""
@@ -58,6 +68,7 @@ class Known(Struct, frozen=True):
     """A list might have the name that does not show it."""
     is_old: bool = False
     """A list is old whose changes are not announced."""
+
     is_starting: bool = False
     is_unread: bool = False
     """The server offers the entry only as far as is remembered."""
@@ -76,6 +87,7 @@ class Past(Struct, frozen=True):
     is_resolved: bool = False
     """The lists were waited for as long as a request waits for them."""
     waited_listed: bool = False
+    """That was done once for those that were never read."""
     starts: int = 0
     """Waits for a start since the last attempt."""
     attempts: int = 0
@@ -99,7 +111,7 @@ class Past(Struct, frozen=True):
 
 UNRESOLVED = Past()
 RESOLVED = Past(is_resolved=True)
-"""Of a request whose name its transport resolved."""
+"""Of a request whose name is resolved, by its transport or by the router."""
 
 
 def next_step(known: Known, past: Past) -> Step:
@@ -111,7 +123,7 @@ def next_step(known: Known, past: Past) -> Step:
             return Step.WAIT_LISTED
         if known.is_missing or known.is_old:
             return Step.REREAD
-    if past.attempts == MAX_ATTEMPTS or (known.is_starting and past.starts == MAX_STARTS):
+    if past.attempts == MAX_ATTEMPTS or (known.is_starting and past.starts == MAX_START_WAITS):
         return Step.REFUSE_CHANGING
     if known.is_starting:
         return Step.WAIT_STARTED
@@ -125,7 +137,7 @@ def next_step(known: Known, past: Past) -> Step:
 
 @unique
 class Sending(Enum):
-    """What comes next for a request that was admitted."""
+    """What comes next for a request that was admitted and has no answer."""
 
     WAIT_STARTED = auto()
     REREAD = auto()
@@ -133,21 +145,12 @@ class Sending(Enum):
     LEASE = auto()
     """Lease a connection."""
     SEND = auto()
-    REOPEN = auto()
-    """Wait for another session than the one that the server has forgotten."""
     RESOLVE_AGAIN = auto()
     """End the attempt: its permit is for the definition of the other era (`Setback.OTHER_ERA`)."""
     REFUSE_MISSING = auto()
     """The server has no such method, so there is no such entry."""
     REFUSE_CHANGING = auto()
-    RENEW = auto()
-    """Give a grant back that was spent on nothing, and end the attempt (`Setback.NO_LOGIN`)."""
-    SHOW_PAGES = auto()
-    """Admit the pages that are to be visited first, and have the caller visit them."""
-    REFUSE_PAGES = auto()
-    """Admit the pages that are to be visited first, and name them in the error."""
-    FAIL = auto()
-    """The request has failed, with the error as it is."""
+    """Its server stops again and again."""
 
 
 class Reached(Struct, frozen=True):
@@ -159,7 +162,7 @@ class Reached(Struct, frozen=True):
     is_leased: bool = False
     """A connection is leased, of which the others speak."""
     is_other_era: bool = False
-    """It is not of the era of the permit."""
+    """It is not of the era of the permit, by whose definition it was admitted."""
     is_incapable: bool = False
     """It does not declare what the method needs."""
 
@@ -191,7 +194,7 @@ def next_sending(known: Reached, past: Sent) -> Sending:
     """The next step of an admitted request that has no answer."""
     if not known.is_leased:
         if known.is_starting:
-            return Sending.WAIT_STARTED if past.starts < MAX_STARTS else Sending.REFUSE_CHANGING
+            return Sending.WAIT_STARTED if past.starts < MAX_START_WAITS else Sending.REFUSE_CHANGING
         return Sending.REREAD if known.is_old and not past.was_reread and not past.times else Sending.LEASE
     if known.is_other_era:
         return Sending.RESOLVE_AGAIN
@@ -213,12 +216,28 @@ class CallFailure(Enum):
     """Any other error of the server."""
 
 
-def after_failure(failure: CallFailure, past: Sent, *, retries: bool) -> Sending:
+@unique
+class Recovery(Enum):
+    """What can be done about a failure."""
+
+    REOPEN = auto()
+    """Wait for another session than the one that the server has forgotten, and send the request over that."""
+    RENEW = auto()
+    """Give a grant back that was spent on nothing, and end the attempt (`Setback.NO_LOGIN`)."""
+    SHOW_PAGES = auto()
+    """Admit the pages that are to be visited first, and have the caller visit them."""
+    REFUSE_PAGES = auto()
+    """Admit the pages that are to be visited first, and name them in the error."""
+    NONE = auto()
+    """The request has failed, with the error as it is."""
+
+
+def after_failure(failure: CallFailure, past: Sent, *, retries: bool) -> Recovery:
     """What can be done about a failure. `retries`: the caller repeats its request after what it was asked for."""
     if failure is CallFailure.SESSION_LOST:
-        return Sending.REOPEN if past.times < MAX_SENT else Sending.FAIL
+        return Recovery.REOPEN if past.times < MAX_SENT else Recovery.NONE
     if failure is CallFailure.LOGIN_LOST:
-        return Sending.RENEW
+        return Recovery.RENEW
     if failure is CallFailure.URL_REQUIRED:
-        return Sending.SHOW_PAGES if retries else Sending.REFUSE_PAGES
-    return Sending.FAIL
+        return Recovery.SHOW_PAGES if retries else Recovery.REFUSE_PAGES
+    return Recovery.NONE

@@ -72,6 +72,7 @@ from host.router.prepare import (
     UNSENT,
     CallFailure,
     Reached,
+    Recovery,
     Sending,
     Sent,
     Setback,
@@ -378,26 +379,20 @@ class Router:
             past: what was done for the request so far.
 
         Returns:
-            The answer, or what was found out instead of processing the request: Sending.RESOLVE_AGAIN or
-            Sending.REFUSE_MISSING.
+            The answer, or why the request was not processed: Sending.RESOLVE_AGAIN or Sending.REFUSE_MISSING.
         """
-        server, exchange, caller, upstreams = (
-            permit.ref.server,
-            permit.exchange,
-            permit.exchange.caller,
-            self._upstreams,
-        )
+        server, exchange, upstreams = permit.ref.server, permit.exchange, self._upstreams
         # The server may have been stopped or restarted, and its lists got old, while a person was asked.
         while (step := next_sending(self._look_at_server(permit), past)) is not LEASE:
             if step is Sending.WAIT_STARTED:
-                await upstreams.wait_started(server, caller)
+                await upstreams.wait_started(server, exchange.caller)
             elif step is Sending.REREAD:
-                await upstreams.reread(server, caller)
+                await upstreams.reread(server, exchange.caller)
             else:
                 raise _keeps_changing(server)
             past = past.after(step)
         async with upstreams[server].lease(exchange) as lease:
-            if (step := next_sending(self._look_at_connection(permit, lease.client), past)) is not SEND:
+            if (step := next_sending(self._look_at_connection(permit, lease.client, past), past)) is not SEND:
                 return step
             try:
                 return await lease.client.call(permit)
@@ -413,39 +408,43 @@ class Router:
         """What `_send` gives after a failure of its request; None if that is the failure itself."""
         exchange = permit.exchange
         failure = _failure_of(problem, exchange.request.method)
-        step = after_failure(failure, past, retries=exchange.round is not None)
-        if step is Sending.REOPEN:
+        recovery = after_failure(failure, past, retries=exchange.round is not None)
+        if recovery is Recovery.REOPEN:
             await client.wait_lost()
             await self._upstreams[client.server].serving(exchange.caller).life.wait_retried()
             answer = await self._send(permit, past)
             if isinstance(answer, Sending):
                 permit.fail(problem)
             return answer
-        if step is Sending.RENEW:
+        if recovery is Recovery.RENEW:
             permit.renew_unexecuted()
         if isinstance(problem, ServerErrorResponse):
             permit.fail(problem)
-            if failure is CallFailure.URL_REQUIRED:
+            if recovery in (Recovery.SHOW_PAGES, Recovery.REFUSE_PAGES):
                 await admit_urls(self._gate.server_requests, problem, permit)
-            if step is Sending.SHOW_PAGES:
+            if recovery is Recovery.SHOW_PAGES:
                 return url_input_required(problem, permit)
         return None
 
     def _look_at_server(self, permit: CallPermit) -> Reached:
         """What is known of the server of an admitted request, of which nothing is leased."""
-        server, caller = permit.ref.server, permit.exchange.caller
-        connection = self._upstreams.find(server, caller)
+        server, exchange = permit.ref.server, permit.exchange
+        connection = self._upstreams.find(server, exchange.caller)
         is_starting = connection is not None and connection.life.is_starting
-        is_old = permit.admission.access is not None and self._upstreams.are_old(server, caller)
+        was_asked = permit.admission.access is not None and exchange.request.method in TARGETED
+        is_old = was_asked and self._upstreams.are_old(server, exchange.caller)
         return Reached(is_starting, is_old) if is_starting or is_old else UNLEASED
 
-    def _look_at_connection(self, permit: CallPermit, client: Client) -> Reached:
+    def _look_at_connection(self, permit: CallPermit, client: Client, past: Sent) -> Reached:
         """What is known of the server of an admitted request, and of the leased connection."""
         source, exchange, server = permit.ref.source, permit.exchange, client.negotiated
-        method = exchange.request.method
         is_other_era = self._upstreams.source(source.server, exchange.caller) != source
-        row = TARGETED.get(method)
-        is_capable = server.has_completions if row is None else row.capability in server.capabilities
+        row = TARGETED.get(exchange.request.method)
+        if row is None:
+            is_capable = server.has_completions
+            is_other_era = is_other_era and past.times > 0  # no definition says how to complete, so either era will do
+        else:
+            is_capable = row.capability in server.capabilities
         if is_capable and not is_other_era:
             return LEASED
         return Reached(is_leased=True, is_other_era=is_other_era, is_incapable=not is_capable)
@@ -470,7 +469,7 @@ class Router:
                     if refusal.code == METHOD_NOT_FOUND:
                         return Answered(NO_COMPLETION)
                     raise self._translate_error(refusal, permit, name) from None
-                if isinstance(answer, Sending):  # nothing is completed in another era
+                if isinstance(answer, Sending):  # the server cannot complete, or is of the other era by now
                     return Answered(NO_COMPLETION)
                 assert isinstance(answer, Answered), "nobody goes on with a completion"
                 return Answered(permit.accept(answer), answer.freshness)

@@ -12,7 +12,7 @@ from host.router.prepare import (
     LEASED,
     MAX_ATTEMPTS,
     MAX_SENT,
-    MAX_STARTS,
+    MAX_START_WAITS,
     READY,
     RESOLVED,
     STARTING,
@@ -23,6 +23,7 @@ from host.router.prepare import (
     Known,
     Past,
     Reached,
+    Recovery,
     Sending,
     Sent,
     Setback,
@@ -38,7 +39,7 @@ OLD = Known(is_old=True)
 UNREAD = Known(is_unread=True)
 UNREAD_WITHOUT_LOGIN = Known(is_unread=True, needs_login=True)
 EXHAUSTED = Past(is_resolved=True, attempts=MAX_ATTEMPTS)
-STARTED_OFTEN = Past(is_resolved=True, starts=MAX_STARTS)
+STARTED_OFTEN = Past(is_resolved=True, starts=MAX_START_WAITS)
 LISTED = Past(waited_listed=True)
 
 
@@ -90,7 +91,7 @@ def test_a_wait_for_lists_is_not_repeated_and_one_for_a_start_or_a_login_counts(
         (UNLEASED, UNSENT, Sending.LEASE),
         (Reached(is_starting=True), UNSENT, Sending.WAIT_STARTED),
         (Reached(is_starting=True, is_old=True), UNSENT, Sending.WAIT_STARTED),
-        (Reached(is_starting=True), Sent(starts=MAX_STARTS), Sending.REFUSE_CHANGING),
+        (Reached(is_starting=True), Sent(starts=MAX_START_WAITS), Sending.REFUSE_CHANGING),
         (Reached(is_old=True), UNSENT, Sending.REREAD),
         (Reached(is_old=True), Sent(was_reread=True), Sending.LEASE),
         (Reached(is_old=True), Sent(times=1), Sending.LEASE),
@@ -107,20 +108,20 @@ def test_the_next_step_of_an_admitted_request(known: Reached, past: Sent, step: 
 
 
 @pytest.mark.parametrize(
-    ("failure", "times", "retries", "step"),
+    ("failure", "times", "retries", "recovery"),
     [
-        (CallFailure.SESSION_LOST, 1, False, Sending.REOPEN),
-        (CallFailure.SESSION_LOST, 1, True, Sending.REOPEN),
-        (CallFailure.SESSION_LOST, 2, False, Sending.FAIL),
-        (CallFailure.LOGIN_LOST, 1, False, Sending.RENEW),
-        (CallFailure.LOGIN_LOST, 2, True, Sending.RENEW),
-        (CallFailure.URL_REQUIRED, 1, False, Sending.REFUSE_PAGES),
-        (CallFailure.URL_REQUIRED, 2, True, Sending.SHOW_PAGES),
-        (CallFailure.REFUSED, 1, True, Sending.FAIL),
+        (CallFailure.SESSION_LOST, 1, False, Recovery.REOPEN),
+        (CallFailure.SESSION_LOST, 1, True, Recovery.REOPEN),
+        (CallFailure.SESSION_LOST, 2, False, Recovery.NONE),
+        (CallFailure.LOGIN_LOST, 1, False, Recovery.RENEW),
+        (CallFailure.LOGIN_LOST, 2, True, Recovery.RENEW),
+        (CallFailure.URL_REQUIRED, 1, False, Recovery.REFUSE_PAGES),
+        (CallFailure.URL_REQUIRED, 2, True, Recovery.SHOW_PAGES),
+        (CallFailure.REFUSED, 1, True, Recovery.NONE),
     ],
 )
-def test_what_can_be_done_about_a_failure(failure: CallFailure, times: int, retries: bool, step: Sending) -> None:
-    assert after_failure(failure, Sent(times=times), retries=retries) is step
+def test_what_can_be_done_about_a_failure(failure: CallFailure, times: int, retries: bool, recovery: Recovery) -> None:
+    assert after_failure(failure, Sent(times=times), retries=retries) is recovery
 
 
 # Servers that do what they like
@@ -130,9 +131,9 @@ BEFORE_LEASE = st.builds(Reached, st.booleans(), st.booleans())
 AFTER_LEASE = st.builds(Reached, st.just(False), st.just(False), st.just(True), st.booleans(), st.booleans())
 OUTCOMES = st.none() | st.sampled_from(CallFailure)
 """None: an answer."""
-BOUND = 2 + (MAX_ATTEMPTS + 1) * (MAX_STARTS + 2)
+BOUND = 2 + (MAX_ATTEMPTS + 1) * (MAX_START_WAITS + 2)
 """Steps of a request outside its attempts, at most."""
-ATTEMPT_BOUND = MAX_STARTS + 1 + 3 * MAX_SENT
+ATTEMPT_BOUND = MAX_START_WAITS + 1 + 3 * MAX_SENT
 
 
 @dataclass
@@ -184,10 +185,10 @@ class Driver:
                 self.sent.append(outcome)
                 if outcome is None:
                     return None
-                step = after_failure(outcome, past, retries=self.data.draw(st.booleans()))
-                if step is Sending.RENEW:
+                recovery = after_failure(outcome, past, retries=self.data.draw(st.booleans()))
+                if recovery is Recovery.RENEW:
                     return Setback.NO_LOGIN
-                if step is not Sending.REOPEN:
+                if recovery is not Recovery.REOPEN:
                     return None
             elif step is Sending.RESOLVE_AGAIN:
                 return Setback.OTHER_ERA
@@ -206,7 +207,9 @@ def test_a_request_ends_and_is_processed_at_most_once(data: st.DataObject, past:
     assert all(outcome in not_processed for outcome in driver.sent[:-1])
 
 
-@given(KNOWN, st.builds(Past, st.booleans(), st.booleans(), st.integers(0, MAX_STARTS), st.integers(0, MAX_ATTEMPTS)))
+@given(
+    KNOWN, st.builds(Past, st.booleans(), st.booleans(), st.integers(0, MAX_START_WAITS), st.integers(0, MAX_ATTEMPTS))
+)
 def test_nothing_is_attempted_while_its_server_starts_or_with_a_remembered_definition(known: Known, past: Past) -> None:
     if next_step(known, past) is Step.ATTEMPT:
         assert not known.is_starting

@@ -28,7 +28,10 @@ from host.journal import AttemptRefused, EntryOmitted, RequestCompleted, Session
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
 from host.jsonrpc.raw import encode
 from host.peer.outstanding import PeerError
+from host.policy.confirmations import ConfirmationAnswer
 from host.protocol.versions import LATEST, LATEST_LEGACY
+from host.slices import run_inline
+from host.upstream.upstreams import REREAD_WAIT
 from host.wire.http_client import SessionEnded
 from host.wire.link import Deliver, Link, LinkLost, Parcel
 from tests.host.router.shared import (
@@ -1637,6 +1640,67 @@ async def test_a_call_whose_session_is_not_to_be_had_any_more_is_sent_statelessl
         assert await client.call("a__x") == {"content": []}
         assert [era for era, method in server.asked_in if method == "tools/call"] == ["handshake", "stateless"]
         assert server.refused == ["tools/call"]
+
+
+async def test_a_prompt_that_only_the_stateless_connection_lists_is_completed_over_a_session(
+    autojump_clock: MockClock,
+) -> None:
+    """No definition says how to complete, so it need not be the one of the era."""
+
+    async def complete(params: dict[str, Any]) -> object:
+        return {"completion": {"values": ["v"]}}
+
+    async def list_prompts(params: dict[str, Any]) -> object:
+        if "_meta" in params:
+            return {"resultType": "complete", "prompts": [{"name": "p"}]}
+        raise PeerError(ErrorBody(-32603, "not over a session"))
+
+    server = ScriptedServer(
+        "a",
+        tools=["x"],
+        eras=Eras.BOTH,
+        revision=LATEST.name,
+        session_revision=LATEST_LEGACY.name,
+        capabilities={"tools": {}, "prompts": {}, "completions": {}},
+        answers={"completion/complete": complete, "prompts/list": list_prompts},
+    )
+    async with open_world(server) as world:
+        await world.settled()
+        client = await world.client()
+        params = {"ref": {"type": "ref/prompt", "name": "a__p"}, "argument": {"name": "q", "value": "v"}}
+        assert (await client.request("completion/complete", params))["completion"]["values"] == ["v"]
+        assert ("handshake", "completion/complete") in server.asked_in
+
+
+async def test_a_completion_waits_for_old_lists_once_since_no_person_is_asked(autojump_clock: MockClock) -> None:
+    pace = 0.0
+
+    class Slow(ScriptedServer):
+        async def _answer(self, request: Request) -> Raw:
+            if request.method.endswith("/list"):
+                await trio.sleep(pace)
+            return await super()._answer(request)
+
+    async def complete(params: dict[str, Any]) -> object:
+        return {"completion": {"values": ["v"]}}
+
+    capabilities: dict[str, Any] = {"prompts": {}, "completions": {}}
+    server = Slow("a", prompts=["p"], capabilities=capabilities, consent=Consent(prompts=kind(ask=["*"])))
+    server.answers["completion/complete"] = complete
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        confirmations = world.gate.authorizer.confirmations
+        with confirmations.attach(Channel.CONSOLE):
+            nursery.start_soon(client.request, "prompts/get", {"name": "a__p"})
+            await wait_all_tasks_blocked()
+            (pending,) = confirmations.list_all()
+            run_inline(confirmations.answer(pending.id, ConfirmationAnswer.ALWAYS, Channel.CONSOLE, exact=False))
+        await trio.sleep(30)
+        pace, began = 20.0, trio.current_time()
+        params = {"ref": {"type": "ref/prompt", "name": "a__p"}, "argument": {"name": "q", "value": "v"}}
+        assert (await client.request("completion/complete", params))["completion"]["values"] == ["v"]
+        assert trio.current_time() - began == REREAD_WAIT
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_session_whose_only_list_is_refused_serves_nobody(autojump_clock: MockClock) -> None:
