@@ -16,7 +16,7 @@ Calls do not, because the gate decides about them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -214,15 +214,18 @@ class Catalog:
 
     def withdraw(self, source: Source) -> None:
         """Remove all lists of a source: clients see those of another one."""
-        self._shown.discard(source)
-        for kind in Kind:
-            self._remove(source, kind, narrowed=True)
+        self._withdraw((source,))
 
     def withdraw_server(self, server: str) -> None:
         """Remove all lists of the server, because another one has its place."""
-        for source in self._shown.union(*self._lists.values()):
-            if source.server == server:
-                self.withdraw(source)
+        sources = self._shown.union(*self._lists.values())
+        self._withdraw([source for source in sources if source.server == server])
+
+    def _withdraw(self, sources: Collection[Source]) -> None:
+        # In one step: between two, clients would see a list that none saw before, and its collisions would be reported.
+        self._shown.difference_update(sources)
+        for kind in Kind:
+            self._remove(sources, kind, narrowed=True)
 
     # The lists of one source
 
@@ -313,14 +316,14 @@ class Catalog:
     def _displace(self, source: Source, kind: Kind) -> None:
         """Remove the list as if the source had never listed it; it may list again."""
         on_displaced = self._lists[kind][source].on_displaced
-        self._remove(source, kind, narrowed=False)
+        self._remove((source,), kind, narrowed=False)
         on_displaced()
 
-    def _remove(self, source: Source, kind: Kind, *, narrowed: bool) -> None:
-        was_listed = self._part(source, kind) is not None
-        was_due = self._forget(source, kind)
+    def _remove(self, sources: Collection[Source], kind: Kind, *, narrowed: bool) -> None:
+        was_listed = any(self._part(source, kind) is not None for source in sources)
+        was_due = [self._forget(source, kind) for source in sources]
         if was_listed:
-            self._update_snapshots(kind, changed=True, narrowed=narrowed or was_due)
+            self._update_snapshots(kind, changed=True, narrowed=narrowed or any(was_due))
             self._notify_changed()
 
     def _forget(self, source: Source, kind: Kind) -> bool:
@@ -386,9 +389,10 @@ class Catalog:
     def reevaluate(self, servers: Iterable[str]) -> None:
         """Evaluate the visibility of these servers' entries again, and wake the waiters if it changed. Long lists are
         left to `run`: see `wait_until_evaluated`."""
-        for server in servers:
-            for kind in Kind:
-                self._due[kind].update({source: object() for source in self._sources(server, kind)})
+        wanted = frozenset(servers)
+        for kind, lists in self._lists.items():
+            marked = [source for source, each in lists.items() if each.part is not None and source.server in wanted]
+            self._due[kind].update({source: object() for source in marked})
         sizes = (len(self.listed(source, kind) or ()) for kind, due in self._due.items() for source in due)
         if sum(sizes) <= MAX_INLINE_ENTRIES:
             for kind in Kind:

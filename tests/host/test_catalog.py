@@ -649,6 +649,18 @@ def test_another_server_in_the_same_place_has_to_be_shown_again() -> None:
     assert seen(shelves) == (["a__late"],) * 2
 
 
+def test_a_server_that_is_gone_shows_no_other_list_of_its_own_for_a_moment() -> None:
+    """What nobody saw of it collides with nothing."""
+    collided: list[Entry] = []
+    shelves = Catalog(["a", "a__b"], lambda ref: True, collided.append)
+    publish_tools(shelves, stateless("a"), "y")
+    publish_tools(shelves, session("a"), "b__x")
+    publish_tools(shelves, stateless("a__b"), "x")
+    version = shelves.version
+    shelves.withdraw_server("a")
+    assert (seen(shelves), collided, shelves.version) == ((["a__b__x"],) * 2, [], version + 1)
+
+
 def test_the_lists_of_two_logins_are_kept_apart() -> None:
     shelves, _ = catalog()
     anns, bobs = (Source("a", Era.SESSION, owner) for owner in ("ann", "bob"))
