@@ -356,15 +356,16 @@ class Definitions:
         is_open = self._is_usable(ref.server, self.status(ref))
         return self.may_launch(ref.server) and known and is_open
 
-    def may_show(self, server: str, kind: Kind) -> bool:
-        """Whether clients may know that the server could list an entry of this kind, while its list is not known, and
+    def may_show(self, source: Source, kind: Kind) -> bool:
+        """Whether clients may know that the source could list an entry of this kind, while its list is not known, and
         perhaps not its era either."""
+        server = source.server
         if not self._policies.has_server(server) or not self.may_launch(server):
             return False
         rules = self._policies.rules(server)
         if self._policies.trust(server) is not Trust.UNTRUSTED:
             return rules.may_show(kind)
-        return any(rules.is_visible_cached(kind, name) for name in self.pins.approved_names(server, kind))
+        return any(rules.is_visible_cached(kind, name) for name in self.pins.approved_names(source, kind))
 
     def is_visible_cached(self, ref: EntryRef) -> bool:
         """`is_visible` for whole lists; see `Rules.is_visible_cached`."""

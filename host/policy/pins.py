@@ -249,10 +249,11 @@ class Pins:
         """The sources that offer or offered items of these kinds, those of a session first."""
         return sorted({source for kind in kinds for source, _ in self._lists.get((server, kind), ())}, key=_order)
 
-    def approved_names(self, server: str, kind: PinnedKind) -> Iterator[str]:
-        """Names of the approved items of one kind, from any source, offered or not."""
-        for key in self._lists.get((server, kind), ()):
-            yield from (name for name in self._items(key) if self._status(key, name) is PinStatus.APPROVED)
+    def approved_names(self, source: Source, kind: PinnedKind) -> Iterator[str]:
+        """Names of the approved items of one kind, from any source of the same server and login, offered or not."""
+        for key in self._lists.get((source.server, kind), ()):
+            if key[0].owner == source.owner:
+                yield from (name for name in self._items(key) if self._status(key, name) is PinStatus.APPROVED)
 
     def launch(self, server: str) -> str:
         """Digest of the server's launch identity as last observed; empty if it was not observed."""
@@ -264,37 +265,24 @@ class Pins:
 
     def iter_held(self) -> Iterator[HeldItem | None]:
         """Like `held`, one by one, with None for each item that does not wait. An item is one for people, from
-        whatever sources it waits."""
+        whatever sources with the same login it waits."""
         servers = dict.fromkeys([*self._servers, *(source.server for source, _ in self._now)])
         for server, kind in [(server, kind) for server in servers for kind in KINDS]:
             for name in self.names(server, kind):
-                yield self._held(Item(server, kind, name))
+                waiting = self._held_lists(Item(server, kind, name))
+                yield from map(_as_one, waiting) if waiting else (None,)
 
     def _known_names(self, key: ListKey) -> Iterable[str]:
         return {**self._items(key), **self._now.get(key, {})}
 
-    def _held(self, item: Item) -> HeldItem | None:
-        """The item that waits as a person sees it, from all its sources."""
-        waiting = self._held_lists(item)
-        first = next(iter(waiting.values()), None)
-        if first is None or len({(each.fingerprint, each.approved) for each in waiting.values()}) == 1:
-            return first
-        offered = definitions_by_era({key[0]: each.offered for key, each in waiting.items()})
-        approved = {key[0]: each.approved for key, each in waiting.items() if each.approved is not None}
-        return HeldItem(
-            item,
-            PinStatus.CHANGED if approved else PinStatus.NEW,
-            fingerprint(offered),
-            offered,
-            definitions_by_era(approved) if approved else None,
-            min(each.since for each in waiting.values()),
-            all(each.rejected for each in waiting.values()),
-        )
-
-    def _held_lists(self, item: Item) -> dict[ListKey, HeldItem]:
-        """The item as it waits from each source."""
-        found = {key: self._held_from(key, item) for key in self._lists.get((item.server, item.kind), ())}
-        return {key: held for key, held in found.items() if held is not None}
+    def _held_lists(self, item: Item) -> list[dict[ListKey, HeldItem]]:
+        """The item as it waits from each source; together from those with the same login, which a person sees as
+        one."""
+        found: dict[str, dict[ListKey, HeldItem]] = {}
+        for key in self._lists.get((item.server, item.kind), ()):
+            if (held := self._held_from(key, item)) is not None:
+                found.setdefault(key[0].owner, {})[key] = held
+        return list(found.values())
 
     def _held_from(self, key: ListKey, item: Item) -> HeldItem | None:
         standing = self._status(key, item.name)
@@ -585,9 +573,8 @@ class Pins:
         offers = {key: offer for key, offer in found.items() if offer is not None}
         if not offers:
             raise StaleDecision(f"{_named(item)} is not offered, or more is offered than is kept")
-        held = self._held(item)
-        if held is not None and held.fingerprint == fingerprint:
-            return {key: offers[key] for key in self._held_lists(item) if key in offers}
+        if held := [each for each in self._held_lists(item) if _as_one(each).fingerprint == fingerprint]:
+            return {key: offers[key] for waiting in held for key in waiting if key in offers}
         offers = {key: offer for key, offer in offers.items() if offer.fingerprint == fingerprint}
         if not offers:
             raise StaleDecision(f"{_named(item)} has changed since it was shown: look at it again")
@@ -821,6 +808,24 @@ class Pins:
         if stored is None or stored.definition is None:
             return None
         return live or offer_of(key[1], stored.definition.encode(), stored.fingerprint)
+
+
+def _as_one(waiting: Mapping[ListKey, HeldItem]) -> HeldItem:
+    """An item that waits, from one source or several, as a person sees it."""
+    first = next(iter(waiting.values()))
+    if len({(each.fingerprint, each.approved) for each in waiting.values()}) == 1:
+        return first
+    offered = definitions_by_era({key[0]: each.offered for key, each in waiting.items()})
+    approved = {key[0]: each.approved for key, each in waiting.items() if each.approved is not None}
+    return HeldItem(
+        first.item,
+        PinStatus.CHANGED if approved else PinStatus.NEW,
+        fingerprint(offered),
+        offered,
+        definitions_by_era(approved) if approved else None,
+        min(each.since for each in waiting.values()),
+        all(each.rejected for each in waiting.values()),
+    )
 
 
 def _order(source: Source) -> tuple[str, str]:

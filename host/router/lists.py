@@ -122,7 +122,7 @@ class Lists:
             if endpoint in (None, server)
             and server not in known
             and not upstream.spec.disabled
-            and self._definitions.may_show(server, kind)
+            and self._definitions.may_show(self._upstreams.source(server, caller), kind)
         ]
 
     async def view(self, caller: Caller, kind: Kind) -> View:

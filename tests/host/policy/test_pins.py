@@ -1387,6 +1387,15 @@ def test_what_is_held_on_one_side_has_no_first_sight_on_the_other(how: str, open
     assert sides(pins)[1] is (NEW if how == "revoked" else APPROVED)
 
 
+def test_an_item_waits_once_for_each_login(open_pins: Opener) -> None:
+    pins = open_pins(UNTRUSTED)
+    offered = {owner: b'{"name":"x","description":"%b"}' % owner.encode() for owner in ("ann", "bob")}
+    for owner, raw in offered.items():
+        for era in Era:
+            run_inline(pins.observe(Source("a", era, owner), Kind.TOOL, {"x": raw}))
+    assert [held.offered for held in pins.held()] == list(offered.values())
+
+
 def test_a_launch_has_one_side(open_pins: Opener) -> None:
     assert columns_of((launch_ref("a").source, Aspect.LAUNCH)) == ("launch",)
     pins = open_pins(STANDARD)
