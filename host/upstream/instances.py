@@ -64,10 +64,11 @@ class _Instance(Role):
 
     async def prepare(self) -> None:
         pool, connection = self._pool, self.connection
-        shared = pool.serving(self.caller)
-        connection.spec, connection.dialect, connection.lists = pool.spec, shared.last_dialect, shared.lists
-        if not await may_launch(pool.spec, pool.runtime.gate.definitions):
+        connection.spec = pool.spec
+        if not await may_launch(connection.spec, pool.runtime.gate.definitions):
             raise LinkLost("its command resolves to another program than the approved one; see colonnade definitions")
+        shared = pool.serving(self.caller)
+        connection.dialect, connection.lists = shared.last_dialect, shared.lists
 
     def on_ready(self, negotiated: NegotiatedServer, seconds: float) -> None:
         self._pool.failures.on_ready()
@@ -95,16 +96,20 @@ class _Instance(Role):
         why = f"{end.why}: {remedy}" if remedy else end.why
         if not end.is_watched:
             self._pool.remove(self)
-        return Outcome(Failed(end.now, why, end.now + delay), InstanceFailed(end.spec.id, why))
-
-    def continues(self) -> bool:
-        return len(self.connection.watches) > 0
+        return Outcome(Failed(end.now, why, end.now + delay))
 
     async def run(self) -> None:
-        """Run it to its end."""
+        """Run it to its end. A failure that ends the call of a `per-call` instance is told by the response of that call
+        only: the end of the call cancels what follows."""
+        connection, journal = self.connection, self._pool.runtime.journal
         try:
             with self.scope:
-                await self.connection.run()
+                while True:
+                    await connection.run_once()
+                    if isinstance(connection.state, Failed):
+                        journal.note(InstanceFailed(connection.spec.id, connection.state.why))
+                    if not len(connection.watches):
+                        return
         finally:
             self._pool.discard(self)
             self.end_state()

@@ -83,10 +83,6 @@ class Role(ABC):
         """Whether its lists are to be read again by opening it, because it was open and nobody reads them now."""
         return False
 
-    def continues(self) -> bool:
-        """Whether another connection is opened after one that ended."""
-        return True
-
     def on_change(self) -> None:
         """Called when its state or its source has changed."""
         return
@@ -243,12 +239,9 @@ class UpstreamConnection:
     # Its life
 
     async def run(self) -> None:
-        """Keep it connected until cancelled, or until its role ends it. Never raises."""
+        """Keep it connected until cancelled. Never raises."""
         while True:
-            await self._wait_for_next()
-            await self._run_once()
-            if not self.role.continues():
-                return
+            await self.run_once()
 
     async def _wait_for_next(self) -> None:
         """Wait until the next connection is to be opened."""
@@ -269,8 +262,9 @@ class UpstreamConnection:
         else:
             await credential.wait_changed(self.login_id)
 
-    async def _run_once(self) -> None:
-        """Run one connection to its end. The state then says what follows."""
+    async def run_once(self) -> None:
+        """Open the next connection when it is time, and run it to its end. The state then says what follows."""
+        await self._wait_for_next()
         before, self._has_ended = self._runtime.journal.last_output, False
         try:
             await self.role.prepare()

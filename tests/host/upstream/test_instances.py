@@ -464,6 +464,31 @@ async def test_calls_of_a_lost_instance_fail_once_and_the_next_one_starts_anothe
         assert failed(world) == ["the other end was closed"]
 
 
+async def test_the_loss_of_an_instance_of_one_call_is_told_to_its_caller_alone(autojump_clock: MockClock) -> None:
+    server = Stateful(Isolation.PER_CALL)
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        call = later(nursery, fails, client, wait=True)
+        await wait_all_tasks_blocked()
+        server.links[1].close()
+        assert (await call.comes()).startswith("the connection to a was lost during the request")
+        await trio.sleep(10)
+        assert (server.alive, failed(world)) == ({0}, [])
+
+
+async def test_the_loss_of_a_clients_instance_is_told_when_it_has_ended(autojump_clock: MockClock) -> None:
+    server = Stateful(Isolation.PER_CLIENT)
+    async with open_world(server) as world:
+        client = await world.client()
+        server.ending = 5.0
+        await says(client)
+        server.links[1].close()
+        await trio.sleep(3)
+        assert (server.alive, failed(world)) == ({0, 1}, [])
+        await trio.sleep(3)
+        assert (server.alive, failed(world)) == ({0}, ["the other end was closed"])
+
+
 async def test_an_instance_lives_while_the_one_that_lists_is_away(autojump_clock: MockClock) -> None:
     server = Stateful()
     async with open_world(server) as world:
