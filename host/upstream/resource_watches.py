@@ -66,13 +66,13 @@ class ResourceWatches:
     """The watches of one server. Outlives connections.
 
     Args:
-        is_visible: whether clients may know of a URI of the server.
+        is_visible: whether clients may know of a URI of the server, for the connection that notifies of changes now.
     """
 
     def __init__(self, server: str, timeout: float, is_visible: Callable[[str], bool]) -> None:
         self._server = server
         self._timeout = timeout
-        self._is_visible = is_visible
+        self.is_visible = is_visible
         self._watchers: dict[str, dict[Caller, _Watcher]] = {}
         self._lengths: Counter[int] = Counter()
         """Numbers of watched URIs by their lengths."""
@@ -158,7 +158,7 @@ class ResourceWatches:
         already withholds notifications of denied resources."""
         for uri in list(self._watchers):
             yield None
-            is_visible = self._is_visible(uri)
+            is_visible = self.is_visible(uri)
             for caller, watcher in list(self._watchers.get(uri, {}).items()):
                 if not (is_visible and watcher.permit.holds()):
                     self.unwatch(uri, caller)
@@ -172,7 +172,7 @@ class ResourceWatches:
         """Notify the watchers of a changed resource, and of resources that it may be a part of (2025-06-18, "Resource
         Updated Notification": the URI may be that of a sub-resource). Without any such watcher, all watchers are
         notified. Changes of hidden resources are not reported."""
-        if not self._watchers or not self._is_visible(uri):  # once for all watchers: slow beside many templates
+        if not self._watchers or not self.is_visible(uri):  # once for all watchers: slow beside many templates
             return
         watchers_above = self._watchers_at_or_above(uri)
         affected = {

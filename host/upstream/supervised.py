@@ -337,6 +337,7 @@ class UpstreamConnection:
 
     def _on_negotiated(self, negotiated: NegotiatedServer) -> None:
         self.negotiated = negotiated
+        self.watches.is_visible = self._is_visible  # they may be those of a former server, in another era
         # A slow stateless server may have got `initialize` and may still end because of it. The next connection does
         # not send it.
         stateless = self.is_stateless

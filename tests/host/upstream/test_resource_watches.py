@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Consent, Isolation
+from config import Consent, Isolation, Secret
 from config.globs import MAX_LENGTH
 from host.errors import ServerErrorResponse
 from host.exchange import Caller, Exchange, NoClient
@@ -26,9 +27,13 @@ from host.jsonrpc.messages import ErrorBody, Request
 from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer
 from host.protocol.methods import Kind
+from host.protocol.versions import STATELESS
 from host.slices import run_inline
+from host.source import EntryRef, Source
 from host.upstream import resource_watches
 from host.upstream.server_requests import MAX_UPDATE
+from host.upstream.state import Ready
+from host.upstream.upstreams import DRAIN_TIMEOUT
 from tests.kit.gates import auto_answering, entry, kind, open_gate
 from tests.kit.passes import assert_loop_responsive
 from tests.kit.world import Later, Refusal, ScriptedClient, ScriptedServer, World, later, open_world
@@ -862,13 +867,13 @@ async def test_of_many_who_hear_of_a_change_it_is_evaluated_once(monkeypatch: py
         for client in clients:
             await watch(nursery, client).comes()
         evaluated: list[str] = []
-        shows = server_watches(world)._is_visible
+        shows = server_watches(world).is_visible
 
         def counted(uri: str) -> bool:
             evaluated.append(uri)
             return shows(uri)
 
-        monkeypatch.setattr(server_watches(world), "_is_visible", counted)
+        monkeypatch.setattr(server_watches(world), "is_visible", counted)
         await server.says_updated(f"{D}/x")
         assert [updates(client) for client in clients] == [[f"a+{D}/x"]] * 5
         assert evaluated == [f"{D}/x"]
@@ -893,10 +898,32 @@ async def test_what_is_watched_is_evaluated_again_in_steps_and_told_to_nobody_me
         held.on_updated(E, {})
         steps = held.drop_hidden()
         assert sum(1 for _ in steps) == 3
-        assert (len(held), held._is_visible(D)) == (2, False)
+        assert (len(held), held.is_visible(D)) == (2, False)
         await wait_all_tasks_blocked()
         assert updates(client) == [f"a+{E}"]
         assert server.subscribed == {E, F}
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("changed", [{"title": "Another"}, {"command": (Secret("another"),)}])
+async def test_what_is_watched_on_is_evaluated_in_the_era_of_the_server_that_runs_now(
+    changed: dict[str, Any], autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in that of the former one, whether the server was restarted as it is or is another one."""
+    old, new = Watched(), Watched(revision="2026-07-28")
+    new.spec = replace(new.spec, **changed)
+    async with open_world(old) as world, trio.open_nursery() as nursery:
+        (client,) = await listeners(world, nursery, 1)
+        await watch(nursery, client).comes()
+        held = server_watches(world)
+        world.configures(new, restart=["a"])
+        await trio.sleep(DRAIN_TIMEOUT)
+        assert isinstance(world.upstreams["a"].main.state, Ready)
+        assert (server_watches(world), len(held)) == (held, 1)
+        evaluated: list[EntryRef] = []
+        monkeypatch.setattr(world.gate.definitions, "is_visible", evaluated.append)
+        held.on_updated(D, {})
+        assert evaluated == [EntryRef(Source("a", STATELESS), Kind.RESOURCE, D)]
         nursery.cancel_scope.cancel()
 
 
