@@ -58,7 +58,7 @@ class _Instance(Role):
         )
         self.scope = trio.CancelScope()
         self._pool = pool
-        self._last_used = trio.current_time()
+        self.last_used = trio.current_time()
         shared = pool.serving(caller)
         self.connection = UpstreamConnection(pool.spec, pool.runtime, pool.open_link, self, shared.lists)
 
@@ -76,7 +76,7 @@ class _Instance(Role):
     def idle_pause(self, client: Client) -> float | None:
         limit = self._pool.spec.idle_timeout
         is_used = bool(self.waiting_calls) or len(self.connection.watches) > 0
-        left = limit if is_used else limit - (trio.current_time() - self._last_used)
+        left = limit if is_used else limit - (trio.current_time() - self.last_used)
         return max(left, MIN_PAUSE) if left > 0 else None
 
     def on_idle(self) -> State:
@@ -112,19 +112,9 @@ class _Instance(Role):
                         return
         finally:
             self._pool.discard(self)
-            self.end_state()
-
-    def end_state(self) -> None:
-        """Have calls that wait for it fail: it is not opened again."""
-        life = self.connection.life
-        if not isinstance(life.state, Failed):
-            former = life.state.last_failure if isinstance(life.state, Connecting) else None
-            life.state = _over(former or "its instance was stopped")
-
-    def end_call(self, upstream_call: UpstreamCall) -> None:
-        """Note the end of a call that used it."""
-        self.waiting_calls.remove(upstream_call)
-        self._last_used = trio.current_time()
+            if not isinstance(state := connection.state, Failed):  # calls that wait for it must fail
+                former = state.last_failure if isinstance(state, Connecting) else None
+                connection.life.state = _over(former or "its instance was stopped")
 
 
 def _over(why: str) -> Failed:
@@ -206,7 +196,8 @@ class Instances:
             if connection.life.client is not None:
                 self.failures.on_success(caller, trio.current_time(), ends_series=not is_per_client)
         finally:
-            instance.end_call(upstream_call)
+            instance.waiting_calls.remove(upstream_call)
+            instance.last_used = trio.current_time()
             self._released.unpark_all()
             await upstream_call.close()
             if key is None:

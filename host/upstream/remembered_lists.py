@@ -1,28 +1,20 @@
-"""What is remembered of one connection: which of its lists are to be stored, when they are, and how those that were
-stored are published before it lists by itself.
-
-A list is published on the road of a list that the server sends, except that nothing is stored, reported or approved by
-that. It decides nothing about what is shown.
-"""
+"""What is remembered of one connection: which of its lists are to be stored, when they are, and what was stored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
 import trio
 
 from config import ServerSpec
-from host.catalog import Definition, FreshnessHint
 from host.journal import InternalError
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
-from host.protocol.stateless import STALE
 from host.source import Source
 from host.storage.store import StateError
 from host.upstream.backoff import ReadingBudget
-from host.upstream.catalog_sync import publish_list
 from host.upstream.connect import secrets_of
 from host.upstream.remembered import Remembered
 from host.upstream.runtime import Runtime
@@ -117,25 +109,3 @@ class RememberedLists:
         except StateError:
             return None
         return found if found is None or withheld is None else await slices.run(found.without(withheld))
-
-    async def publish(
-        self,
-        source: Source,
-        lists: Mapping[Kind, list[Definition]],
-        is_current: Callable[[], bool],
-        is_alone: Callable[[], bool],
-    ) -> None:
-        """Publish what is remembered; see `publish_list`."""
-        for kind, definitions in lists.items():
-            hint = FreshnessHint(STALE, trio.current_time())
-            await publish_list(
-                self._runtime,
-                source,
-                kind,
-                definitions,
-                hint,
-                lambda: None,
-                is_current,
-                is_alone,
-                remembered=True,
-            )

@@ -13,15 +13,16 @@ from typing import Protocol
 import trio
 
 from config import ServerSpec
-from host.catalog import Entry
+from host.catalog import Entry, FreshnessHint
 from host.journal import EntryOmitted
 from host.jsonrpc.readable import LONE_SURROGATE
 from host.memory import Holding, Use, server_owner
 from host.protocol.methods import Kind
 from host.protocol.negotiated import NegotiatedServer
+from host.protocol.stateless import STALE
 from host.source import EntryRef, Source
 from host.upstream.backoff import ReadingBudget
-from host.upstream.catalog_sync import CatalogSync
+from host.upstream.catalog_sync import CatalogSync, publish_list
 from host.upstream.client import Client
 from host.upstream.remembered_lists import Offered, RememberedLists
 from host.upstream.runtime import Runtime
@@ -66,7 +67,7 @@ class SourceLists:
         self._budget = budget
         self._owner = owner
         self._opened: CatalogSync | None = None
-        """Of the last connection, from the beginning of its first reading on."""
+        """`sync`, already from the beginning of the first reading on."""
 
     async def open(self, client: Client) -> CatalogSync:
         """Read the lists of a new connection for the first time. Returns what keeps them up to date.
@@ -90,9 +91,13 @@ class SourceLists:
         self.sync = sync
         return sync
 
+    def end_sync(self) -> None:
+        """Nobody reads the lists from now on."""
+        self.sync = self._opened = None
+
     def close(self) -> None:
-        """Drop the hints of how long the lists stay fresh: changes are not heard of any more."""
-        self.sync = None
+        """`end_sync`, and drop the hints of how long the lists stay fresh: changes are not heard of any more."""
+        self.end_sync()
         for kind in Kind:
             self._catalog.expire_hint(self.source, kind)
 
@@ -102,7 +107,8 @@ class SourceLists:
             self._opened.mark_changed(kinds)
 
     async def recall(self, spec: ServerSpec, take: Callable[[NegotiatedServer], None]) -> bool:
-        """Publish what is remembered, until the server lists by itself. Returns whether there is any.
+        """Publish what is remembered, until the server lists by itself. Returns whether there is any. A list takes the
+        road of one that the server sends, except that nothing is stored, reported or approved by that.
 
         Args:
             take: called with what is remembered of the negotiation, before any list is published.
@@ -116,7 +122,19 @@ class SourceLists:
         )
         await self._catalog.slices.run(observing)
         take(found.negotiated)
-        await self.remembered.publish(source, found.lists, self._owner.may_publish, self._owner.is_alone)
+        for kind, definitions in found.lists.items():
+            hint = FreshnessHint(STALE, trio.current_time())
+            await publish_list(
+                self._runtime,
+                source,
+                kind,
+                definitions,
+                hint,
+                lambda: None,
+                self._owner.may_publish,
+                self._owner.is_alone,
+                remembered=True,
+            )
         return True
 
     def tool(self, name: str) -> Entry | None:

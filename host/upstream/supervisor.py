@@ -72,7 +72,6 @@ class _SharedRole(Role):
         self.clients = Clients(
             SHARED_ABILITIES, server.sole_caller, server.single_client, log_listeners=self._log_listeners
         )
-        self.on_lists_changed = self._on_lists_changed
         self._lists = SourceLists(Source(spec.id, SESSION), server.runtime, budget, self)
         self.connection = UpstreamConnection(spec, server.runtime, server.open_link, self, self._lists, state)
 
@@ -103,7 +102,7 @@ class _SharedRole(Role):
     def count_start(self) -> None:
         self.restarts.on_start(trio.current_time())
 
-    def _on_lists_changed(self, kinds: list[Kind]) -> None:
+    def on_lists_changed(self, kinds: list[Kind]) -> None:
         self._lists.on_announced(kinds)
 
     async def open_lists(self, client: Client) -> CatalogSync:
@@ -117,7 +116,7 @@ class _SharedRole(Role):
         return max(left, MIN_IDLE_CHECK) if left > 0 or len(self.connection.watches) else None
 
     def on_idle(self) -> State:
-        self._lists.sync = None
+        self._lists.end_sync()
         return Stopped(trio.current_time())
 
     # For the lists
@@ -141,8 +140,8 @@ class _SharedRole(Role):
 class _MainRole(_SharedRole):
     """The role of the connection that a server has always."""
 
-    def _on_lists_changed(self, kinds: list[Kind]) -> None:
-        super()._on_lists_changed(kinds)
+    def on_lists_changed(self, kinds: list[Kind]) -> None:
+        super().on_lists_changed(kinds)
         session = self._server.session
         if session is not None and session.role.may_open_again():
             session.read_if_old()  # a session that is not open hears nothing, but its clients are to be notified

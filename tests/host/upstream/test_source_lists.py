@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
 from host.protocol.methods import Kind
 from host.protocol.versions import SESSION, STATELESS
 from host.source import Source
@@ -53,3 +57,22 @@ async def test_a_tool_is_looked_up_among_those_of_the_same_connection() -> None:
         assert tool.ref.name == "x"
         lists.source = Source("a", STATELESS)
         assert lists.tool("x") is None
+
+
+@pytest.mark.parametrize("idle", [None, 5.0])
+async def test_changes_that_are_announced_before_the_lists_are_read_are_not_those_of_a_former_connection(
+    idle: float | None, autojump_clock: MockClock
+) -> None:
+    server = ScriptedServer("a", tools=["x"], idle=idle)
+    async with open_world(server) as world:
+        await world.settled()
+        lists = world.upstreams["a"].main.lists
+        former = lists.sync
+        assert former is not None
+        if idle is None:
+            server.dies()
+            await wait_all_tasks_blocked()
+        else:
+            await trio.sleep(idle + 1)
+        lists.on_announced([Kind.TOOL])
+        assert former.are_read([Kind.TOOL])
