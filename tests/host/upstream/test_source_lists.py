@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock
 
+from host.catalog import FreshnessHint
 from host.protocol.methods import Kind
+from host.protocol.stateless import Freshness
 from host.protocol.versions import SESSION, STATELESS
 from host.source import Source
 from host.upstream.backoff import ReadingBudget
 from host.upstream.source_lists import SourceLists
+from host.upstream.state import Stopped
 from tests.kit.world import ScriptedServer, open_world
 
 
@@ -59,20 +61,16 @@ async def test_a_tool_is_looked_up_among_those_of_the_same_connection() -> None:
         assert lists.tool("x") is None
 
 
-@pytest.mark.parametrize("idle", [None, 5.0])
-async def test_changes_that_are_announced_before_the_lists_are_read_are_not_those_of_a_former_connection(
-    idle: float | None, autojump_clock: MockClock
+async def test_a_change_that_is_announced_before_the_lists_are_read_is_none_of_a_former_connection(
+    autojump_clock: MockClock,
 ) -> None:
-    server = ScriptedServer("a", tools=["x"], idle=idle)
-    async with open_world(server) as world:
+    """The caching hints of a server that was stopped hold until its lists are read."""
+    async with open_world(ScriptedServer("a", tools=["x"], idle=5.0)) as world:
         await world.settled()
-        lists = world.upstreams["a"].main.lists
-        former = lists.sync
-        assert former is not None
-        if idle is None:
-            server.dies()
-            await wait_all_tasks_blocked()
-        else:
-            await trio.sleep(idle + 1)
-        lists.on_announced([Kind.TOOL])
-        assert former.are_read([Kind.TOOL])
+        main, catalog = world.upstreams["a"].main, world.runtime.catalog
+        hint = FreshnessHint(Freshness(60_000, public=False), trio.current_time())
+        catalog.renew_hint(main.source, Kind.TOOL, hint)
+        await trio.sleep(6)
+        assert isinstance(main.state, Stopped)
+        main.lists.on_announced([Kind.TOOL])
+        assert catalog.hint(main.source, Kind.TOOL) == hint
