@@ -464,6 +464,10 @@ class UpstreamServer:
                 each.life.listed.set()
                 each.lists.is_recalled = True
 
+    def take_watches(self, former: UpstreamServer) -> None:
+        """Continue the watches of clients in the place of a server that was another one."""
+        self.main.watches = former.main.watches
+
     async def wait_idle(self) -> None:
         """Wait until no call is in flight."""
         for each in self.connections:

@@ -94,7 +94,7 @@ class Upstreams:
         if old is not None and is_same_server(old.spec, spec):
             server.take_over(old)
         elif old is not None:
-            server.main.watches = old.main.watches  # the watches of clients continue
+            server.take_watches(old)
             self._runtime.catalog.withdraw_server(spec.id)  # another owner of credentials may see other entries
         if old is not None:
             self._schedule_end(old)
