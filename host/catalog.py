@@ -138,6 +138,8 @@ class _List:
 
     part: ServerEntries | None = None
     """None if the source has not listed the kind."""
+    is_unlisted: bool = False
+    """Whether it has no `part` while its connection serves: see `Catalog.mark_unlisted`."""
     hint: FreshnessHint | None = None
     remembered: bool = False
     """Whether an earlier process listed it, and this one has not yet."""
@@ -183,17 +185,19 @@ class Catalog:
     def _seen(self, kind: Kind, viewer: Viewer) -> dict[str, ServerEntries]:
         """The rule of which lists a viewer sees, by server in order.
 
-        Of each server they see the list of its stateless source, or that of its session if no other has listed the
-        kind. But clients with a session see the list of its session first once that is shown (`show`), which happens
-        when all its lists are known, so that they change in one step.
+        Clients with a session see the list of the session once that is shown (`show`), which happens when all its
+        lists are known, so that they change in one step. Else a client sees the list of the stateless source, or that
+        of the session if no other has listed the kind. A source that could not list the kind (`mark_unlisted`) keeps
+        its place: its clients are served over its connection, where they could not call what another source lists.
         """
-        best: dict[str, tuple[tuple[bool, bool], ServerEntries]] = {}
+        best: dict[str, tuple[tuple[bool, bool], ServerEntries | None]] = {}
         for source, each in self._lists[kind].items():
-            if each.part is not None:
+            if each.part is not None or each.is_unlisted:
                 rank = source.era is viewer.era and source in self._shown, source.era is Era.STATELESS
                 if source.server not in best or rank > best[source.server][0]:
                     best[source.server] = rank, each.part
-        return {server: best[server][1] for server in self._order if server in best}
+        seen = ((server, best[server][1]) for server in self._order if server in best)
+        return {server: part for server, part in seen if part is not None}
 
     def show(self, source: Source) -> None:
         """Show the lists of a source to the clients of its era, in one step."""
@@ -314,15 +318,41 @@ class Catalog:
         return kept.holding
 
     def _displace(self, source: Source, kind: Kind) -> None:
-        """Remove the list as if the source had never listed it; it may list again."""
-        on_displaced = self._lists[kind][source].on_displaced
-        self._remove((source,), kind, narrowed=False)
-        on_displaced()
+        """Remove the list, because its memory is needed. Its source may list again."""
+        former = self._lists[kind][source]
+        was_due = self._forget(source, kind)
+        self._lists[kind][source] = _List(is_unlisted=True)
+        if former.part is not None or self._is_outdated(kind):
+            self._update_snapshots(kind, changed=True, narrowed=was_due)
+            self._notify_changed()
+        former.on_displaced()
+
+    def mark_unlisted(self, source: Source, kind: Kind, *, alone: bool) -> None:
+        """Note that a list could not be read over the connection that serves the clients of the source. What it listed
+        before stays; if that is nothing, they see nothing. `alone`: see `publish`."""
+        kept = self._lists[kind].setdefault(source, _List())
+        kept.is_unlisted = kept.part is None
+        if alone:
+            for each in self._others(source, kind):
+                self._forget(each, kind)
+        if self._is_outdated(kind):
+            self._update_snapshots(kind, changed=True, narrowed=True)
+            self._notify_changed()
+
+    def _others(self, source: Source, kind: Kind) -> list[Source]:
+        """The other sources of the server and login that have listed the kind, or could not."""
+        return [
+            each
+            for each, kept in self._lists[kind].items()
+            if each != source
+            and (each.server, each.owner) == (source.server, source.owner)
+            and (kept.part is not None or kept.is_unlisted)
+        ]
 
     def _remove(self, sources: Collection[Source], kind: Kind, *, narrowed: bool) -> None:
         was_listed = any(self._part(source, kind) is not None for source in sources)
         was_due = [self._forget(source, kind) for source in sources]
-        if was_listed:
+        if was_listed or self._is_outdated(kind):
             self._update_snapshots(kind, changed=True, narrowed=narrowed or any(was_due))
             self._notify_changed()
 
@@ -364,8 +394,9 @@ class Catalog:
         was_due = self._clear_due(source, kind)
         kept = lists.setdefault(source, _List())
         before, kept.part, kept.hint, kept.remembered = kept.part, part, hint, remembered
+        kept.is_unlisted = False
         others = [each for each in self._sources(source.server, kind) if each != source]
-        ended = [each for each in others if each.owner == source.owner] if alone else []
+        ended = self._others(source, kind) if alone else []
         if not ended and before is not None and (part.entries, part.visible) == (before.entries, before.visible):
             kept.part = before  # with what was rendered from it
             return False
@@ -484,6 +515,10 @@ class Catalog:
     def _notify_changed(self) -> None:
         self.version += 1
         self._changed.unpark_all()
+
+    def _is_outdated(self, kind: Kind) -> bool:
+        """Whether some clients are to see other lists than the snapshots have."""
+        return any(self._seen(kind, viewer) != each.parts for viewer, each in self._snapshots[kind].items())
 
     def _update_snapshots(self, kind: Kind, *, changed: bool, narrowed: bool = False) -> None:
         """Make the snapshots of a kind of its present lists."""

@@ -136,6 +136,7 @@ class CatalogSync:
         """Sentences about definitions that are not published for any other reason."""
         self._problems: dict[Kind, Sequence[str]] = {}
         """Sentences about the last reading of each list: why it failed, or what is wrong with its pages."""
+        self._serves = False
         self._answered: set[Kind] = set()
         """Lists that the server has returned over this connection."""
 
@@ -169,6 +170,17 @@ class CatalogSync:
         if declared and not self._answered and not is_known and not is_waiting:
             why = "; ".join(self.problems) or "it has no method for any of them"
             raise NothingListed(f"its lists cannot be read: {why}")
+
+    def begin_serving(self) -> None:
+        """Note that requests will be sent over this connection. From now on, its clients see no list of another source
+        in place of one that could not be read."""
+        self._serves = True
+        for kind in self._failed:
+            self._mark_unlisted(kind)
+
+    def _mark_unlisted(self, kind: Kind) -> None:
+        if self._is_current() and not self._client.peer.ended.is_set():
+            self._catalog.mark_unlisted(self._source, kind, alone=self._is_alone())
 
     def mark_changed(self, kinds: Iterable[Kind]) -> None:
         """Mark lists that may have changed, so that they are read again soon."""
@@ -368,6 +380,8 @@ class CatalogSync:
         if not is_read:
             self._failed.add(kind)
             self._catalog.expire_hint(self._source, kind)
+            if self._serves:
+                self._mark_unlisted(kind)
         self.update_old_at()
 
     async def _read(self, kind: Kind) -> bool:

@@ -88,6 +88,7 @@ class SourceLists:
         if client.peer.ended.is_set():
             raise client.peer.lost
         sync.check_any_listed()
+        sync.begin_serving()
         self.sync = sync
         return sync
 

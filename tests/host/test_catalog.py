@@ -672,6 +672,43 @@ def test_the_lists_of_two_logins_are_kept_apart() -> None:
     assert (shelves.listed(anns, Kind.TOOL), len(shelves.listed(bobs, Kind.TOOL) or ())) == (None, 1)
 
 
+def test_a_source_that_could_not_list_keeps_its_place() -> None:
+    """Until it lists, is withdrawn, or another one is alone."""
+    shelves, _ = catalog()
+    publish_tools(shelves, stateless("a"), "late")
+    shelves.mark_unlisted(session("a"), Kind.TOOL, alone=False)
+    assert seen(shelves) == (["a__late"],) * 2
+    shelves.show(session("a"))
+    assert seen(shelves) == ([], ["a__late"])
+    version = shelves.version
+    shelves.mark_unlisted(session("a"), Kind.TOOL, alone=False)
+    assert shelves.version == version
+    publish_tools(shelves, session("a"), "early")
+    shelves.mark_unlisted(session("a"), Kind.TOOL, alone=False)
+    assert seen(shelves) == (["a__early"], ["a__late"])
+    shelves.withdraw(stateless("a"))
+    shelves.mark_unlisted(stateless("a"), Kind.TOOL, alone=False)
+    assert seen(shelves) == (["a__early"], [])
+    shelves.withdraw(stateless("a"))
+    assert seen(shelves) == (["a__early"],) * 2
+    shelves.mark_unlisted(stateless("a"), Kind.TOOL, alone=True)
+    assert seen(shelves) == ([], [])
+    publish_tools(shelves, session("a"), "early", alone=True)
+    assert seen(shelves) == (["a__early"],) * 2
+
+
+def test_a_list_that_is_displaced_is_replaced_by_no_other_one() -> None:
+    memory = Budget(KEPT_COPIES * 4000)
+    shelves = Catalog("abc", lambda ref: True, lambda entry: None, memory)
+    assert shelves.charge(session("a"), Kind.TOOL, 1000)
+    publish_tools(shelves, stateless("a"), "late")
+    publish_tools(shelves, session("a"), "early")
+    shelves.show(session("a"))
+    assert shelves.charge(session("b"), Kind.TOOL, 999)
+    assert shelves.charge(session("c"), Kind.TOOL, 2)
+    assert seen(shelves) == ([], ["a__late"])
+
+
 def test_names_collide_only_where_they_are_seen() -> None:
     """A name of one side is no other server's on the other side."""
     collided: list[Entry] = []

@@ -16,21 +16,24 @@ import trio.lowlevel
 from msgspec import Raw
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from config import Channel, Check, Condition, Consent, Eras, Isolation, KindConsent, Rule, Trust
+from config import Channel, Check, Condition, Consent, Eras, Isolation, KindConsent, Limits, Rule, Trust
 from host.attempts import Reason
 from host.downstream.sessions import Session
 from host.errors import (
     Forbidden,
+    UnknownEntry,
     UpstreamError,
 )
-from host.exchange import Caller
+from host.exchange import Answered, Caller
 from host.journal import AttemptRefused, EntryOmitted, RequestCompleted, SessionOpened
 from host.jsonrpc.messages import ErrorBody, Failure, Notification, Request, Success
-from host.jsonrpc.raw import encode
+from host.jsonrpc.raw import encode, value
 from host.peer.outstanding import PeerError
 from host.policy.confirmations import ConfirmationAnswer
 from host.protocol.versions import LATEST, LATEST_LEGACY
 from host.slices import run_inline
+from host.upstream.catalog_sync import INITIAL_RETRY_DELAY
+from host.upstream.lifecycle import ABSENT_FOR
 from host.upstream.upstreams import REREAD_WAIT
 from host.wire.http_client import SessionEnded
 from host.wire.link import Deliver, Link, LinkLost, Parcel
@@ -1642,34 +1645,125 @@ async def test_a_call_whose_session_is_not_to_be_had_any_more_is_sent_statelessl
         assert server.refused == ["tools/call"]
 
 
-async def test_a_prompt_that_only_the_stateless_connection_lists_is_completed_over_a_session(
-    autojump_clock: MockClock,
-) -> None:
+async def test_a_completion_that_waited_while_a_session_opened_is_sent_over_that(autojump_clock: MockClock) -> None:
     """No definition says how to complete, so it need not be the one of the era."""
+    freed = trio.Event()
 
     async def complete(params: dict[str, Any]) -> object:
-        return {"completion": {"values": ["v"]}}
-
-    async def list_prompts(params: dict[str, Any]) -> object:
-        if "_meta" in params:
-            return {"resultType": "complete", "prompts": [{"name": "p"}]}
-        raise PeerError(ErrorBody(-32603, "not over a session"))
+        await freed.wait()
+        return {"completion": {"values": ["v"]}, **({"resultType": "complete"} if "_meta" in params else {})}
 
     server = ScriptedServer(
         "a",
-        tools=["x"],
+        prompts=["p"],
         eras=Eras.BOTH,
         revision=LATEST.name,
-        session_revision=LATEST_LEGACY.name,
-        capabilities={"tools": {}, "prompts": {}, "completions": {}},
-        answers={"completion/complete": complete, "prompts/list": list_prompts},
+        session_revision=None,
+        capabilities={"prompts": {}, "completions": {}},
+        answers={"completion/complete": complete},
+        limits=Limits(concurrent=1),
     )
+    completed: list[Any] = []
+    async with open_world(server) as world, trio.open_nursery() as nursery:
+        client = await world.client()
+        params = {"ref": {"type": "ref/prompt", "name": "a__p"}, "argument": {"name": "q", "value": "v"}}
+
+        async def completes() -> None:
+            completed.append((await client.request("completion/complete", params))["completion"]["values"])
+
+        assert (await client.request("prompts/list"))["prompts"] != []
+        await trio.sleep(ABSENT_FOR - 1)
+        nursery.start_soon(completes)
+        await trio.sleep(2)
+        server.session_revision = LATEST_LEGACY.name
+        nursery.start_soon(completes)
+        await client.request("prompts/list")
+        await trio.sleep(1)
+        assert [era for era, method in server.asked_in if method == "completion/complete"] == ["stateless"]
+        assert world.upstreams["a"].for_sessions is world.upstreams["a"].session
+        freed.set()
+        await trio.sleep(1)
+        assert completed == [["v"], ["v"]]
+        assert [era for era, method in server.asked_in if method == "completion/complete"] == ["stateless", "handshake"]
+
+
+@pytest.mark.parametrize("fails", ["handshake", "stateless"])
+async def test_no_list_takes_the_place_of_one_that_could_not_be_read(fails: str, autojump_clock: MockClock) -> None:
+    """Its entries would be shown, and could not be called over the connection that serves these clients."""
+    is_broken = True
+
+    async def list_tools(params: dict[str, Any]) -> object:
+        is_stateless = "_meta" in params
+        if is_broken and is_stateless == (fails == "stateless"):
+            raise PeerError(ErrorBody(-32603, "broken"))
+        return {"tools": [tool("x")], **({"resultType": "complete"} if is_stateless else {})}
+
+    async def call(params: dict[str, Any]) -> object:
+        return {"content": [], **({"resultType": "complete"} if "_meta" in params else {})}
+
+    both: dict[str, Any] = {"eras": Eras.BOTH, "revision": LATEST.name, "session_revision": LATEST_LEGACY.name}
+    server = ScriptedServer("a", prompts=["p"], capabilities={"tools": {}, "prompts": {}}, **both)
+    server.answers |= {"tools/list": list_tools, "tools/call": call}
     async with open_world(server) as world:
         await world.settled()
         client = await world.client()
-        params = {"ref": {"type": "ref/prompt", "name": "a__p"}, "argument": {"name": "q", "value": "v"}}
-        assert (await client.request("completion/complete", params))["completion"]["values"] == ["v"]
-        assert ("handshake", "completion/complete") in server.asked_in
+
+        async def listed(method: str) -> Any:
+            if fails == "handshake":
+                return await client.request(method)
+            answer = await world.mrtr_round(method, {})
+            assert isinstance(answer, Answered)
+            return value(answer.result)
+
+        async def calls() -> object:
+            if fails == "handshake":
+                return await client.call("a__x")
+            answer = await world.mrtr_round("tools/call", {"name": "a__x", "arguments": {}})
+            assert isinstance(answer, Answered)
+            return value(answer.result)
+
+        assert await client.names() == ([] if fails == "handshake" else ["a__x"])
+        found = await listed("tools/list")
+        assert (found["tools"], found["_meta"]) == ([], {"colonnade/missingServers": ["a"]})
+        assert [each["name"] for each in (await listed("prompts/list"))["prompts"]] == ["a__p"]
+        with pytest.raises((Refusal, UnknownEntry), match="Unknown tool: a__x"):
+            await calls()
+        is_broken = False
+        await trio.sleep(2 * INITIAL_RETRY_DELAY)
+        assert [each["name"] for each in (await listed("tools/list"))["tools"]] == ["a__x"]
+        assert await calls() == {"content": []}
+        assert [era for era, method in server.asked_in if method == "tools/call"] == [fails]
+
+
+@pytest.mark.parametrize("changes", [LATEST.name, LATEST_LEGACY.name])
+async def test_a_server_of_another_era_shows_no_list_that_it_had_in_the_former_one(
+    changes: str, autojump_clock: MockClock
+) -> None:
+    """If it could not be read in the new one; before, it is shown as that of any server that is away."""
+    is_broken = False
+
+    async def list_tools(params: dict[str, Any]) -> object:
+        if is_broken:
+            raise PeerError(ErrorBody(-32603, "broken"))
+        return {"tools": [tool("x")], **({"resultType": "complete"} if "_meta" in params else {})}
+
+    began_as = LATEST_LEGACY.name if changes == LATEST.name else LATEST.name
+    server = ScriptedServer("a", prompts=["p"], capabilities={"tools": {}, "prompts": {}}, revision=began_as)
+    server.answers["tools/list"] = list_tools
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.names() == ["a__x"]
+        is_broken, server.revision, server.stateless = True, changes, changes == LATEST.name
+        assert server.link is not None
+        server.link.close()
+        assert await client.names() == ["a__x"]
+        await trio.sleep(10)
+        assert await client.names() == []
+        with pytest.raises(Refusal, match="Unknown tool: a__x"):
+            await client.call("a__x")
+        is_broken = False
+        await trio.sleep(60)
+        assert await client.names() == ["a__x"]
 
 
 async def test_a_completion_waits_for_old_lists_once_since_no_person_is_asked(autojump_clock: MockClock) -> None:
