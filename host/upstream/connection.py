@@ -16,11 +16,14 @@ from host.exchange import Caller
 from host.journal import OutputRecord, excerpt
 from host.peer.outstanding import BrokenAnswer, PeerError
 from host.peer.peer import Peer, open_peer
+from host.policy.definitions import Definitions
+from host.policy.fingerprint import launch_of
 from host.policy.gate import Gate
 from host.protocol.abilities import Abilities
 from host.protocol.handshake import UnsupportedRevision, client_capabilities
 from host.protocol.methods import PING
 from host.protocol.versions import STATELESS
+from host.slices import complete
 from host.upstream.call import UpstreamCall
 from host.upstream.change_stream import ChangeStream
 from host.upstream.client import Client, ServerLists
@@ -62,6 +65,11 @@ class UpstreamLease(Struct, frozen=True):
 
 CONNECT_FAILURES = (LinkLost, PeerError, BrokenAnswer, UnsupportedRevision, trio.TooSlowError)
 """Exceptions that a server can cause when it is connected. Any other one is an error in Colonnade."""
+
+
+async def may_launch(spec: ServerSpec, definitions: Definitions) -> bool:
+    """Look up the program of a server. Returns whether it is approved; a server at a URL has none."""
+    return await complete(definitions.observe_launch(spec.id, launch_of(spec)))
 
 
 @asynccontextmanager

@@ -25,9 +25,8 @@ from host.sanitize import without_directories
 from host.slices import Steps
 from host.upstream.call import CallDeadline, UpstreamCall
 from host.upstream.client import Client
-from host.upstream.connection import OpenLink, UpstreamLease
+from host.upstream.connection import OpenLink, UpstreamLease, may_launch
 from host.upstream.instance_failures import InstanceFailures
-from host.upstream.launch import may_launch
 from host.upstream.outcome import ConnectionEnd, Outcome
 from host.upstream.runtime import Runtime
 from host.upstream.state import Connecting, Failed, Ready, State

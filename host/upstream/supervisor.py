@@ -41,9 +41,8 @@ from host.source import Source
 from host.upstream.backoff import ReadingBudget, Restarts
 from host.upstream.catalog_sync import CatalogSync
 from host.upstream.client import Client
-from host.upstream.connection import OpenLink, UpstreamLease
+from host.upstream.connection import OpenLink, UpstreamLease, may_launch
 from host.upstream.instances import Instances
-from host.upstream.launch import may_launch, wait_until_launchable
 from host.upstream.outcome import ConnectionEnd, Outcome, server_outcome, session_outcome
 from host.upstream.remembered_lists import Offered
 from host.upstream.resource_watches import NotifyWatcher
@@ -52,6 +51,8 @@ from host.upstream.source_lists import SourceLists
 from host.upstream.state import Absent, Connecting, Disabled, Failed, Held, Ready, State, Stopped
 from host.upstream.supervised import Clients, Role, UpstreamConnection
 
+LAUNCH_CHECK_INTERVAL = 5.0
+"""Seconds between two checks of the program of a held server."""
 MIN_IDLE_CHECK = 1.0
 """Seconds between two looks at whether an idle server still has watched resources."""
 SESSION_IDLE = 300.0
@@ -92,7 +93,9 @@ class _SharedRole(Role):
         if not await may_launch(spec, definitions):
             life.state = Held(trio.current_time())
             self._runtime.journal.note(ServerHeld(spec.id, launch_of(spec).program or ""))
-            await wait_until_launchable(spec, definitions)
+            while not await may_launch(spec, definitions):
+                with trio.move_on_after(LAUNCH_CHECK_INTERVAL):  # the approved program may be restored meanwhile
+                    await definitions.wait_until_launchable(spec.id)
             life.state = Connecting(trio.current_time(), None)
         if not self._lists.is_recalled:
             await self._server.recall(connection)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from config import Consent, Eras, HttpServer, Isolation, StdioServer, Trust
 from config.references import Secret
 from host.admin.status import server_status
-from host.errors import UnknownEntry
+from host.errors import Unavailable, UnknownEntry
 from host.exchange import Answered, Caller
 from host.journal import ServerFailed, SessionClosed, SessionFailed, SessionOpened
 from host.jsonrpc.messages import ErrorBody, Notification, Request
@@ -23,9 +24,10 @@ from host.jsonrpc.raw import encode, value
 from host.peer.outstanding import PeerError
 from host.protocol.methods import Kind
 from host.protocol.versions import LATEST, LATEST_LEGACY, SESSION, STATELESS
+from host.slices import run_inline
 from host.source import Source
 from host.upstream.lifecycle import ABSENT_FOR
-from host.upstream.state import Disabled, Ready, Stopped, describe_session
+from host.upstream.state import Disabled, Held, Ready, Stopped, describe_session, describe_state
 from host.upstream.supervisor import SESSION_IDLE, SESSION_START_TIMEOUT, describe_counts
 from host.upstream.upstreams import DRAIN_TIMEOUT, REREAD_WAIT
 from host.wire.http_errors import Unreachable
@@ -711,3 +713,92 @@ async def test_only_a_server_that_is_not_shared_has_instances() -> None:
 def test_entries_are_counted_in_words() -> None:
     assert describe_counts([(Kind.TOOL, 1), (Kind.PROMPT, 2), (Kind.RESOURCE, 0)]) == "1 tool, 2 prompts"
     assert describe_counts([]) == "no entries"
+
+
+# A command that resolves to another program than the approved one: its server is held
+
+
+class Programs:
+    """Two programs, and a command that is the first of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        for name in ("one", "two"):
+            (folder / name).touch(0o755)
+        self.is_now("one")
+
+    def is_now(self, name: str) -> None:
+        (self._folder / "command").unlink(missing_ok=True)
+        (self._folder / "command").symlink_to(name)
+
+    def server(self, trust: Trust = Trust.STANDARD) -> ScriptedServer:
+        made = ScriptedServer("a", tools=["x"], answers={"tools/call": result_in_an_era}, trust=trust)
+        made.spec = replace(made.spec, command=(Secret(str(self._folder / "command")),))
+        return made
+
+
+def present(world: World) -> type:
+    """What kind of state the server is in."""
+    return type(world.upstreams.by_id["a"].main.state)
+
+
+async def test_a_server_whose_command_is_another_program_now_is_not_started_before_a_person_approves(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """It is not listed meanwhile, and a caller is told why (rule 102)."""
+    programs = Programs(tmp_path)
+    server = programs.server()
+    async with open_world(server) as world:
+        client = await world.client()
+        assert await client.names() == ["a__x"]
+        programs.is_now("two")
+        await trio.sleep(60)
+        assert present(world) is Ready  # what runs is what was approved
+        server.dies()
+        await trio.sleep(60)
+        assert present(world) is Held
+        assert "another program" in describe_state(world.upstreams.by_id["a"].main.state)
+        assert server.connections == 1
+        assert await client.names() == []
+        result = await client.call("a__x")
+        assert result["isError"]
+        assert "resolves to another program" in result["content"][0]["text"]
+        with pytest.raises(Unavailable, match="colonnade definitions"):
+            world.upstreams["a"].main.ready_client()
+        (held,) = world.gate.definitions.pins.held()
+        run_inline(world.gate.definitions.reject(held.item, held.fingerprint, "console"))
+        await trio.sleep(60)
+        assert server.connections == 1
+        world.approves()
+        await trio.sleep(1)
+        assert present(world) is Ready
+        assert server.connections == 2
+        assert await client.names() == ["a__x"]
+        assert await client.call("a__x") == {"content": []}
+
+
+async def test_another_start_of_the_host_starts_no_other_program(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """Nobody waits for it, either; with the program of before it is started."""
+    programs = Programs(tmp_path)
+    state = tmp_path / "state"
+    for name, connections in (("one", 1), ("two", 0), ("one", 1)):
+        programs.is_now(name)
+        server = programs.server()
+        async with open_world(server, state=state) as world:
+            began = trio.current_time()
+            await world.settled()
+            assert trio.current_time() - began < 1
+            assert present(world) is (Ready if connections else Held)
+            assert server.connections == connections
+
+
+async def test_whatever_a_trusted_servers_command_is_is_started(tmp_path: Path, autojump_clock: MockClock) -> None:
+    programs = Programs(tmp_path)
+    server = programs.server(Trust.TRUSTED)
+    async with open_world(server) as world:
+        await world.settled()
+        programs.is_now("two")
+        server.dies()
+        await trio.sleep(60)
+        assert isinstance(world.upstreams.by_id["a"].main.state, Ready)
+        assert server.connections == 2
