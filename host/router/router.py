@@ -322,22 +322,20 @@ class Router:
             ColonnadeError: see `LoginOffers.wait`.
         """
         server, caller, kind, upstreams = target.server or "", exchange.caller, target.kind, self._upstreams
-        since = None
         if step is Step.WAIT_STARTED:
             await upstreams.wait_started(server, caller, target.since)
         elif step is Step.WAIT_READ:
             if (connection := upstreams.find(server, caller)) is not None:
                 await connection.wait_read(kind)
-            since = target.since
         elif step is Step.OFFER_LOGIN:
             problem = needed or upstreams[server].serving(caller).unread(kind)
             assert isinstance(problem, LoginNeeded)
-            await self._login_offers.wait(exchange, problem)  # the time of the request begins anew
+            await self._login_offers.wait(exchange, problem)
         elif step is Step.REFUSE_UNREAD:
             raise upstreams[server].serving(caller).unread(kind)
         else:
             raise _keeps_changing(server)
-        return self.resolver.resolve_now(caller, kind, target.asked, since)
+        return self.resolver.resolve_now(caller, kind, target.asked)  # its time begins anew: a person may have had it
 
     async def _attempt(self, exchange: Exchange, target: ResolvedName) -> Answer | None:
         """Have the server answer, which has started; give the result outward names, and the form that the caller can

@@ -1766,6 +1766,53 @@ async def test_a_server_of_another_era_shows_no_list_that_it_had_in_the_former_o
         assert await client.names() == ["a__x"]
 
 
+async def test_the_time_in_which_a_person_was_asked_is_not_waited_for_a_start(autojump_clock: MockClock) -> None:
+    """Another wait for a start begins anew, also if the request had waited for the lists before."""
+    start, listing = 5.0, 0.0
+
+    class Slow(ScriptedServer):
+        async def _answer(self, request: Request) -> Raw:
+            if request.method in ("initialize", "server/discover"):
+                await trio.sleep(start)
+            elif request.method == "tools/list":
+                await trio.sleep(listing)
+            return await super()._answer(request)
+
+    async def call(params: dict[str, Any]) -> object:
+        return {"content": [], **({"resultType": "complete"} if "_meta" in params else {})}
+
+    consent = Consent(tools=kind(ask=["*"]))
+    server = Slow("a", tools=["x"], revision=LATEST.name, answers={"tools/call": call}, consent=consent)
+    results: list[object] = []
+    async with open_world(server, start_grace=20.0) as world, trio.open_nursery() as nursery:
+        client, confirmations = await world.client(), world.gate.authorizer.confirmations
+
+        async def calls() -> None:
+            results.append(await client.call("a__x"))
+
+        def answer() -> None:
+            (pending,) = confirmations.list_all()
+            run_inline(confirmations.answer(pending.id, ConfirmationAnswer.ONCE, Channel.CONSOLE, exact=False))
+
+        with confirmations.attach(Channel.CONSOLE):
+            nursery.start_soon(calls)
+            await trio.sleep(10)
+            assert confirmations.list_all()
+            server.revision, server.stateless, former = LATEST_LEGACY.name, False, server.link
+            assert former is not None
+            former.close()
+            await trio.sleep(server.spec.timeout - 18)
+            listing = 1000.0
+            await server.notifies("notifications/tools/list_changed")
+            await trio.sleep(1)
+            answer()
+            await trio.sleep(1)
+            listing, start = 0.0, 10.0
+            world.upstreams.apply({"a": server.spec}, ["a"])
+            await trio.sleep(20)
+        assert (results, confirmations.list_all()) == ([{"content": []}], [])
+
+
 async def test_a_completion_waits_for_old_lists_once_since_no_person_is_asked(autojump_clock: MockClock) -> None:
     pace = 0.0
 
