@@ -106,7 +106,7 @@ class ServerEntries:
     has_param_headers: bool = False
     """Whether headers must repeat arguments of any of them, hidden ones included."""
     unfit: tuple[Entry, ...] = ()
-    """The entries that clients of an era are not shown, because they would refuse the whole list."""
+    """The entries that are hidden from clients of one era, because they would refuse the whole list."""
     rendered: dict[Hashable, Any] = field(default_factory=dict)
 
 
@@ -206,7 +206,7 @@ class Catalog:
             self._show_again()
 
     def hide(self, source: Source) -> None:
-        """Show the clients of the source's era the lists of another one, as soon as that has listed."""
+        """Undo `show`: the clients of the era see the lists of another source, as soon as that has listed."""
         if source in self._shown:
             self._shown.discard(source)
             self._show_again()
@@ -239,7 +239,7 @@ class Catalog:
         return None if part is None else part.entries
 
     def unfit(self, source: Source, kind: Kind) -> tuple[Entry, ...]:
-        """The entries of a source that clients of an era are not shown."""
+        """The entries of a source that are hidden from clients of one era."""
         part = self._part(source, kind)
         return () if part is None else part.unfit
 
@@ -299,8 +299,8 @@ class Catalog:
     def charge(
         self, source: Source, kind: Kind, size: int, on_displaced: Callable[[], None] = lambda: None
     ) -> Holding | None:
-        """Charge the server for a list of this size. None, without effect, if there is no memory for it. A list whose
-        charge was dropped must not be published.
+        """Charge the server for a list of this size. None, without effect, if there is no memory for it. If the
+        charge is dropped before `publish`, do not publish.
 
         Args:
             on_displaced: called when owners that keep less need the memory; the source then lists nothing of the kind.
@@ -502,6 +502,7 @@ class Catalog:
             for source in gone:
                 self._forget(source, kind)
             shown = self._snapshots[kind].items()
+            # Compared as lists, since the order of the servers may be a new one.
             if narrowed or any(list(self._seen(kind, viewer)) != list(each.parts) for viewer, each in shown):
                 self._update_snapshots(kind, changed=True, narrowed=narrowed)
         self._notify_changed()

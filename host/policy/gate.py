@@ -68,7 +68,7 @@ class Admission(Struct, frozen=True):
     epoch: int
     """Policy epoch of the decision. While it is unchanged, nothing has to be checked again."""
     access: AccessRequest | None = None
-    """The access request that a person confirmed; None if no confirmation was needed."""
+    """The access request that a person confirmed, now or with a grant before; None if no confirmation was needed."""
     grant: Grant | None = None
 
 

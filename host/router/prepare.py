@@ -1,6 +1,6 @@
 """What a request to an entry waits for, and when it is sent: decisions about plain values, without I/O or time.
 
-The router looks what is known, asks here for the next step, carries it out, and looks again:
+The router looks up what is known, asks here for the next step, carries it out, and looks again:
 
     asked by            function        steps, in this order
     Resolver.resolve    next_step       [WAIT_LISTED] [REREAD]; then the name is resolved
@@ -51,7 +51,7 @@ class Step(Enum):
 
 @unique
 class Setback(Enum):
-    """Why an attempt sent nothing that was processed, and another one may succeed."""
+    """Why an attempt came to nothing without effect at the server, so that another one may succeed."""
 
     OTHER_ERA = auto()
     """The caller is served in the other era by now, in which the server may define the entry differently."""
@@ -92,7 +92,7 @@ class Past(Struct, frozen=True):
     """Waits for a start since the last attempt."""
     attempts: int = 0
     setback: Setback | None = None
-    """Why the last attempt came to nothing, until that was waited for."""
+    """Why the last attempt came to nothing; cleared by the wait for its remedy."""
 
     def after(self, step: Step) -> Past:
         """The past once this wait is over."""
@@ -158,11 +158,11 @@ class Reached(Struct, frozen=True):
 
     is_starting: bool = False
     is_old: bool = False
-    """A list is old, and a person was asked, which may have taken minutes."""
+    """A list is old, and the request needed a person's consent: if one was asked, that may have taken minutes."""
     is_leased: bool = False
-    """A connection is leased, of which the others speak."""
+    """A connection is leased. The fields below are about it."""
     is_other_era: bool = False
-    """It is not of the era of the permit, by whose definition it was admitted."""
+    """It is not of the era of the permit, by whose definition the request was admitted."""
     is_incapable: bool = False
     """It does not declare what the method needs."""
 
@@ -223,7 +223,7 @@ class Recovery(Enum):
     REOPEN = auto()
     """Wait for another session than the one that the server has forgotten, and send the request over that."""
     RENEW = auto()
-    """Give a grant back that was spent on nothing, and end the attempt (`Setback.NO_LOGIN`)."""
+    """Give a grant back that was spent on nothing. The failure is raised, and ends the attempt (`Setback.NO_LOGIN`)."""
     SHOW_PAGES = auto()
     """Admit the pages that are to be visited first, and have the caller visit them."""
     REFUSE_PAGES = auto()

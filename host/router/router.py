@@ -190,7 +190,7 @@ class Router:
         missing, so that the response takes the same time.
 
         Args:
-            is_stale: it is there, and is held or has changed. Only the former is an attempt on something hidden.
+            is_stale: it is there, and is held or has changed. Only a held entry counts as an attempt.
         """
         caller = exchange.caller
         kind, name = target_of(exchange.request.method, exchange.params)
@@ -301,7 +301,7 @@ class Router:
     # Requests to one entry
 
     async def _prepare(self, exchange: Exchange, target: ResolvedName) -> ResolvedName:
-        """Wait until a resolved request may be sent to which no login is offered; raises as `_carry_out` does. Returns
+        """For requests that are offered no login: wait until one may be attempted; raises as `_carry_out` does. Returns
         its name as it is resolved then."""
         past = RESOLVED
         while (step := next_step(self.resolver.look(target, exchange.caller, may_log_in=False), past)) is not ATTEMPT:
@@ -338,7 +338,7 @@ class Router:
         return self.resolver.resolve_now(caller, kind, target.asked)  # its time begins anew: a person may have had it
 
     async def _attempt(self, exchange: Exchange, target: ResolvedName) -> Answer | None:
-        """Have the server answer, which has started; give the result outward names, and the form that the caller can
+        """One attempt at a server that has started. Gives the result outward names, and the form that the caller can
         read. None if the caller is served in the other era by now; then the server has processed nothing."""
         caller, method = exchange.caller, TARGETED[exchange.request.method]
         ref, kind, asked = self.resolver.reachable(target, caller), target.kind, target.asked
@@ -403,7 +403,7 @@ class Router:
     async def _recover(
         self, permit: CallPermit, client: Client, problem: SessionLost | LoginLost | ServerErrorResponse, past: Sent
     ) -> Answer | Sending | None:
-        """What `_send` gives after a failure of its request; None if that is the failure itself."""
+        """The answer or step that `_send` returns after a failure of its request; None to raise the failure itself."""
         exchange = permit.exchange
         failure = _failure_of(problem, exchange.request.method)
         recovery = after_failure(failure, past, retries=exchange.round is not None)

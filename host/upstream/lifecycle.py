@@ -2,7 +2,10 @@
 
 connecting -> ready -> failed -> connecting ...        disabled        held -> connecting
 ready -> stopped -> connecting                          needs login -> connecting
-stopped -> connecting -> absent -> connecting           (the session beside a stateless connection)
+stopped -> connecting -> absent -> ready or absent      (the session beside a stateless connection)
+
+An absent session stays absent while it is tried again, because no request waits for it. It is connecting only if its
+server was away and is connected again.
 """
 
 from __future__ import annotations

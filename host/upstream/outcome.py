@@ -4,6 +4,8 @@ passes the time and the random number, and puts the outcome into effect.
     a server     switches its dialect, if the failure shows which one it needs; waits for a login; otherwise has failed
                  until the next attempt
     a session    beside a stateless connection is opened again once, if it was ready; otherwise it is absent
+
+What follows the end of a dedicated instance is decided by `host/upstream/instances.py`.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Role(ABC):
     on_lists_changed: Callable[[list[Kind]], None] | None = None
 
     def may_open_again(self) -> bool:
-        """Whether its lists are to be read again by opening it, because it was open and nobody reads them now."""
+        """Whether it must be opened to have its lists read: it was open before, and is not now."""
         return False
 
     def on_change(self) -> None:
@@ -128,7 +128,8 @@ class UpstreamConnection:
     """One connection of a server, opened again and again.
 
     Attributes:
-        source: what lists its entries: the server, in the era that was negotiated last, or that is remembered.
+        source: what lists its entries: the server, in the era that was negotiated last; before the first connection, in
+            the remembered one.
         lists: of a dedicated instance those of the shared connection.
         dialect, last_dialect: era and transport of the next connection, and of the last one.
         login_id: the login with which it began, or began at last; empty without one.

@@ -1,8 +1,9 @@
-"""One configured server: its connections, and which of them serves whom. Nothing else knows of eras and isolation.
+"""One configured server: its connections, and which of them serves whom. Only this file decides by era and isolation
+which connection a caller gets.
 
-A server has one connection always. One that may be used in both eras has a session beside it, for handshake clients:
-used if the first connection is stateless. The session begins stopped, and is `absent` while it cannot be had, however
-it failed: the stateless connection then serves all clients. A server that is not shared has dedicated instances for
+A server always has its main connection. One that may be used in both eras has a session beside it, for handshake
+clients: used if the main connection is stateless. The session begins stopped, and is `absent` while it cannot be had,
+however it failed: the main connection then serves all clients. A server that is not shared has dedicated instances for
 calls, beside the connections that list.
 
 Entries of a server that is away stay in the catalog, so that a restart changes no client's list.
@@ -141,7 +142,7 @@ class _SharedRole(Role):
 
 
 class _MainRole(_SharedRole):
-    """The role of the connection that a server has always."""
+    """The role of the main connection."""
 
     def on_lists_changed(self, kinds: list[Kind]) -> None:
         super().on_lists_changed(kinds)
@@ -210,7 +211,7 @@ class _SessionRole(_SharedRole):
         return outcome
 
     def may_publish(self) -> bool:
-        # Otherwise the first connection is a session, too.
+        # Otherwise the main connection is a session, too.
         return self._server.is_current and self._server.main.is_stateless
 
     def is_alone(self) -> bool:
@@ -225,7 +226,7 @@ class UpstreamServer:
         single_client: there can be only one client.
 
     Attributes:
-        main: the connection that it has always.
+        main: the connection that it always has.
         session: the connection for handshake clients, beside `main` if that is stateless; None if all clients are
             served over `main`.
         instances: the dedicated instances; None if the server is shared.
@@ -417,11 +418,13 @@ class UpstreamServer:
                 nursery.start_soon(each.run)
 
     async def recall(self, connection: UpstreamConnection) -> None:
-        """Publish what is remembered of a connection; with `main`, also of its session. Where nothing is remembered of
+        """Publish what is remembered of a connection; with `main`, also of the session. Where nothing is remembered of
         the session, its clients see what is remembered of the stateless connection until the session is open."""
         connections = self.connections if connection is self.main else (connection,)
         known = [each for each in connections if await self._recall(each)]
-        for each in connections if connection in known else known:
+        # While nothing is known of the session, its clients see the lists of `main`, so they need not wait for it.
+        listed = connections if connection in known else known
+        for each in listed:
             each.life.listed.set()
         for each in connections:
             each.lists.is_recalled = True
@@ -442,9 +445,9 @@ class UpstreamServer:
             self.runtime.catalog.show(self.session.source)
 
     def on_stateless(self, *, was_stateless: bool) -> None:
-        """Open an absent session again if it could not be reached before, because `main` is connected and stateless. If
-        the server had no stateless connection before, its lists were those of its only connection, so it is not known
-        what the session will list."""
+        """Note that `main` is connected and stateless. An absent session that could not be reached before is opened
+        again. If `main` was a session before, the lists under the source of the session are those of `main`, so it is
+        not known what the session will list."""
         if (session := self.session) is None:
             return
         life = session.life
@@ -486,7 +489,7 @@ class UpstreamServer:
         self.supervision_scope.cancel("the server was changed or removed in the configuration")
 
     def give_way(self) -> None:
-        """Have requests that wait for it look for its successor."""
+        """Have requests that wait for it resolve again, and so find its successor."""
         for each in self.connections:
             if each.life.is_starting or each.life.needs_login:
                 each.life.state = Disabled()
