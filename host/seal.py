@@ -22,7 +22,8 @@ PREFIX = "c1."
 """Format of the text, which is authenticated with the rest."""
 KEY_BYTES = 32
 
-# Random nonces are safe for some 2**32 texts of one key, which would take days to make.
+# The cipher takes 96 bits (RFC 8439, 2.8). Random nonces are safe for some 2**32 texts of one key, which would take
+# days to make.
 _NONCE_BYTES = 12
 _TAG_BYTES = 16
 _UNTIL = struct.Struct(">d")

@@ -303,7 +303,9 @@ class CallStore:
         try:
             with call.life:
                 with call.working:
-                    await trio.lowlevel.checkpoint_if_cancelled()  # it may have been cancelled before its first step
+                    await (
+                        trio.lowlevel.checkpoint_if_cancelled()
+                    )  # if it was cancelled before its first step, nothing is started
                     outcome: Raw | ColonnadeError
                     try:
                         outcome = await work(call)

@@ -9,7 +9,7 @@ from base64 import urlsafe_b64encode
 from host.oauth.problem import OAuthProblem
 
 LIFETIME = 60
-"""Seconds for which an assertion is good."""
+"""Seconds for which an assertion is good: each request gets one of its own."""
 _SIZE = 32
 """Bytes of each half of an ES256 signature."""
 

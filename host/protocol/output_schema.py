@@ -115,6 +115,8 @@ class ObjectSchema(Schema, gc=False, kw_only=True):
 
 
 class _Root(Schema, gc=False, kw_only=True):
+    """A schema with its dialect, which only a root names. Decoding it checks the types of all its keywords."""
+
     dialect: Annotated[str, Meta(pattern=_DIALECT)] = field(name="$schema", default="")
 
 

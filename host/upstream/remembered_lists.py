@@ -22,7 +22,7 @@ from host.upstream.runtime import Runtime
 SAVE_INTERVAL = 5.0
 """Seconds between two times that the lists of a server are stored."""
 LAST_SAVE_TIMEOUT = 1.0
-"""Seconds that storing lists may take when the server is stopped."""
+"""Seconds that storing lists may take when the server is stopped: it must not delay that for long."""
 
 
 class Offered(NamedTuple):
@@ -73,6 +73,7 @@ class RememberedLists:
                 if await self._save():
                     await trio.sleep(SAVE_INTERVAL)
         finally:
+            # Shielded, because this is cancelled: what a server listed shortly before would not be remembered.
             with trio.move_on_after(LAST_SAVE_TIMEOUT, shield=True):
                 await self._save()
 

@@ -158,7 +158,7 @@ class UpstreamConnection:
         self._negotiated: NegotiatedServer | None = None
         self._was_negotiated = False
         """The current connection was negotiated in this `dialect`."""
-        self._has_ended = False
+        self._end_is_handled = False
         """The state says already what follows the current connection."""
 
     @property
@@ -253,7 +253,7 @@ class UpstreamConnection:
             # A person who logs in at a failed server may have mended it.
             with trio.move_on_at(state.next_attempt if isinstance(state, Failed) else math.inf):
                 await self._wait_login_changed()
-        if not isinstance(state, Connecting | Absent):  # nobody waits for an absent one
+        if not isinstance(state, Connecting | Absent):  # an absent one stays so: no request waits for it
             self.life.state = Connecting(trio.current_time(), state.why if isinstance(state, Failed) else None)
 
     async def _wait_login_changed(self) -> None:
@@ -266,7 +266,7 @@ class UpstreamConnection:
     async def run_once(self) -> None:
         """Open the next connection when it is time, and run it to its end. The state then says what follows."""
         await self._wait_for_next()
-        before, self._has_ended = self._runtime.journal.last_output, False
+        before, self._end_is_handled = self._runtime.journal.last_output, False
         try:
             await self.role.prepare()
             if isinstance(self.state, Stopped):  # `start: lazy`
@@ -278,7 +278,7 @@ class UpstreamConnection:
                 self.role.count_start()
             with trio.CancelScope() as connected:
                 await self._connect(connected)
-            self._was_negotiated = False  # only an idle connection gets here: it was closed
+            self._was_negotiated = False  # reached only after `_close_when_idle`
         except* CONNECT_FAILURES as group:
             self._end(first_exception(group), failure_reason(self.spec, group, self._output_since(before)))
         except* Exception as group:  # noqa: BLE001 - errors in Colonnade must not end other connections either
@@ -286,7 +286,7 @@ class UpstreamConnection:
             self._end(group, "of an internal error")
 
     def _output_since(self, number: int) -> list[OutputRecord]:
-        """The lines that the server wrote after the line of this number. None if it has other instances, whose lines
+        """The lines that the server wrote after the line of this number. Empty if it has other instances, whose lines
         may be about other clients."""
         return self._runtime.journal.output(self.spec.id, number) if self.spec.isolation is Isolation.SHARED else []
 
@@ -353,9 +353,9 @@ class UpstreamConnection:
 
     def _end(self, problem: BaseException, why: str) -> None:
         """Set the state that follows the end of the connection. Later problems are consequences of the first one."""
-        if self._has_ended:
+        if self._end_is_handled:
             return
-        self._has_ended = True
+        self._end_is_handled = True
         outcome = self.role.outcome(
             ConnectionEnd(
                 spec=self.spec,

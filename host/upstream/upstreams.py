@@ -66,6 +66,7 @@ class Upstreams:
         """Servers whose watches must be evaluated again."""
         self._wake = trio.Event()
         self._start_lock = trio.Lock()
+        """Lets servers begin one after another; see `_run`."""
         runtime.gate.definitions.subscribe(self.reevaluate)
         self.apply(servers, servers)
 

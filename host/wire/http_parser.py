@@ -18,7 +18,7 @@ MAX_INTERIM = 16
 """Interim responses (1xx) before one response."""
 MAX_INTERIM_HEAD = 16 * 1024
 """Bytes of one interim response."""
-MAX_HEAD = 64 * 1024
+MAX_RESPONSE_HEAD = 64 * 1024
 """Bytes of the head of a response."""
 MAX_HEAD_LINES = 256
 """Lines of such a head: httptools calls back for each."""
@@ -154,13 +154,13 @@ class ResponseParser:
             raise BadResponse("it is no response of HTTP/1.1")
         if head[9:10] == b"1" and len(head) > MAX_INTERIM_HEAD:
             raise TooManyInterim("an interim response is too long")
-        if len(head) > MAX_HEAD:
+        if len(head) > MAX_RESPONSE_HEAD:
             raise BadResponse("the head is too long")
         self._kept = head
 
     def _take_head(self, head: bytes) -> None:
         line = _STATUS_LINE.match(head)
-        if line is None or len(head) > MAX_HEAD or head.count(b"\n") > MAX_HEAD_LINES:
+        if line is None or len(head) > MAX_RESPONSE_HEAD or head.count(b"\n") > MAX_HEAD_LINES:
             raise BadResponse("it is no response of HTTP/1.1, or its head is too long")
         self.status = status = int(line[2])
         if status == 101:

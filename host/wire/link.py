@@ -22,7 +22,7 @@ from host.protocol.versions import Revision
 class Parcel(Struct, frozen=True, gc=False):
     """A message to the peer. `about`: the id of the request that it belongs to. `headers`: those that repeat
     parts of a stateless request; empty for every other message. The sender guarantees that they agree with the message
-    and are valid HTTP.
+    and are valid HTTP. Like all messages, it is part of no reference cycle, so the garbage collector can ignore it.
     """
 
     message: Message

@@ -471,8 +471,9 @@ class Keeper:
 async def open_keeper() -> AsyncIterator[Keeper]:
     """Start the keeper process for the block; at the end, kill all programs that still run, and end the keeper.
 
-    Leaving is shielded and takes at most KILL_TIMEOUT and SUBREAPER_LIMIT seconds; normally every `open_child` was left
-    before. An exception of the block is raised in an exception group, as from any nursery.
+    Leaving is shielded, because the programs must be killed also when the host is cancelled. It takes at most
+    KILL_TIMEOUT and SUBREAPER_LIMIT seconds; normally every `open_child` was left before. An exception of the block is
+    raised in an exception group, as from any nursery.
 
     Raises:
         OSError: the keeper could not be started.

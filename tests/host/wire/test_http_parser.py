@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from host.wire import http_parser
 from host.wire.http_parser import (
     MAX_CHUNK_EXCESS,
-    MAX_HEAD,
     MAX_HEAD_LINES,
     MAX_INTERIM,
     MAX_INTERIM_HEAD,
     MAX_KNOWN_HEAD,
+    MAX_RESPONSE_HEAD,
     BadResponse,
     ResponseParser,
     TooManyInterim,
@@ -107,7 +107,7 @@ REFUSED = {
     "a trailer that is none": CHUNKED + b"0\r\nX\r\n\r\n",
     "a trailer that ends with LF": CHUNKED + b"0\r\nX: y\n\r\n",
     "a head of many lines": OK + b"A: b\r\n" * MAX_HEAD_LINES + b"\r\n",
-    "a long head": OK + b"A: " + b"b" * MAX_HEAD + b"\r\n\r\n",
+    "a long head": OK + b"A: " + b"b" * MAX_RESPONSE_HEAD + b"\r\n\r\n",
     "extensions without end": CHUNKED + b"3;" + b"x" * (MAX_CHUNK_EXCESS + 100),
     "many extensions": CHUNKED + (b"1;" + b"x" * 1000 + b"\r\na\r\n") * 70,
     "trailers without end": CHUNKED + b"0\r\n" + b"A: b\r\n" * (MAX_CHUNK_EXCESS // 6 + 10),
