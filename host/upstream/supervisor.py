@@ -189,7 +189,6 @@ class _SessionRole(_SharedRole):
         return is_waiting and self._lists.sync is None and isinstance(self._server.main.state, Ready)
 
     def on_ready(self, negotiated: NegotiatedServer, seconds: float) -> None:
-        self._server.show_session()
         self._runtime.journal.note(SessionOpened(self.connection.spec.id, negotiated.revision.name))
 
     def on_idle(self) -> State:
@@ -309,6 +308,8 @@ class UpstreamServer:
             if may_open or isinstance(session.state, Ready):
                 chosen = session
         self.for_sessions = chosen
+        if chosen is session and isinstance(session.state, Ready):
+            self.show_session()  # also one that was opened while `main` was a session itself
 
     def begin(self, caller: Caller) -> UpstreamConnection:
         """`serving`, for lists: a session that was never open is opened."""

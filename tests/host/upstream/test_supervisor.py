@@ -436,6 +436,34 @@ async def test_a_server_that_turns_to_sessions_only_serves_all_over_them(autojum
         assert world.upstreams["a"].serving(IN_SESSION).ready_client() is world.upstreams["a"].main.ready_client()
 
 
+async def test_a_session_that_opened_while_its_server_had_only_sessions_is_shown_when_it_serves(
+    autojump_clock: MockClock,
+) -> None:
+    server = at_url(both())
+    with_lists(server, stateless=[tool("x"), tool("late")], session=[tool("x"), tool("early")])
+    delays = iter([5.0])
+
+    async def initialize(params: dict[str, Any]) -> object:
+        return await accepting_after(next(delays, 0.0))["initialize"](params)
+
+    server.answers["initialize"] = initialize
+    async with open_world(server, start_grace=0.0) as world:
+        await world.settled()
+        upstream, client = world.upstreams["a"], await world.client()
+        await client.names()
+        server.revision, server.stateless = LATEST_LEGACY.name, False
+        upstream.main.ready_client().peer.connection_lost(LinkLost("gone"))
+        await trio.sleep(10)
+        assert upstream.session is not None
+        assert (isinstance(upstream.session.state, Ready), upstream.main.is_stateless) == (True, False)
+        server.revision, server.stateless, server.answers["initialize"] = LATEST.name, True, refuse
+        upstream.main.ready_client().peer.connection_lost(LinkLost("gone"))
+        await trio.sleep(100)
+        assert (upstream.for_sessions is upstream.session, upstream.main.is_stateless) == (True, True)
+        assert await client.names() == ["a__x", "a__early"]
+        assert await client.call("a__early") == OK
+
+
 async def test_both_connections_of_a_server_end_with_it(autojump_clock: MockClock) -> None:
     server = both()
     async with open_world(server) as world:
