@@ -418,12 +418,14 @@ import sys
 from pathlib import Path
 from host.policy.grants import Grant, Grants, Scope
 from host.slices import run_inline
+from host.subject import Item, Subject
 from tests.kit.gates import store_opener
+subject = Subject(Item("a", "tool", "x"), None, None, "f", "l", "r", "d")
 with store_opener(Path(sys.argv[1])) as opened:
     grants = Grants(opened())
     for at in range(int(sys.argv[3])):
         id = f"{sys.argv[2]}{at}"
-        grant = Grant(id, None, None, "a", "tool", "x", "f", "l", "r", "d", (), Scope.ALWAYS, 0.0, None, "console")
+        grant = Grant(id, subject, (), Scope.ALWAYS, 0.0, None, "console")
         run_inline(grants.add(grant))
         if at % 2:
             assert run_inline(grants.revoke(id))

@@ -708,18 +708,19 @@ from pathlib import Path
 from config import Trust
 from host.policy.pin_rules import PinStatus
 from host.policy.pins import Pins
-from host.protocol.versions import Era
 from host.protocol.methods import Kind
-from host.slices import Steps, run_inline
-from host.source import Aspect, AspectRef, EntryRef, Source, launch_ref
-from tests.kit.gates import locked, store_opener
+from host.protocol.versions import SESSION
+from host.slices import run_inline
+from host.source import Source
+from host.subject import Item
+from tests.kit.gates import store_opener
 own, count = sys.argv[2], int(sys.argv[3])
 with store_opener(Path(sys.argv[1])) as opened:
     pins = Pins(opened(), {own: Trust.UNTRUSTED})
     offered = {}
     for at in range(count):
         offered[f"t{at}"] = json.dumps({"name": f"t{at}", "of": own}).encode()
-        run_inline(pins.observe(session_of(own), Kind.TOOL, offered))
+        run_inline(pins.observe(Source(own, SESSION), Kind.TOOL, offered))
         for held in pins.held():
             if held.item.server == own and at % 2 == 0:
                 run_inline(pins.approve(Item(own, "tool", held.item.name), held.fingerprint, own))
