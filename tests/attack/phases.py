@@ -26,8 +26,9 @@ RATE = 125.0
 MOST_CALLS, LEAST_CALLS = 1000, 100
 MOST_TIMEOUT, LEAST_TIMEOUT = 60.0, 10.0
 """Seconds that the good client waits for an answer, at scale 1 and at the smallest."""
-AFTERWARDS = 12.0
-"""Seconds that memory has to come back after an attack; they end once it has."""
+AFTERWARDS = 40.0
+"""Seconds that memory has to come back after an attack; they end once it has. A list that took long to read is read
+again, and so replaced, only when its budget permits it (`ReadingBudget`), which may be half a minute later."""
 UNDER_WAY = 0.2
 """Seconds of an attack before the SIGTERM."""
 CALM = 20.0
