@@ -179,7 +179,7 @@ async def open_host(
 
 
 class _Consent(NamedTuple):
-    """What decides about requests, and where decisions are kept."""
+    """The gate, and where its decisions are kept."""
 
     audit: Audit
     store: Store

@@ -16,7 +16,7 @@ Calls do not, because the gate decides about them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -134,7 +134,7 @@ class KindSnapshot:
 
 @dataclass(eq=False, slots=True)
 class _List:
-    """What is kept of the list of one kind of one source."""
+    """The list of one kind of one source, with all that is kept beside it."""
 
     part: ServerEntries | None = None
     """None if the source has not listed the kind."""
@@ -176,7 +176,7 @@ class Catalog:
         self.slices = Slices()
         """For all work that grows with the lists."""
 
-    # What clients see
+    # The views of clients
 
     def snapshot(self, kind: Kind, viewer: Viewer) -> KindSnapshot:
         """The entries that a viewer can see."""
@@ -395,25 +395,21 @@ class Catalog:
         kept = lists.setdefault(source, _List())
         before, kept.part, kept.hint, kept.remembered = kept.part, part, hint, remembered
         kept.is_unlisted = False
-        others = [each for each in self._sources(source.server, kind) if each != source]
+        has_others = any(
+            each.server == source.server and each != source and other.part is not None for each, other in lists.items()
+        )
         ended = self._others(source, kind) if alone else []
         if not ended and before is not None and (part.entries, part.visible) == (before.entries, before.visible):
             kept.part = before  # with what was rendered from it
             return False
         # An empty list differs from no list, but no client sees a difference.
-        changed = before is not None or bool(part.entries or others)
+        changed = before is not None or has_others or bool(part.entries)
         for each in ended:
             was_due = self._forget(each, kind) or was_due
         self._update_snapshots(kind, changed=changed, narrowed=(was_due or bool(ended)) and changed)
         if changed:
             self._notify_changed()
         return changed
-
-    def _sources(self, server: str, kind: Kind) -> Iterator[Source]:
-        """The sources of a server that have listed a kind."""
-        return (
-            source for source, each in self._lists[kind].items() if source.server == server and each.part is not None
-        )
 
     # Visibility
 
@@ -528,7 +524,7 @@ class Catalog:
         snapshots: dict[Viewer, KindSnapshot] = {}
         for viewer, before in former.items():
             parts = self._seen(kind, viewer)
-            same = [each for each in snapshots.values() if _are_same(each.parts, parts)]
+            same = [each for each in snapshots.values() if each.parts == parts]
             snapshots[viewer] = same[0] if same else self._build_snapshot(parts, before, colliding, changed, narrowed)
             colliding |= snapshots[viewer].colliding
         self._snapshots[kind] = snapshots
@@ -568,10 +564,6 @@ class Catalog:
             MappingProxyType(by_outward | clear),
             version if narrowed else former.last_narrowed,
         )
-
-
-def _are_same(ones: Mapping[str, ServerEntries], others: Mapping[str, ServerEntries]) -> bool:
-    return ones.keys() == others.keys() and all(part is others[server] for server, part in ones.items())
 
 
 def _server_entries(

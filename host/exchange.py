@@ -79,11 +79,11 @@ class Caller(Struct, frozen=True, eq=False, weakref=True):
     session: Hashable | None = None
     """Key shared by all requests of one session or stdio process; None if each request stands alone."""
     era: Era = SESSION
-    """Of the request: a stateless client gets server requests in a result, and repeats its request with answers."""
+    """A stateless client gets server requests in a result, and repeats its request with answers."""
 
     @property
     def viewer(self) -> Viewer:
-        """What decides which lists it sees."""
+        """The viewer that it is to the catalog."""
         return VIEWERS[self.era]
 
     @property
@@ -111,7 +111,7 @@ class ResolvedName(Struct, frozen=True):
     asked: str
     """The name or URI as in the request."""
     ref: EntryRef | None
-    """What it means; None if it belongs to no server. The server need not have the entry, nor be configured."""
+    """Its entry; None if it belongs to no server. The server need not have the entry, nor be configured."""
     entry: Entry | None = None
     """The listed entry of a name, visible or hidden; None for resources, of which a server may have more than it
     lists."""

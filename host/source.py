@@ -67,7 +67,7 @@ class EntryRef(Struct, frozen=True, cache_hash=True, gc=False):
 
 
 class Aspect(StrEnum):
-    """What is pinned of a server beside its entries."""
+    """The parts of a server beside its entries that are pinned."""
 
     INSTRUCTIONS = "instructions"
     LAUNCH = "launch"

@@ -1,4 +1,4 @@
-"""What people see and decide about, as values without the era or the login of a connection.
+"""The things that people see and decide about, as values without the era or the login of a connection.
 
     Item     an entry, the instructions or the launch of a server, or a kind of its requests to clients.
     Subject  the use of an item by a caller, with all that a permission for it is bound to.
@@ -25,7 +25,7 @@ class Item(Struct, frozen=True, gc=False):
 
 
 class Subject(Struct, frozen=True):
-    """What access requests, grants and decisions are about: who uses an item, and what it was then."""
+    """The use of an item by a caller, which access requests, grants and decisions are about."""
 
     item: Item
     caller: str | None
@@ -33,13 +33,13 @@ class Subject(Struct, frozen=True):
     session: Hashable | None
     """The session of the caller; None in a grant for all its sessions, and for a caller without one."""
     fingerprint: str
-    """Of the definition; empty if the item has none."""
+    """The fingerprint of its definition; empty if it has none."""
     launch: str
     """Digest of the server's launch identity; empty if it is not known."""
     rule: str
     """The text of the rule that decided."""
     digest: str | None = None
-    """Of the arguments and of what is sent beside them; None in a grant that is not bound to them."""
+    """The digest of the arguments and of what is sent beside them; None in a grant that is not bound to them."""
 
     def covers(self, other: Subject) -> bool:
         """Whether a permission for this subject holds for another one."""

@@ -449,7 +449,7 @@ class Gate:
         return AuditRecord(subject, method, exchange.caller.name, _raw_arguments(exchange), decision.verdict, grant)
 
     def _subject(self, exchange: Exchange, ref: EntryRef, decision: RuleDecision, digest: str | None = None) -> Subject:
-        """What an exchange is about, by the definition and the launch of now."""
+        """The subject of an exchange, by the definition and the launch of now."""
         caller, definitions = exchange.caller, self.definitions
         fingerprint, launch = definitions.fingerprint(ref), definitions.pins.launch(ref.server)
         return Subject(ref.item, caller.identity, caller.session, fingerprint, launch, decision.rule, digest)

@@ -27,7 +27,7 @@ MOST_BYTES = 64 * 1024 * 1024
 PinnedKind = Kind | Aspect
 Pinnable = EntryRef | AspectRef
 ListKey = tuple[Source, PinnedKind]
-"""What is pinned and compared together: all that a source offers of one kind."""
+"""All that a source offers of one kind: it is pinned and compared together."""
 KINDS: tuple[PinnedKind, ...] = (Kind.TOOL, Kind.PROMPT, Kind.RESOURCE, Kind.TEMPLATE, *Aspect)
 """Kinds of what is pinned, in the order in which people see them."""
 

@@ -1,4 +1,4 @@
-"""What a request to an entry waits for, and when it is sent: decisions about plain values, without I/O or time.
+"""The steps of a request to an entry until it is sent: decisions about plain values, without I/O or time.
 
 The router looks up what is known, asks here for the next step, carries it out, and looks again:
 
@@ -31,7 +31,7 @@ MAX_SENT = 2
 
 @unique
 class Step(Enum):
-    """What comes next on the way to an attempt."""
+    """A step on the way to an attempt."""
 
     WAIT_LISTED = auto()
     """Wait for lists that were never read."""
@@ -59,8 +59,8 @@ class Setback(Enum):
 
 
 class Known(Struct, frozen=True):
-    """What is known now of a name. The first half is about the lists that may have it, and counts until it is resolved;
-    the second half is about the connection that serves the caller at its server."""
+    """The present knowledge of a name. The first half is about the lists that may have it, and counts until it is
+    resolved; the second half is about the connection that serves the caller at its server."""
 
     is_listed: bool = True
     """The lists of the server were read or remembered; for a URI without a server, those of all servers."""
@@ -82,7 +82,7 @@ STARTING = Known(is_starting=True)
 
 
 class Past(Struct, frozen=True):
-    """What was done for a request so far; it bounds what is done again."""
+    """The steps that were taken for a request so far; it bounds what is done again."""
 
     is_resolved: bool = False
     """The lists were waited for as long as a request waits for them."""
@@ -111,7 +111,7 @@ class Past(Struct, frozen=True):
 
 UNRESOLVED = Past()
 RESOLVED = Past(is_resolved=True)
-"""Of a request whose name is resolved, by its transport or by the router."""
+"""The past of a request whose name is resolved, by its transport or by the router."""
 
 
 def next_step(known: Known, past: Past) -> Step:
@@ -137,7 +137,7 @@ def next_step(known: Known, past: Past) -> Step:
 
 @unique
 class Sending(Enum):
-    """What comes next for a request that was admitted and has no answer."""
+    """A step of a request that was admitted and has no answer."""
 
     WAIT_STARTED = auto()
     REREAD = auto()
@@ -154,7 +154,7 @@ class Sending(Enum):
 
 
 class Reached(Struct, frozen=True):
-    """What is known now of the server of an admitted request."""
+    """The present knowledge of the server of an admitted request."""
 
     is_starting: bool = False
     is_old: bool = False
@@ -172,7 +172,7 @@ LEASED = Reached(is_leased=True)
 
 
 class Sent(Struct, frozen=True):
-    """What was done for an admitted request so far; it bounds what is done again."""
+    """The steps that were taken for an admitted request so far; it bounds what is done again."""
 
     starts: int = 0
     """Waits for a start."""
@@ -198,7 +198,7 @@ def next_sending(known: Reached, past: Sent) -> Sending:
         return Sending.REREAD if known.is_old and not past.was_reread and not past.times else Sending.LEASE
     if known.is_other_era:
         return Sending.RESOLVE_AGAIN
-    # What is sent again was sent to a server that had the method.
+    # A request is sent again only to a server that had the method.
     return Sending.REFUSE_MISSING if known.is_incapable and not past.times else Sending.SEND
 
 
@@ -218,7 +218,7 @@ class CallFailure(Enum):
 
 @unique
 class Recovery(Enum):
-    """What can be done about a failure."""
+    """A remedy for a failure."""
 
     REOPEN = auto()
     """Wait for another session than the one that the server has forgotten, and send the request over that."""
@@ -233,7 +233,7 @@ class Recovery(Enum):
 
 
 def after_failure(failure: CallFailure, past: Sent, *, retries: bool) -> Recovery:
-    """What can be done about a failure. `retries`: the caller repeats its request after what it was asked for."""
+    """The remedy for a failure. `retries`: the caller repeats its request after what it was asked for."""
     if failure is CallFailure.SESSION_LOST:
         return Recovery.REOPEN if past.times < MAX_SENT else Recovery.NONE
     if failure is CallFailure.LOGIN_LOST:

@@ -61,7 +61,7 @@ class Resolver:
             target, past = self.resolve_now(caller, kind, name, since), past.after(step)
 
     def _look_at_lists(self, target: ResolvedName, caller: Caller, method: str) -> Known:
-        """What is known of the lists that may have a name."""
+        """The present knowledge of the lists that may have a name."""
         if target.kind is not RESOURCE:
             ref = target.ref
             connection = None if ref is None else self._upstreams.find(ref.source.server, caller)
@@ -77,7 +77,8 @@ class Resolver:
         return Known(is_listed=is_listed, is_missing=is_missing, is_old=is_old)
 
     def look(self, target: ResolvedName, caller: Caller, *, may_log_in: bool) -> Known:
-        """What is known of the connection that serves the caller at the server of a name, and of its definition there.
+        """The present knowledge of the connection that serves the caller at the server of a name, and of the
+        definition.
 
         Args:
             may_log_in: the caller may be offered a login.
@@ -116,8 +117,8 @@ class Resolver:
         return ResolvedName(kind, name, ref, by_listing=named is None and ref is not None, since=since)
 
     def reachable(self, target: ResolvedName, caller: Caller, *, may_start: bool = False) -> EntryRef:
-        """What a resolved name means, at a configured server. With `may_start`, a server that is starting is none that
-        is away.
+        """The entry under a resolved name, at a configured server. With `may_start`, a server that is starting is none
+        that is away.
 
         Raises:
             UnknownEntry, ResourceNotFound: no server has this name.
@@ -126,7 +127,7 @@ class Resolver:
         ref = target.ref
         if ref is None or ref.source.server not in self._upstreams.by_id:
             raise not_found(target.kind, target.asked)
-        if may_start and self._upstreams[ref.server].connection(caller).life.is_starting:
+        if may_start and self._upstreams.is_starting(ref.server, caller):
             return ref
         if target.kind is RESOURCE and not target.by_listing:
             # While the server is away, a denied resource gets the same answer as one that does not exist.

@@ -425,16 +425,15 @@ class Router:
         return None
 
     def _look_at_server(self, permit: CallPermit) -> Reached:
-        """What is known of the server of an admitted request, of which nothing is leased."""
+        """The present knowledge of the server of an admitted request, of which nothing is leased."""
         server, exchange = permit.ref.server, permit.exchange
-        connection = self._upstreams.find(server, exchange.caller)
-        is_starting = connection is not None and connection.life.is_starting
+        is_starting = self._upstreams.is_starting(server, exchange.caller)
         was_asked = permit.admission.access is not None and exchange.request.method in TARGETED
         is_old = was_asked and self._upstreams.are_old(server, exchange.caller)
         return Reached(is_starting, is_old) if is_starting or is_old else UNLEASED
 
     def _look_at_connection(self, permit: CallPermit, client: Client, past: Sent) -> Reached:
-        """What is known of the server of an admitted request, and of the leased connection."""
+        """The present knowledge of the server of an admitted request, and of the leased connection."""
         source, exchange, server = permit.ref.source, permit.exchange, client.negotiated
         is_other_era = self._upstreams.source(source.server, exchange.caller) != source
         row = TARGETED.get(exchange.request.method)

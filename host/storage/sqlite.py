@@ -701,7 +701,7 @@ def _open_database(path: Path) -> sqlite3.Connection:
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA synchronous = FULL")
-    # What is replaced because it holds a secret must not stay in the file.
+    # A text that is replaced because it holds a secret must not stay in the file.
     connection.execute("PRAGMA secure_delete = ON")
     # For a file that somebody may have damaged or changed (SQLite documentation, "Defense Against The Dark Arts"), as
     # `quick_check` below.

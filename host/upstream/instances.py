@@ -90,7 +90,7 @@ class _Instance(Role):
         delay = self._pool.failures.on_failure(
             self.caller, end.ready_for if is_ready else None, end.jitter, end.now, is_misused=is_misused
         )
-        # What the text of a lost connection leaves out; for one that was never ready, it is in the text.
+        # The text of a lost connection leaves the remedy out; for one that was never ready, it is in the text.
         remedy = lost.remedy if is_ready and isinstance(lost, LinkLost) else ""
         why = f"{end.why}: {remedy}" if remedy else end.why
         if not end.is_watched:

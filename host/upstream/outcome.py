@@ -5,7 +5,7 @@ passes the time and the random number, and puts the outcome into effect.
                  until the next attempt
     a session    beside a stateless connection is opened again once, if it was ready; otherwise it is absent
 
-What follows the end of a dedicated instance is decided by `host/upstream/instances.py`.
+The outcome for a dedicated instance is decided by `host/upstream/instances.py`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ConnectionEnd:
 
 
 class Outcome(NamedTuple):
-    """What follows the end of a connection."""
+    """The state that follows the end of a connection, and what else the end changes."""
 
     state: State
     event: Event | None = None
@@ -129,12 +129,11 @@ def session_outcome(end: ConnectionEnd, restarts: Restarts, *, is_connected: boo
             was_used = state.client.idle_seconds < end.ready_for or end.is_watched
             after = Connecting(now, why) if was_used else Stopped(now)
             return Outcome(after, SessionFailed(server, why, reopens=True))
-    lacks_login = _lacks_login(problem) and not is_connected
+    if _lacks_login(problem) and not is_connected:
+        return Outcome(Stopped(now), is_withdrawn=True)
     event: Event | None = None
-    if not isinstance(state, Absent) and not lacks_login:
+    if not isinstance(state, Absent):
         event = SessionAbsent(server, why) if is_refused else SessionFailed(server, why)
-    if lacks_login:
-        return Outcome(Stopped(now), event, is_withdrawn=True)
     is_reached = not (isinstance(problem, Unreachable) or (isinstance(problem, HttpRefused) and problem.status >= 500))
     why = f"it accepts no session: {why}" if is_refused else f"its session failed: {why}"
     return Outcome(Absent(now, why, is_reached), event, is_withdrawn=True)

@@ -83,7 +83,7 @@ class RememberedServers:
         self._pins = pins
 
     def load(self, spec: ServerSpec, source: Source) -> Steps[Remembered | None]:
-        """What is remembered of this server with its present identity, for the login of this source. Its launch must
+        """The memory of this server with its present identity, for the login of this source. Its launch must
         have been observed.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What is remembered of one connection: which of its lists are to be stored, when they are, and what was stored."""
+"""The memory of one connection: which of its lists are to be stored, when they are, and what was stored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LAST_SAVE_TIMEOUT = 1.0
 
 
 class Offered(NamedTuple):
-    """What is to be remembered of a connection: its server as it is configured now, and what that negotiated."""
+    """The offer of a connection: its server as it is configured now, and what that negotiated."""
 
     spec: ServerSpec
     source: Source
@@ -96,8 +96,8 @@ class RememberedLists:
         self._budget.charge(trio.current_time(), seconds)
 
     async def load(self, spec: ServerSpec, source: Source) -> Remembered | None:
-        """What is remembered of this connection, without the secrets of its server: an earlier version may have stored
-        texts in which the server repeats one."""
+        """The lists that are remembered of this connection, without the secrets of its server: an earlier version may
+        have stored texts in which the server repeats one."""
         runtime, slices = self._runtime, self._runtime.catalog.slices
         withheld = secrets_of(spec, runtime.credentials, runtime.journal).withheld
         if withheld is not None:

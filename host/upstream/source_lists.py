@@ -41,7 +41,7 @@ class ListOwner(Protocol):
         """Whether it is connected and has read its lists."""
 
     def offered(self) -> Offered | None:
-        """What is to be remembered; see `RememberedLists`."""
+        """The offer that is to be remembered; see `RememberedLists`."""
 
 
 class SourceLists:
@@ -93,7 +93,7 @@ class SourceLists:
         return sync
 
     def end_sync(self) -> None:
-        """Nobody reads the lists from now on."""
+        """End reading the lists, because the connection ends."""
         self.sync = self._opened = None
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """One supervised connection to a server: it is opened, its lists are read, it serves, it ends, and is opened again.
 
 Every end becomes a state, with its reason and the time of the next attempt; no failure of a server goes beyond this
-file. What a connection is for, its `Role` says: the connections of a server differ in nothing else.
+file. Its `Role` says what a connection is for: the connections of a server differ in nothing else.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Clients:
 
 
 class Role(ABC):
-    """What a connection is for: all that differs between the connection that a server always has, the session beside
+    """The purpose of a connection: all that differs between the connection that a server always has, the session beside
     it, and its dedicated instances.
 
     Attributes:
@@ -121,7 +121,7 @@ class Role(ABC):
 
     @abstractmethod
     def outcome(self, end: ConnectionEnd) -> Outcome:
-        """What follows its end."""
+        """The state that follows its end."""
 
 
 class UpstreamConnection:

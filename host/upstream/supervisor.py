@@ -16,6 +16,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from typing import ClassVar
 
 import trio
 
@@ -64,6 +65,9 @@ SESSION_START_TIMEOUT = 10.0
 
 class _SharedRole(Role):
     """The common part of the roles of connections that serve all clients of an era."""
+
+    _stopped_event: ClassVar[type[ServerStopped | SessionClosed]]
+    """Noted when the connection is closed because it is idle."""
 
     def __init__(
         self, server: UpstreamServer, spec: ServerSpec, budget: ReadingBudget, restarts: Restarts, state: State
@@ -120,6 +124,8 @@ class _SharedRole(Role):
         return max(left, MIN_IDLE_CHECK) if left > 0 or len(self.connection.watches) else None
 
     def on_idle(self) -> State:
+        spec = self.connection.spec
+        self._runtime.journal.note(self._stopped_event(spec.id, spec.idle or 0.0))
         self._lists.end_sync()
         return Stopped(trio.current_time())
 
@@ -144,6 +150,8 @@ class _SharedRole(Role):
 class _MainRole(_SharedRole):
     """The role of the main connection."""
 
+    _stopped_event = ServerStopped
+
     def on_lists_changed(self, kinds: list[Kind]) -> None:
         super().on_lists_changed(kinds)
         session = self._server.session
@@ -160,11 +168,6 @@ class _MainRole(_SharedRole):
         counts = describe_counts((kind, len(entries or ())) for kind, entries in lists)
         self._runtime.journal.note(ServerReady(source.server, excerpt(negotiated.server), counts, seconds))
 
-    def on_idle(self) -> State:
-        spec = self.connection.spec
-        self._runtime.journal.note(ServerStopped(spec.id, spec.idle or 0.0))
-        return super().on_idle()
-
     def outcome(self, end: ConnectionEnd) -> Outcome:
         self._lists.close()
         return server_outcome(end, self.restarts)
@@ -179,6 +182,8 @@ class _MainRole(_SharedRole):
 class _SessionRole(_SharedRole):
     """The role of the session beside a stateless connection."""
 
+    _stopped_event = SessionClosed
+
     def _log_listeners(self) -> Collection[Caller]:
         return [each for each in super()._log_listeners() if each.era is SESSION]
 
@@ -190,11 +195,6 @@ class _SessionRole(_SharedRole):
 
     def on_ready(self, negotiated: NegotiatedServer, seconds: float) -> None:
         self._runtime.journal.note(SessionOpened(self.connection.spec.id, negotiated.revision.name))
-
-    def on_idle(self) -> State:
-        spec = self.connection.spec
-        self._runtime.journal.note(SessionClosed(spec.id, spec.idle or 0.0))
-        return super().on_idle()
 
     def outcome(self, end: ConnectionEnd) -> Outcome:
         self._lists.close()
@@ -218,7 +218,7 @@ class _SessionRole(_SharedRole):
 
 
 class UpstreamServer:
-    """What is configured of one server, and its connections.
+    """One configured server, and its connections.
 
     Args:
         sole_caller: returns the only client, once it is there, if there is only one.

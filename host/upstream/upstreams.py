@@ -167,8 +167,8 @@ class Upstreams:
         return None if found is None else found.connection(caller)
 
     def source(self, server: str, caller: Caller) -> Source:
-        """What the server offers this caller comes from there, as far as is known. A server that is not configured, or
-        was never connected, counts as one with sessions."""
+        """The source of what the server offers this caller, as far as is known. A server that is not configured, or was
+        never connected, counts as one with sessions."""
         connection = self.find(server, caller)
         return Source(server, SESSION) if connection is None else connection.source
 
@@ -250,18 +250,19 @@ class Upstreams:
             TimedOut: that took as long as its calls may take.
             TooManyRequests: too many requests of this owner wait.
         """
-        if not self._is_starting(server, caller):
+        if not self.is_starting(server, caller):
             return False
         timeout = self.by_id[server].spec.timeout
         with self.waiting_request(caller):
             with trio.move_on_at((trio.current_time() if since is None else since) + timeout) as waiting:
-                while self._is_starting(server, caller):  # a new configuration may have replaced it
+                while self.is_starting(server, caller):  # a new configuration may have replaced it
                     await self[server].serving(caller).life.wait_started()
         if waiting.cancelled_caught:
             raise TimedOut(server, f"{server} did not start within {timeout:.0f} s; the call was not sent")
         return True
 
-    def _is_starting(self, server: str, caller: Caller) -> bool:
+    def is_starting(self, server: str, caller: Caller) -> bool:
+        """Whether the connection that serves this caller is being opened, or will be once it is used."""
         connection = self.find(server, caller)
         return connection is not None and connection.life.is_starting
 

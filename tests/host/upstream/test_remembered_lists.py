@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -15,15 +16,20 @@ from tests.host.upstream.test_remembered import EVERYTHING, SLOW, listed, server
 from tests.kit.world import open_world
 
 
-async def test_what_is_remembered_changes_with_what_is_offered(tmp_path: Path, autojump_clock: MockClock) -> None:
-    """Also a list that is empty now."""
+@pytest.mark.parametrize(
+    ("before", "after"), [(SAVE_INTERVAL, SAVE_INTERVAL + 1), (1, 1)], ids=["while it runs", "just before it stops"]
+)
+async def test_what_is_remembered_changes_with_what_is_offered(
+    tmp_path: Path, before: float, after: float, autojump_clock: MockClock
+) -> None:
+    """Also a list that is empty now, and one that changed just before the host stops."""
     first = server()
     async with open_world(first, state=tmp_path) as world:
         await world.settled()
-        await trio.sleep(SAVE_INTERVAL)
+        await trio.sleep(before)
         first.lists["prompts"].clear()
         world.upstreams.by_id["a"].main.lists.refresh(Kind.PROMPT)
-        await trio.sleep(SAVE_INTERVAL + 1)
+        await trio.sleep(after)
     async with open_world(server(starts_in=SLOW), state=tmp_path) as world:
         await wait_all_tasks_blocked()
         assert sorted(listed(world)) == sorted(EVERYTHING[:3])
@@ -68,18 +74,3 @@ async def test_a_server_that_ends_as_soon_as_it_has_listed_is_remembered(
     async with open_world(server(starts_in=SLOW), state=tmp_path) as world:
         await wait_all_tasks_blocked()
         assert sorted(listed(world)) == sorted(EVERYTHING)
-
-
-async def test_a_list_that_changed_just_before_the_host_stops_is_remembered(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
-    first = server()
-    async with open_world(first, state=tmp_path) as world:
-        await world.settled()
-        await trio.sleep(1)
-        first.lists["prompts"].clear()
-        world.upstreams.by_id["a"].main.lists.refresh(Kind.PROMPT)
-        await trio.sleep(1)
-    async with open_world(server(starts_in=SLOW), state=tmp_path) as world:
-        await wait_all_tasks_blocked()
-        assert sorted(listed(world)) == sorted(EVERYTHING[:3])
